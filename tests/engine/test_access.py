@@ -203,7 +203,7 @@ class TestAdmission:
         for version in (None, admitted):
             here.store.operations.clear()
             await exchange(authorized(chat, version), "next")
-            # Looks for stops come when hints do, whatever is asked for.
+            # Hints trigger reads of stops, independent of the request.
             trips.append([trip for trip in here.store.operations if trip != updates_for.__name__])
         assert trips[0] == trips[1]
 
@@ -420,7 +420,7 @@ class TestAdmissionOfMoves:
 LANE, BEGUN_BEFORE = begin_module._lane, begin_module._begun_before
 
 
-async def goes_by_what_was_known_before(tables: Any, target: Any, request: Any) -> Any:
+async def keeps_the_old_admission(tables: Any, target: Any, request: Any) -> Any:
     return *(await LANE(tables, target, request))[:-1], request.admitted
 
 
@@ -428,7 +428,7 @@ async def knows_of_no_revocation(tables: Any, owner: str) -> int:
     return 0
 
 
-async def asks_nobody(process: Any, asked: Any, request: Any) -> None:
+async def skips_readmission(process: Any, authorization: Any, request: Any) -> None:
     return None
 
 
@@ -438,7 +438,7 @@ async def shuts_out_what_has_begun(tables: Any, request: Any) -> Any:
     return await BEGUN_BEFORE(tables, request)
 
 
-async def looks_nobody_up_again(asked: Any, request: Any) -> Any:
+async def looks_nobody_up_again(authorization: Any, request: Any) -> Any:
     raise AdmissionMoved
 
 
@@ -448,7 +448,7 @@ async def looks_nobody_up_again(asked: Any, request: Any) -> Any:
         (
             begin_module,
             "_lane",
-            goes_by_what_was_known_before,
+            keeps_the_old_admission,
             "begin_overtaken_by_a_revocation_is_refused",
             ["run"],
         ),
@@ -462,7 +462,7 @@ async def looks_nobody_up_again(asked: Any, request: Any) -> Any:
         (
             block,
             "_check_still_admitted",
-            asks_nobody,
+            skips_readmission,
             "revoked_caller_receives_only_the_admission_error",
             [ConversationDeleted],
         ),

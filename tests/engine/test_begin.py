@@ -42,8 +42,8 @@ from turnledger.testing.store_contract.stage import (
 every_way = pytest.mark.parametrize("way", ["turn", "resent"])
 
 
-def ask(process: StageProcess, way: str, text: str = "q", **options: Any) -> TurnBlock:
-    """Ask for a turn of a conversation that is named by the options."""
+def request_turn(process: StageProcess, way: str, text: str = "q", **options: Any) -> TurnBlock:
+    """Request a turn of the conversation named in the options."""
     chats = chats_of(process.ledger, options)
     return chats.turn(text, **options) if way == "turn" else chats.resent(talk(text), **options)
 
@@ -63,7 +63,9 @@ class TestBegin:
         self, stage: Stage, way: str
     ) -> None:
         here, there = await stage.processes()
-        assert await soon(began(ask(here, way, "q1", conversation_key="k"), "a1")) is BeginKind.CREATED
+        assert (
+            await soon(began(request_turn(here, way, "q1", conversation_key="k"), "a1")) is BeginKind.CREATED
+        )
         assert await soon(began(there.ledger.turn("q2", conversation_key="k"), "a2")) is BeginKind.CONTINUED
         chat = await there.chat(conversation_key="k", create=False)
         resent = here.ledger.resent(talk("q1", "a1", "q2", "a2", "q3"), conversation=chat.id)
@@ -86,9 +88,11 @@ class TestBegin:
     ) -> None:
         here, there = await stage.processes()
         with here.store.hold(begin) as gate:
-            late = stage.start(began(ask(here, way, "q2", conversation_key="k")))
+            late = stage.start(began(request_turn(here, way, "q2", conversation_key="k")))
             await stage.reach(gate, late)
-            assert await soon(began(ask(there, way, "q1", conversation_key="k"))) is BeginKind.CREATED
+            assert (
+                await soon(began(request_turn(there, way, "q1", conversation_key="k"))) is BeginKind.CREATED
+            )
         assert await soon(late) is BeginKind.CONTINUED
         assert len(await here.list_chats()) == 1
 
@@ -99,9 +103,9 @@ class TestBegin:
         here = await stage.process()
         for options in ({}, {"idempotency_key": "i"}):
             with pytest.raises(ConversationNotFound):
-                await soon(began(ask(here, way, conversation_key="k", create=False, **options)))
+                await soon(began(request_turn(here, way, conversation_key="k", create=False, **options)))
         assert await here.list_chats() == []
-        await soon(began(ask(here, way, conversation_key="k")))
+        await soon(began(request_turn(here, way, conversation_key="k")))
         block = here.ledger.turn("q2", conversation_key="k", create=False)
         assert await soon(began(block)) is BeginKind.CONTINUED
 
@@ -115,7 +119,7 @@ class TestBegin:
             chat = await there.chat(conversation_key="k")
             named = {"conversation_key": "k", "create": False} if by_key else {"conversation": chat.id}
             with here.store.hold(begin) as gate:
-                late = stage.start(began(ask(here, way, **named)))
+                late = stage.start(began(request_turn(here, way, **named)))
                 await stage.reach(gate, late)
                 await chat.delete()
             with pytest.raises(ConversationNotFound if by_key else ConversationDeleted):
@@ -176,12 +180,12 @@ class TestBegin:
 
     async def test_replay_by_key_names_the_conversation_of_the_original_commit(self, stage: Stage) -> None:
         here, there = await stage.processes()
-        asked = {"conversation_key": "k", "idempotency_key": "i"}
-        await soon(began(here.ledger.turn("q", **asked)))  # type: ignore[arg-type]
+        keys = {"conversation_key": "k", "idempotency_key": "i"}
+        await soon(began(here.ledger.turn("q", **keys)))  # type: ignore[arg-type]
         old = await here.chat(conversation_key="k")
         await here.ledger.reset("k")
         with pytest.raises(TurnReplayed) as replay:
-            await soon(began(there.ledger.turn("q", **asked)))  # type: ignore[arg-type]
+            await soon(began(there.ledger.turn("q", **keys)))  # type: ignore[arg-type]
         assert replay.value.conversation == old.id
 
 
@@ -195,7 +199,7 @@ NEVER = ScriptedModel()
 
 
 async def attach(chat: Chat, input: str, idempotency_key: str) -> TurnAttached:
-    """Ask for a turn that runs already."""
+    """Request a turn that already runs."""
     with pytest.raises(TurnAttached) as attached:
         await soon(chat.turn(input, idempotency_key=idempotency_key, attach=True).run(NEVER))
     return attached.value
@@ -445,7 +449,7 @@ class TestOnce:
         assert await message_texts(chat) == ["q0", "Working done.", "q", "a"]
 
     async def test_retry_queued_after_its_attempt_failed_runs_again(self, stage: Stage, chat: Chat) -> None:
-        """The failed attempt of its key began before it came, so its failure is not shared."""
+        """The failed attempt of its key began before the retry, so its failure is not shared."""
         with pytest.raises(RuntimeError):
             await chat.run(ScriptedModel([BOOM]), "q", idempotency_key="i")
         holder = await stage.hold_lane(chat, "q0")

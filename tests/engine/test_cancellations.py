@@ -143,8 +143,7 @@ class TestCancellations:
         assert await message_texts(chat) == ["q", "Whole."]
 
     async def test_stop_cancels_the_task_that_continues_the_generator(self, stage: Stage) -> None:
-        """The test itself pulls the first text, another task the rest: the stop is none of the test's
-        business, and it may ask for it."""
+        """The test reads the first text and another task the rest, so the test may request the stop."""
         chat = await (await stage.process()).chat()
         gate, left = Gate(), list[BaseException | None]()
         texts = stream(chat, gate, left)
@@ -362,7 +361,7 @@ def leaves_the_block_to_itself(self: Recovery, running: Any, reason: Any) -> Non
     return None
 
 
-def says_nothing(*_: Any) -> None:
+def does_nothing(*_: Any) -> None:
     return None
 
 
@@ -396,7 +395,7 @@ def says_nothing(*_: Any) -> None:
         (
             commit_module,
             "_tell_outcome",
-            says_nothing,
+            does_nothing,
             "cancellation_of_a_turn_kept_on_failure_carries_the_kept_turn",
         ),
     ],
@@ -408,7 +407,7 @@ async def test_engine_without_one_of_its_cancellation_rules_fails_a_test(
     monkeypatch.setattr(where, what, how)
 
     async def run() -> None:
-        # In a task of its own: a broken engine may cancel the task that asks for the stop.
+        # In a task of its own: a broken engine may cancel the task that requests the stop.
         await getattr(TestCancellations(), f"test_{test}")(stage)
 
     task = asyncio.create_task(run())

@@ -19,7 +19,7 @@ PICTURE = {"role": "user", "content": [{"type": "input_image", "image_url": "dat
 
 
 async def preview(process: StageProcess, chat: Chat) -> tuple[int, str]:
-    """What the list says of a chat: how many turns, and what was said last."""
+    """Return the number of turns and the preview that the list shows of a chat."""
     page = await process.ledger.list()
     [listed] = [each for each in page.chats if each.conversation.id == chat.id]
     assert await (await process.chat(chat)).summary() == listed
@@ -196,8 +196,8 @@ class TestPreviews:
     ) -> None:
         here, there = await stage.processes()
         chat = await here.chat(title="T")
-        asked = [user("shown"), user("hidden")]
-        turn = await soon(chat.turn(asked).run(ScriptedModel(["a"])))
+        questions = [user("shown"), user("hidden")]
+        turn = await soon(chat.turn(questions).run(ScriptedModel(["a"])))
         await chat.flag(turn.id, 1, to_user=False)
         async with chat.regenerate() as again:
             again.put({"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"})

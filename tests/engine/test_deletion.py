@@ -192,7 +192,7 @@ class TestDeletion:
     async def test_conversation_whose_deletion_keeps_its_first_turn_is_reported_as_created_first(
         self, stage: Stage
     ) -> None:
-        # Its first turn was stopped, to be kept; who deletes it comes before the one who runs it.
+        # Its first turn was stopped and is to be kept; the deletion precedes the process that runs it.
         here, there = await stage.processes()
         here.store.ignores_hints = True
         chats: list[Chat] = []
@@ -342,9 +342,9 @@ class TestQuotas:
         here, there = await stage.processes(limits=FULL)
         chat = await here.chat(owner="ann")
         once = await exchange(chat, "q1", LONG, idempotency_key="i")
-        asked = chat.turn("q2", retry=Retry(b"digest"))
-        lost = await run_block(asked, LONG)
-        Host(here.ledger).lost(asked)
+        block = chat.turn("q2", retry=Retry(b"digest"))
+        lost = await run_block(block, LONG)
+        Host(here.ledger).lost(block)
         await here.tend()
         same = await there.chat(chat)
         assert await exchange(same, "q1", idempotency_key="i") == once
@@ -408,7 +408,7 @@ class TestQuotas:
     async def test_switch_that_copies_effects_counts_towards_the_storage_quota(
         self, stage: Stage, *, is_busy: bool
     ) -> None:
-        """Refusing hides nothing: the branch that is shown tells of the effect."""
+        """A refusal hides nothing: the shown branch contains the effect."""
         here, there = await stage.process(FULL), await stage.process()
         chat = await here.chat(owner="ann")
         first = await exchange(chat, "q1")

@@ -55,7 +55,7 @@ class TestEdits:
         model = ScriptedModel(["Edited."])
         turn = await soon(play(chat.edit(before[place].id, "other"), model))
         assert model.seen == [
-            [part for turn in before[:place] for part in (user(turn.input[0].text), _told(turn))]
+            [part for turn in before[:place] for part in (user(turn.input[0].text), _answer_of(turn))]
             + [user("other")]
         ]
         assert turn.number == place + 1
@@ -130,11 +130,11 @@ class TestEdits:
         assert await chat.attempts() == attempts
 
     async def test_edit_closes_the_calls_pending_at_its_place(self, chat: Chat) -> None:
-        asking = await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1")]), "q1"))
-        told = await exchange(chat, [answer_to("c1", "one")])  # type: ignore[arg-type]
-        edited = await run_block(chat.edit(told.id, "never mind"))
+        pending = await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1")]), "q1"))
+        answered = await exchange(chat, [answer_to("c1", "one")])  # type: ignore[arg-type]
+        edited = await run_block(chat.edit(answered.id, "never mind"))
         assert results(edited) == {"c1": NOT_ANSWERED}
-        assert edited.parent == asking.id
+        assert edited.parent == pending.id
         again = await run_block(chat.edit(edited.id, [answer_to("c1", "two")]))
         assert results(again) == {"c1": "two"}
         await exchange(chat, "next")
@@ -142,15 +142,15 @@ class TestEdits:
     async def test_edit_with_results_for_calls_not_pending_at_its_place_is_refused(self, chat: Chat) -> None:
         first = await exchange(chat, "q1")
         two = ScriptedModel([Ask("ask", call_id="c1"), Ask("ask", call_id="c2")])
-        asking = await soon(chat.run(two, "q2"))
-        told = await exchange(chat, "never mind")
+        pending = await soon(chat.run(two, "q2"))
+        last = await exchange(chat, "never mind")
         before = await chat.turns()
         with pytest.raises(InvalidInput):
             await run_block(chat.edit(first.id, [answer_to("c1", "one")]))
         with pytest.raises(InvalidInput):
-            await run_block(chat.edit(asking.id, [answer_to("c1", "one"), user("q")]))
+            await run_block(chat.edit(pending.id, [answer_to("c1", "one"), user("q")]))
         with pytest.raises(MissingToolResults):
-            await run_block(chat.edit(told.id, [answer_to("c1", "one")]))
+            await run_block(chat.edit(last.id, [answer_to("c1", "one")]))
         assert await chat.turns() == before
         await exchange(chat, "next", on_busy="reject")
 
@@ -172,9 +172,9 @@ class TestEdits:
     async def test_regeneration_repeats_the_tool_results_of_its_turn(self, chat: Chat) -> None:
         two = [Ask("ask", call_id="c1"), Ask("ask", call_id="c2")]
         await soon(chat.run(ScriptedModel(two), "q1"))
-        told = await exchange(chat, [answer_to("c1", "one"), answer_to("c2", "two")])  # type: ignore[arg-type]
-        again = await run_block(chat.regenerate(told.id), "Better.")
-        assert again.input == told.input
+        answered = await exchange(chat, [answer_to("c1", "one"), answer_to("c2", "two")])  # type: ignore[arg-type]
+        again = await run_block(chat.regenerate(answered.id), "Better.")
+        assert again.input == answered.input
         moved_on = await run_block(chat.edit(again.id, [answer_to("c2", "two"), user("enough")]))
         assert results(moved_on) == {"c1": NOT_ANSWERED, "c2": "two"}
         assert (await run_block(chat.regenerate())).input == moved_on.input
@@ -236,15 +236,15 @@ class TestEdits:
         self, chat: Chat
     ) -> None:
         await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1")]), "q1"))
-        told = await exchange(chat, [answer_to("c1", "one")])  # type: ignore[arg-type]
+        answered = await exchange(chat, [answer_to("c1", "one")])  # type: ignore[arg-type]
         await soon(chat.run(ScriptedModel([Ask("ask", call_id="c2")]), "q2"))
         with pytest.raises(RuntimeError):
             await chat.run(ScriptedModel([Tool("pay", "paid"), BOOM]), [answer_to("c2", "two")])
         await exchange(chat, "q3")
         with pytest.raises(InvalidInput):
-            await run_block(chat.regenerate(told.id))
+            await run_block(chat.regenerate(answered.id))
         model = ScriptedModel(["Edited."])
-        await soon(play(chat.edit(told.id, "other"), model))
+        await soon(play(chat.edit(answered.id, "other"), model))
         turns = await chat.turns()
         assert kinds(turns) == ["completed", "settled", "completed"]
         assert results(turns[1]) == {"c1": NOT_ANSWERED, "call_0": "paid"}
@@ -279,7 +279,7 @@ class TestEdits:
                 await run_block(block)
 
 
-def _told(turn: Turn) -> dict[str, str]:
+def _answer_of(turn: Turn) -> dict[str, str]:
     return {"role": "assistant", "content": turn.text}
 
 
@@ -355,22 +355,22 @@ class TestUnfinishedEdits:
         await chat.switch(old)
         assert kinds(await chat.turns()) == ["completed", "completed", "settled"]
 
-    @pytest.mark.parametrize("lane_asks", [False, True])
+    @pytest.mark.parametrize("has_pending", [False, True])
     async def test_effects_of_a_failed_edit_are_settled_with_any_calls_pending_at_its_place_or_head(
-        self, chat: Chat, lane_asks: bool
+        self, chat: Chat, has_pending: bool
     ) -> None:
         """Its input answered the calls of its place; those of the head are others, or there are none."""
         await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1")]), "q1"))
-        told = await exchange(chat, [answer_to("c1", "one")])  # type: ignore[arg-type]
-        if lane_asks:
+        answered = await exchange(chat, [answer_to("c1", "one")])  # type: ignore[arg-type]
+        if has_pending:
             await soon(chat.run(ScriptedModel([Ask("ask", call_id="c2")]), "q3"))
-        await break_down(chat.edit(told.id, [answer_to("c1", "two"), user("other")]))
+        await break_down(chat.edit(answered.id, [answer_to("c1", "two"), user("other")]))
         model = ScriptedModel(["Well."])
         await soon(chat.run(model, "next"))
         assert PAID in model.seen[0]
         settled = (await chat.turns())[-2]
         assert settled.kind is TurnKind.SETTLED
-        assert results(settled) == {"call_0": "paid"} | ({"c2": NOT_ANSWERED} if lane_asks else {})
+        assert results(settled) == {"call_0": "paid"} | ({"c2": NOT_ANSWERED} if has_pending else {})
         assert settled.input[-1].text == "other"
         assert open_calls(await chat.history()) == ()
         assert _results_follow_their_calls(model)
@@ -383,15 +383,15 @@ class TestUnfinishedEdits:
         first = await exchange(chat, "q1")
         old = (await chat.info()).branch
         await soon(play(chat.edit(first.id, "ask"), ScriptedModel([Ask("ask", call_id="c1")])))
-        told = await exchange(chat, [answer_to("c1", "one")])  # type: ignore[arg-type]
+        answered = await exchange(chat, [answer_to("c1", "one")])  # type: ignore[arg-type]
         shown = (await chat.info()).branch
-        await break_down(chat.edit(told.id, "other"))
+        await break_down(chat.edit(answered.id, "other"))
         if by == "undo":
             await chat.undo()
         elif by == "fork":
             chat = await chat.fork()
         elif by == "edit":
-            await run_block(chat.edit(told.id, "another"))
+            await run_block(chat.edit(answered.id, "another"))
         else:
             await chat.switch(old)
             await chat.switch(shown)

@@ -94,14 +94,14 @@ class TestEffects:
         left = await left_out(same, way, first, stopped, other)
         turns = await left.turns()
         assert "interrupted" not in kinds(turns)
-        [told] = [turn for turn in turns if turn.kind is TurnKind.SETTLED]
-        assert results(told) == {"call_0": "paid"}
-        assert told.input == stopped.input
-        assert "Half" not in [each.text for each in told.output]
-        assert told.output[-1].role == "developer"
+        [settled] = [turn for turn in turns if turn.kind is TurnKind.SETTLED]
+        assert results(settled) == {"call_0": "paid"}
+        assert settled.input == stopped.input
+        assert "Half" not in [each.text for each in settled.output]
+        assert settled.output[-1].role == "developer"
         messages = await seen_next(left)
         assert messages.count(PAID) == 1
-        check_shape(await read_all(left, told.id))
+        check_shape(await read_all(left, settled.id))
 
     @ways_to_leave_out
     async def test_interrupted_turn_without_effects_is_left_out_without_a_settled_turn(
@@ -148,8 +148,8 @@ class TestEffects:
         await interrupt(stage, other, [Tool("pay", "again"), "Half"])
         for branch in (third, made):
             await soon(other.switch(branch))
-            [told] = [turn for turn in await other.turns() if turn.kind is TurnKind.SETTLED]
-            assert results(told) == {"call_0": "again"}
+            [settled] = [turn for turn in await other.turns() if turn.kind is TurnKind.SETTLED]
+            assert results(settled) == {"call_0": "again"}
 
     async def test_effects_of_a_completed_turn_are_dropped_when_it_is_edited(self, chat: Chat) -> None:
         paid = await soon(chat.run(ScriptedModel([Tool("pay", "paid"), "Paid."]), "Pay."))
@@ -178,8 +178,8 @@ class TestEffects:
         check_shape(await read_all(chat, turns[2].id))
         for branch in (new, old, new):
             await soon(chat.switch(branch))
-            told = [turn for turn in await chat.turns() if turn.kind is TurnKind.SETTLED]
-            assert len(told) == 1
+            settled = [turn for turn in await chat.turns() if turn.kind is TurnKind.SETTLED]
+            assert len(settled) == 1
         assert (await seen_next(chat)).count(PAID) == 1
 
     async def test_switch_settles_equal_effects_separately_and_in_order(self, chat: Chat) -> None:
@@ -188,8 +188,8 @@ class TestEffects:
         for result in ("paid", "paid", "again"):
             await fail(chat, ScriptedModel([Tool("pay", result), BOOM]))
         await soon(chat.switch(first.branch))
-        told = [results(turn)["call_0"] for turn in (await chat.turns())[1:]]
-        assert told == ["paid", "paid", "again"]
+        settled_results = [results(turn)["call_0"] for turn in (await chat.turns())[1:]]
+        assert settled_results == ["paid", "paid", "again"]
 
     async def test_switch_does_not_settle_effects_that_were_carried_over_before(
         self, stage: Stage, chat: Chat
@@ -206,12 +206,12 @@ class TestEffects:
             await soon(chat.undo())
 
     async def test_switch_that_settles_effects_closes_the_calls_pending_there(self, chat: Chat) -> None:
-        asking = await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1")]), "q1"))
-        await run_block(chat.edit(asking.id, "other"))
+        pending = await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1")]), "q1"))
+        await run_block(chat.edit(pending.id, "other"))
         await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
-        await soon(chat.switch(asking.branch))
-        told = (await chat.turns())[-1]
-        assert set(results(told)) == {"c1", "call_0"}
+        await soon(chat.switch(pending.branch))
+        settled = (await chat.turns())[-1]
+        assert set(results(settled)) == {"c1", "call_0"}
         assert PAID in await seen_next(chat)
 
     @pytest.mark.parametrize("fate", Fate)
@@ -237,8 +237,10 @@ class TestEffects:
             last = await exchange(chat, "more")
         await fail(chat, ScriptedModel([Tool("pay", "late"), BOOM]))
         await soon(chat.switch(old))
-        told = [results(turn)["call_0"] for turn in await chat.turns() if turn.kind is TurnKind.SETTLED]
-        assert told == ["early", "late"]
+        settled_results = [
+            results(turn)["call_0"] for turn in await chat.turns() if turn.kind is TurnKind.SETTLED
+        ]
+        assert settled_results == ["early", "late"]
 
     # Forks.
 
@@ -258,7 +260,7 @@ class TestEffects:
     async def test_results_resent_after_an_interrupted_turn_are_asked_again_with_their_calls(
         self, stage: Stage, chat: Chat
     ) -> None:
-        asking = await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1")]), "q1"))
+        pending = await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1")]), "q1"))
         await stage.hold_lane(chat, [answer_to("c1", "one")], [Tool("pay", "paid")])  # type: ignore[arg-type]
         await soon(chat.stop(policy="keep"))
         call = {"id": "c1", "type": "function", "function": {"name": "ask", "arguments": "{}"}}
@@ -268,7 +270,7 @@ class TestEffects:
         await soon(play(chat.resent([user("q1"), calling, result]), model))
         assert PAID in model.seen[0]
         assert result in model.seen[0]
-        assert asking.id not in [turn.id for turn in await chat.turns()]
+        assert pending.id not in [turn.id for turn in await chat.turns()]
 
 
 async def three_calls(turn: RunningTurn) -> None:
@@ -534,7 +536,7 @@ class TestResumed:
         """The runner begins anew with every attempt, and does not look at the steps."""
         chat, same = await stage.shared_chat()
         paid: list[str] = []
-        told: list[str] = []
+        returned: list[str] = []
 
         async def pay_twice(turn: RunningTurn) -> None:
             for count in (1, 2):
@@ -543,18 +545,18 @@ class TestResumed:
                     paid.append(f"paid {count}")
                     return paid[-1]
 
-                told.append((await turn.call(call("pay", "c"), pay)).fields["output"])
-                if len(told) < 4:
+                returned.append((await turn.call(call("pay", "c"), pay)).fields["output"])
+                if len(returned) < 4:
                     raise BOOM
             turn.emit("Done.")
 
         await fail_with_key(chat, pay_twice)
-        assert (paid, told) == (["paid 1"], ["paid 1"])
+        assert (paid, returned) == (["paid 1"], ["paid 1"])
         await fail_with_key(chat, pay_twice)
-        assert (paid, told[1:]) == (["paid 1"], ["paid 1"])
-        told.append("and another time")
+        assert (paid, returned[1:]) == (["paid 1"], ["paid 1"])
+        returned.append("and another time")
         turn = await retry(same, pay_twice)
-        assert (paid, told[3:]) == (["paid 1", "paid 2"], ["paid 1", "paid 2"])
+        assert (paid, returned[3:]) == (["paid 1", "paid 2"], ["paid 1", "paid 2"])
         assert outputs(turn) == ["paid 1", "paid 2"]
 
     async def test_call_of_unknown_outcome_reports_it_and_does_not_run_again(self, chat: Chat) -> None:

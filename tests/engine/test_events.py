@@ -49,39 +49,39 @@ UNKNOWN = TurnId("turn_000000000001700080000000000000ff")
 
 class TestEvents:
     async def test_running_turn_can_be_read_from_any_event_number(self, stage: Stage, chat: Chat) -> None:
-        told: list[Event] = []
-        holder = await hold(stage, chat, on_event=told.append)
-        id, so_far = await running(chat), len(told)
+        events: list[Event] = []
+        holder = await hold(stage, chat, on_event=events.append)
+        id, so_far = await running(chat), len(events)
         readings = [Reading(stage, chat, id, after) for after in range(so_far + 8)]
         for after, reading in enumerate(readings[:so_far]):
-            assert wire((await reading.until(so_far))[: so_far - after]) == wire(told[after:so_far])
+            assert wire((await reading.until(so_far))[: so_far - after]) == wire(events[after:so_far])
         await holder.finish()
-        check_shape(told)
+        check_shape(events)
         for after, reading in enumerate(readings):
-            assert wire(await soon(reading.task)) == wire(told[after:] or told[-1:])
+            assert wire(await soon(reading.task)) == wire(events[after:] or events[-1:])
 
     async def test_turn_in_another_process_is_read_as_far_as_it_was_flushed(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
-        told: list[Event] = []
+        events: list[Event] = []
         gates = [Gate(), Gate()]
         script = [*SCRIPT, gates[0], "More, ", Tool("book"), "and more.", gates[1], " Done."]
-        task = stage.start(chat.run(ScriptedModel(script), "q", on_event=told.append))
+        task = stage.start(chat.run(ScriptedModel(script), "q", on_event=events.append))
         await stage.reach(gates[0], task)
         id, elsewhere = await running(chat), await there.chat(chat)
         readings = [Reading(stage, elsewhere, id, after) for after in range(12)]
-        assert wire(await readings[0].until(1)) == wire(told[:1])
+        assert wire(await readings[0].until(1)) == wire(events[:1])
         for gate in gates:
             await stage.reach(gate, task)
             await here.flush()
-            so_far = len(told)
+            so_far = len(events)
             for after, reading in enumerate(readings):
                 if after < so_far:
-                    assert wire(await reading.until(so_far)) == wire(told[after:so_far])
+                    assert wire(await reading.until(so_far)) == wire(events[after:so_far])
             gate.release()
         await soon(task)
         for after, reading in enumerate(readings):
-            assert wire(await soon(reading.task)) == wire(told[after:])
+            assert wire(await soon(reading.task)) == wire(events[after:])
         assert await flushed_chunks(there, id) == 0
 
     async def test_flush_writes_one_row_and_none_without_new_events(self, stage: Stage) -> None:
@@ -194,10 +194,10 @@ class TestEvents:
     ) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
-        told: list[Event] = []
+        events: list[Event] = []
         gates = [Gate(), Gate()]
         script: list[Step] = ["One ", gates[0], "two", gates[1], " three"]
-        task = stage.start(chat.run(ScriptedModel(script), "q", on_event=told.append))
+        task = stage.start(chat.run(ScriptedModel(script), "q", on_event=events.append))
         await stage.reach(gates[0], task)
         id = await running(chat)
         reading = Reading(stage, await there.chat(chat), id)
@@ -210,10 +210,10 @@ class TestEvents:
         await stage.reach(gates[1], task)
         await here.flush()
         await here.flush()
-        assert wire(await reading.until(3)) == wire(told)
+        assert wire(await reading.until(3)) == wire(events)
         gates[1].release()
         await soon(task)
-        assert wire(await soon(reading.task)) == wire(told)
+        assert wire(await soon(reading.task)) == wire(events)
 
     async def test_commit_does_not_wait_for_a_running_flush(self, stage: Stage) -> None:
         here = await stage.process()
@@ -236,11 +236,11 @@ class TestEvents:
         task = stage.start(chat.run(ScriptedModel([*words[:3], gate, *words[3:]]), "q"))
         await stage.reach(gate, task)
         id = await running(chat)
-        heard: list[Event] = []
+        events: list[Event] = []
 
         async def read_slowly() -> None:
             async for event in chat.events(id):
-                heard.append(event)
+                events.append(event)
                 if event.number == 2:
                     await go_on.pass_through()
 
@@ -250,11 +250,11 @@ class TestEvents:
         gate.release()
         await soon(task)
         check_shape(await soon(swift.task))
-        assert len(heard) == 2
+        assert len(events) == 2
         go_on.release()
         await soon(slow)
-        assert wire(heard) == wire(swift.heard) == wire(await read_all(chat, id))
-        assert spoken(heard) == "".join(words)
+        assert wire(events) == wire(swift.events) == wire(await read_all(chat, id))
+        assert spoken(events) == "".join(words)
 
     @pytest.mark.parametrize("elsewhere", [False, True])
     async def test_reader_of_a_queued_turn_receives_its_events_once_it_begins(
@@ -397,48 +397,48 @@ class TestEvents:
             chat.events(UNKNOWN, after=-1)
 
 
-async def completes(stage: Stage, chat: Chat, told: Callable[[Event], None]) -> None:
-    await soon(chat.run(ScriptedModel(SCRIPT), "q", on_event=told))
+async def completes(stage: Stage, chat: Chat, sink: Callable[[Event], None]) -> None:
+    await soon(chat.run(ScriptedModel(SCRIPT), "q", on_event=sink))
 
 
-async def answers_in_one_go(stage: Stage, chat: Chat, told: Callable[[Event], None]) -> None:
-    await soon(chat.run(ScriptedModel(["Yes."]), "q", on_event=told))
+async def answers_in_one_go(stage: Stage, chat: Chat, sink: Callable[[Event], None]) -> None:
+    await soon(chat.run(ScriptedModel(["Yes."]), "q", on_event=sink))
 
 
-async def leaves_a_call(stage: Stage, chat: Chat, told: Callable[[Event], None]) -> None:
-    await soon(chat.run(ScriptedModel(["Hm.", Ask("your_turn")]), "q", on_event=told))
+async def leaves_a_call(stage: Stage, chat: Chat, sink: Callable[[Event], None]) -> None:
+    await soon(chat.run(ScriptedModel(["Hm.", Ask("your_turn")]), "q", on_event=sink))
 
 
-async def adds_an_answer(stage: Stage, chat: Chat, told: Callable[[Event], None]) -> None:
-    async with chat.turn("q", on_event=told) as turn:
+async def adds_an_answer(stage: Stage, chat: Chat, sink: Callable[[Event], None]) -> None:
+    async with chat.turn("q", on_event=sink) as turn:
         await turn.add({"role": "assistant", "content": "Yes."})
 
 
-async def puts_a_call_behind_its_text(stage: Stage, chat: Chat, told: Callable[[Event], None]) -> None:
-    async with chat.turn("q", on_event=told) as turn:
+async def puts_a_call_behind_its_text(stage: Stage, chat: Chat, sink: Callable[[Event], None]) -> None:
+    async with chat.turn("q", on_event=sink) as turn:
         turn.emit("Let me see.")
         turn.put(call("look", "c"), call("look", "d"))
 
 
-async def puts_a_call_and_no_text(stage: Stage, chat: Chat, told: Callable[[Event], None]) -> None:
-    async with chat.turn("q", on_event=told) as turn:
+async def puts_a_call_and_no_text(stage: Stage, chat: Chat, sink: Callable[[Event], None]) -> None:
+    async with chat.turn("q", on_event=sink) as turn:
         await turn.add({"role": "assistant", "content": "Hm."})
         turn.put(call("look", "c"))
 
 
-async def fails_behind_what_it_put(stage: Stage, chat: Chat, told: Callable[[Event], None]) -> None:
+async def fails_behind_what_it_put(stage: Stage, chat: Chat, sink: Callable[[Event], None]) -> None:
     async def put_and_break(turn: RunningTurn) -> None:
         turn.emit("Let me see.")
         turn.put(call("look", "c"))
         raise BOOM
 
     with pytest.raises(RuntimeError):
-        await soon(chat.run(put_and_break, "q", on_failure="keep", on_event=told))
+        await soon(chat.run(put_and_break, "q", on_failure="keep", on_event=sink))
 
 
-async def emits_while_it_adds(stage: Stage, chat: Chat, told: Callable[[Event], None]) -> None:
+async def emits_while_it_adds(stage: Stage, chat: Chat, sink: Callable[[Event], None]) -> None:
     process = next(each for each in stage._processes if each.ledger._process is chat._process)
-    async with chat.turn("q", on_event=told) as turn:
+    async with chat.turn("q", on_event=sink) as turn:
         turn.emit("before ")
         with process.store.hold(record) as gate:
             adding = stage.start(turn.add(call("look", "c"), {"role": "assistant", "content": "own"}))
@@ -449,8 +449,8 @@ async def emits_while_it_adds(stage: Stage, chat: Chat, told: Callable[[Event], 
         await turn.add({"type": "function_call_output", "call_id": "c", "output": "found"})
 
 
-async def is_stopped_and_kept(stage: Stage, chat: Chat, told: Callable[[Event], None]) -> None:
-    async with chat.turn("q", on_event=told) as turn:
+async def is_stopped_and_kept(stage: Stage, chat: Chat, sink: Callable[[Event], None]) -> None:
+    async with chat.turn("q", on_event=sink) as turn:
         turn.emit("Let me ")
         turn.emit("see")
         await turn.add(call("look", "c"))
@@ -458,57 +458,57 @@ async def is_stopped_and_kept(stage: Stage, chat: Chat, told: Callable[[Event], 
         turn.stop()
 
 
-async def is_stopped_while_it_thinks(stage: Stage, chat: Chat, told: Callable[[Event], None]) -> None:
-    async with chat.turn("q", on_event=told) as turn:
+async def is_stopped_while_it_thinks(stage: Stage, chat: Chat, sink: Callable[[Event], None]) -> None:
+    async with chat.turn("q", on_event=sink) as turn:
         turn.emit("Let me see")
         await turn.add({"type": "reasoning", "summary": []})
         turn.stop()
 
 
-async def fails_and_is_kept(stage: Stage, chat: Chat, told: Callable[[Event], None]) -> None:
+async def fails_and_is_kept(stage: Stage, chat: Chat, sink: Callable[[Event], None]) -> None:
     with pytest.raises(RuntimeError):
-        await soon(chat.run(ScriptedModel([*SCRIPT, BOOM]), "q", on_failure="keep", on_event=told))
+        await soon(chat.run(ScriptedModel([*SCRIPT, BOOM]), "q", on_failure="keep", on_event=sink))
 
 
-async def fails(stage: Stage, chat: Chat, told: Callable[[Event], None]) -> None:
+async def fails(stage: Stage, chat: Chat, sink: Callable[[Event], None]) -> None:
     with pytest.raises(RuntimeError):
-        await soon(chat.run(ScriptedModel([*SCRIPT, BOOM]), "q", on_event=told))
+        await soon(chat.run(ScriptedModel([*SCRIPT, BOOM]), "q", on_event=sink))
 
 
-async def fails_and_is_settled(stage: Stage, chat: Chat, told: Callable[[Event], None]) -> None:
-    await fails(stage, chat, told)
+async def fails_and_is_settled(stage: Stage, chat: Chat, sink: Callable[[Event], None]) -> None:
+    await fails(stage, chat, sink)
     await exchange(chat, "next")
     assert (await chat.turns())[0].kind is TurnKind.SETTLED
 
 
-async def fails_and_is_forgotten(stage: Stage, chat: Chat, told: Callable[[Event], None]) -> None:
+async def fails_and_is_forgotten(stage: Stage, chat: Chat, sink: Callable[[Event], None]) -> None:
     with pytest.raises(RuntimeError):
-        await soon(chat.run(ScriptedModel([*SCRIPT, BOOM]), "q", on_failure="forget", on_event=told))
+        await soon(chat.run(ScriptedModel([*SCRIPT, BOOM]), "q", on_failure="forget", on_event=sink))
     await exchange(chat, "next")
 
 
-async def fails_and_is_resumed(stage: Stage, chat: Chat, told: Callable[[Event], None]) -> None:
+async def fails_and_is_resumed(stage: Stage, chat: Chat, sink: Callable[[Event], None]) -> None:
     model = ScriptedModel([*SCRIPT, BOOM], [*SCRIPT, "again"])
     with pytest.raises(RuntimeError):
-        await soon(chat.run(model, "q", idempotency_key="i", on_event=told))
+        await soon(chat.run(model, "q", idempotency_key="i", on_event=sink))
     await soon(chat.run(model, "q", idempotency_key="i"))
 
 
-async def resumes(stage: Stage, chat: Chat, told: Callable[[Event], None]) -> None:
+async def resumes(stage: Stage, chat: Chat, sink: Callable[[Event], None]) -> None:
     model = ScriptedModel([*SCRIPT, BOOM], [*SCRIPT, "again"])
     with pytest.raises(RuntimeError):
         await soon(chat.run(model, "q", idempotency_key="i"))
-    await soon(chat.run(model, "q", idempotency_key="i", on_event=told))
+    await soon(chat.run(model, "q", idempotency_key="i", on_event=sink))
 
 
-async def is_discarded(stage: Stage, chat: Chat, told: Callable[[Event], None]) -> None:
-    async with chat.turn("q", on_event=told) as turn:
+async def is_discarded(stage: Stage, chat: Chat, sink: Callable[[Event], None]) -> None:
+    async with chat.turn("q", on_event=sink) as turn:
         await ScriptedModel(SCRIPT)(turn)
         turn.stop("discard")
 
 
-async def is_discarded_and_settled(stage: Stage, chat: Chat, told: Callable[[Event], None]) -> None:
-    await is_discarded(stage, chat, told)
+async def is_discarded_and_settled(stage: Stage, chat: Chat, sink: Callable[[Event], None]) -> None:
+    await is_discarded(stage, chat, sink)
     await exchange(chat, "next")
 
 
@@ -518,7 +518,7 @@ async def _before_it_knows(
     ending: Coroutine[Any, Any, None],
     meanwhile: Callable[[Chat], Awaitable[object]],
 ) -> None:
-    """Let something happen in another process when a turn has ended, and its holder has not heard of it."""
+    """Act in another process after a turn has ended and before its holder knows."""
     process = next(each for each in stage._processes if each.ledger._process is chat._process)
     other = next(each for each in stage._processes if each is not process)
     with process.store.hold(end, When.AFTER) as gate:
@@ -530,21 +530,21 @@ async def _before_it_knows(
 
 
 async def is_discarded_and_settled_before_it_knows(
-    stage: Stage, chat: Chat, told: Callable[[Event], None]
+    stage: Stage, chat: Chat, sink: Callable[[Event], None]
 ) -> None:
-    discarding = is_discarded(stage, chat, told)
+    discarding = is_discarded(stage, chat, sink)
     await _before_it_knows(stage, chat, discarding, lambda other: exchange(other, "next"))
     assert (await chat.turns())[0].kind is TurnKind.SETTLED
 
 
 async def fails_and_is_resumed_before_it_knows(
-    stage: Stage, chat: Chat, told: Callable[[Event], None]
+    stage: Stage, chat: Chat, sink: Callable[[Event], None]
 ) -> None:
     model = ScriptedModel([*SCRIPT, BOOM], [*SCRIPT, "again"])
 
     async def fail() -> None:
         with pytest.raises(RuntimeError):
-            await chat.run(model, "q", idempotency_key="i", on_event=told)
+            await chat.run(model, "q", idempotency_key="i", on_event=sink)
 
     await _before_it_knows(stage, chat, fail(), lambda other: other.run(model, "q", idempotency_key="i"))
     [attempt] = await chat.attempts()
@@ -585,20 +585,20 @@ class TestEventEnds:
     ) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
-        told: list[Event] = []
+        events: list[Event] = []
         turns: list[TurnId] = []
 
         def sink(event: Event) -> None:
-            told.append(event)
+            events.append(event)
             turns[:] = turns or list(here.ledger._process.attempts)
 
         await soon(act(stage, chat, sink))
-        check_shape(told)
-        assert isinstance(told[-1], TurnFinished)
-        assert told[-1].state is state
+        check_shape(events)
+        assert isinstance(events[-1], TurnFinished)
+        assert events[-1].state is state
         for process in (here, there):
-            assert wire(await read_all(await process.chat(chat), turns[0])) == wire(told)
-        await resumed_at_every_number(stage, await there.chat(chat), turns[0], told)
+            assert wire(await read_all(await process.chat(chat), turns[0])) == wire(events)
+        await resumed_at_every_number(stage, await there.chat(chat), turns[0], events)
 
     @pytest.mark.parametrize("act", [fails, is_discarded])
     async def test_events_of_a_settled_turn_read_the_same_in_forks_copies_and_after_cleanup(
@@ -607,8 +607,8 @@ class TestEventEnds:
         here, there = await stage.processes()
         chat = await here.chat()
         first = await exchange(chat, "first")
-        told: list[Event] = []
-        await soon(act(stage, chat, told.append))
+        events: list[Event] = []
+        await soon(act(stage, chat, events.append))
         await exchange(chat, "next")
         settled = next(turn for turn in await chat.turns() if turn.kind is TurnKind.SETTLED)
         fork = await chat.fork()
@@ -619,7 +619,7 @@ class TestEventEnds:
 
         async def everybody_reads_the_same() -> None:
             for reader, id in ((chat, settled.id), (fork, settled.id), (chat, copy.id)):
-                assert wire(await read_all(await there.chat(reader), id)) == wire(told)
+                assert wire(await read_all(await there.chat(reader), id)) == wire(events)
 
         await everybody_reads_the_same()
         stage.clock.advance(LIMITS.attempts_kept + 1)
@@ -630,7 +630,7 @@ class TestEventEnds:
     async def test_events_of_a_record_in_doubt_are_sent_with_the_end(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()
-        told: list[Event] = []
+        events: list[Event] = []
         ids: list[TurnId] = []
         here.store.lose_answer(record, *[Fate.WRITTEN] * 5)
 
@@ -640,12 +640,12 @@ class TestEventEnds:
             await turn.add(call("look", "c"))
 
         with pytest.raises(OutcomeUnknown):
-            await chat.run(runner, "q", on_failure="keep", on_event=told.append)
+            await chat.run(runner, "q", on_failure="keep", on_event=events.append)
         [kept] = await chat.turns()
         assert [item.text or item.type for item in kept.output] == [
             "Let me see.",
             "function_call",
             "function_call_output",
         ]
-        check_shape(told)
-        assert wire(await read_all(chat, ids[0])) == wire(told)
+        check_shape(events)
+        assert wire(await read_all(chat, ids[0])) == wire(events)

@@ -97,7 +97,7 @@ class TestFlags:
         chat, same = await stage.shared_chat()
         first, second = await played(chat), await played(chat, ["a"])
         assert await chat.hidden(await chat.turns()) == [(), ()]
-        await chat.flag(first, 3, to_user=False)  # a result: its call goes with it
+        await chat.flag(first, 3, to_user=False)  # a result: its call is hidden with it
         await chat.flag(first, 0, to_model=False)
         await chat.flag(second, to_user=False)
         fork = await same.fork(second)
@@ -274,7 +274,7 @@ class TestFlags:
             turn.emit("a")
         copy = (await chat.turns())[1]
         assert copy.id != settled.id
-        # The answer is not there: nobody asked on this branch.
+        # The answer is absent: this branch lacks its question.
         hidden = {0: Flags(to_model=False, to_user=False), 1: Flags(to_model=False)}
         assert await chat.flags(copy.id) == {copy.id: hidden}
         for process in (here, there):

@@ -65,7 +65,7 @@ from turnledger.testing.store_contract.stage import (
 
 class TestQueue:
     async def test_new_request_does_not_overtake_queued_requests(self, stage: Stage) -> None:
-        """The lane is free for a moment, and the one who waits for it has not heard of it yet."""
+        """The lane is free for a moment, and the waiting request has not been notified yet."""
         here, there = await stage.processes()
         chat = await here.chat()
         holder = await stage.hold_lane(chat, "q0")
@@ -241,7 +241,7 @@ class TestFences:
     async def test_takeover_based_on_an_old_beat_does_not_end_a_holder_that_came_back(
         self, stage: Stage
     ) -> None:
-        """A judgement by an old beat that is still on its way does not fit the process that came back."""
+        """A takeover decided on an old beat does not apply to a process that has beaten since."""
         here, there, third = await stage.processes(3)
         chat = await here.chat()
         await stage.hold_lane(chat, "q0")
@@ -309,7 +309,7 @@ class TestFences:
         assert await chat.turns() == [turn]
 
     async def test_recovery_fails_an_attempt_of_the_own_lease_that_no_task_runs(self, stage: Stage) -> None:
-        """The answer to a begin was lost for good, and the caller was told that the store is out of reach."""
+        """The answer to a begin was lost for good, and the caller received `store_unavailable`."""
         here, there = await stage.processes()
         chat = await here.chat()
         process = here.ledger._process
@@ -491,7 +491,7 @@ class TestBusyBranches:
         await soon(play(same.edit(before[1].id, "other", on_busy=policy), model))
         with pytest.raises(TurnStopped):
             await soon(holder.task)
-        # What was stopped had acted, kept or rolled back: that comes along.
+        # The stopped turn had acted; its effects are carried over, whether it is kept or rolled back.
         assert kinds(await chat.turns()) == ["completed", "settled", "completed"]
         assert PAID in model.seen[0]
         await soon(chat.switch(old))
@@ -522,8 +522,8 @@ class TestBusyBranches:
         self, stage: Stage, chat: Chat
     ) -> None:
         await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1")]), "q1"))
-        told = await exchange(chat, [answer_to("c1", "one")])  # type: ignore[arg-type]
-        block = chat.edit(told.id, "other")
+        answered = await exchange(chat, [answer_to("c1", "one")])  # type: ignore[arg-type]
+        block = chat.edit(answered.id, "other")
         await stage.hold(lambda model: play(block, model))
         turn = await run_block(chat.edit(block.id, [answer_to("c1", "two")], on_busy="interrupt"))
         assert results(turn) == {"c1": "two"}
@@ -601,7 +601,7 @@ class TestBusyBranches:
         assert await input_texts(chat) == ["q1", "q2", "running", "three", "four"]
 
     async def test_switch_queued_behind_an_edit_is_applied_after_the_edit(self, stage: Stage) -> None:
-        """Although the branch it asks for is shown while it waits."""
+        """Although the requested branch is shown while the switch waits."""
         chat, same = await stage.shared_chat()
         before, old = await chain(chat, 2), await shown(chat)
         block = chat.edit(before[1].id, "other")

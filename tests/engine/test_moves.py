@@ -611,11 +611,11 @@ class TestForks:
             assert kinds(await each.turns()) == ["completed", "completed", "settled", "completed"]
 
     async def test_fork_at_a_turn_with_pending_calls_can_answer_them(self, chat: Chat) -> None:
-        asking = await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1")]), "q1"))
+        pending = await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1")]), "q1"))
         await exchange(chat, [answer_to("c1", "one")])  # type: ignore[arg-type]
-        forked = await soon(chat.fork(asking.id))
-        told = await exchange(forked, [answer_to("c1", "two")])  # type: ignore[arg-type]
-        assert results(told) == {"c1": "two"}
+        forked = await soon(chat.fork(pending.id))
+        answered = await exchange(forked, [answer_to("c1", "two")])  # type: ignore[arg-type]
+        assert results(answered) == {"c1": "two"}
 
     async def test_fork_of_a_fork_of_an_edited_history_reads_every_turn(self, stage: Stage) -> None:
         here, there = await stage.processes()

@@ -494,12 +494,12 @@ class Kept:
         assert len(await (await process.chat(self.expiring)).turns()) == 1
         assert (await process.chat(conversation_key=f"{self.name} k")).id == self.keyed.id
         assert len(await (await process.chat(self.lasting)).attempts()) == 1
-        assert (await soon(self._said_again(process))).input[-1].text == "q"
+        assert (await soon(self._replay(process))).input[-1].text == "q"
         assert self.deleted.id in [each.id for each in await process.list_chats(deleted=True)]
         tokens = await read(process.store, do("tokens", "ann", None, 99))
         assert self.token.id in [each.id for each in tokens]
 
-    async def _said_again(self, process: StageProcess) -> Any:
+    async def _replay(self, process: StageProcess) -> Any:
         chat = await process.chat(self.expiring)
         with pytest.raises(TurnReplayed) as replayed:
             async with chat.turn("q", idempotency_key=self.name):

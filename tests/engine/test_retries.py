@@ -54,25 +54,25 @@ NEVER = ScriptedModel()
 """A model that must not be run: it has no script."""
 
 
-def ask(chat: Chat, count: int, text: str = "q", **options: Any) -> TurnBlock:
-    """Ask for a turn as a client does that retries by itself."""
+def request_turn(chat: Chat, count: int, text: str = "q", **options: Any) -> TurnBlock:
+    """Request a turn as a client does that retries by itself."""
     return chat.turn(text, retry=Retry(text.encode(), count), **options)
 
 
 async def answered(chat: Chat, count: int, answer: str = "a") -> tuple[TurnBlock, Turn]:
     """A try that is committed; nothing is known of its delivery."""
-    block = ask(chat, count)
+    block = request_turn(chat, count)
     return block, await soon(block.run(ScriptedModel([answer])))
 
 
 async def runs(stage: Stage, chat: Chat, count: int, **options: Any) -> tuple[TurnBlock, Holder]:
     """A try whose model waits at a gate."""
-    block = ask(chat, count, **options)
+    block = request_turn(chat, count, **options)
     return block, await stage.hold(block.run)
 
 
 async def noted(process: StageProcess) -> None:
-    """Wait until what was said of deliveries is written."""
+    """Wait until the delivery notes are written."""
     await soon(process.ledger._process.deliveries.flush())
 
 
@@ -102,10 +102,10 @@ class TestKeylessRetries:
         first, turn = await answered(chat, 0)
         Host(here.ledger).lost(first)
         await noted(here)
-        again = ask(await there.chat(chat), 1)
+        again = request_turn(await there.chat(chat), 1)
         assert await soon(again.run(NEVER)) == turn
         Host(there.ledger).lost(again)
-        assert await soon(ask(await there.chat(chat), 2).run(NEVER)) == turn
+        assert await soon(request_turn(await there.chat(chat), 2).run(NEVER)) == turn
         assert await chat.turns() == [turn]
 
     async def test_answer_of_unknown_delivery_is_not_returned_to_the_next_try(self, stage: Stage) -> None:
@@ -119,13 +119,13 @@ class TestKeylessRetries:
         Host(there.ledger).lost(second_block)
         await noted(here)
         await noted(there)
-        assert await soon(ask(chat, 2).run(NEVER)) == second
+        assert await soon(request_turn(chat, 2).run(NEVER)) == second
         assert await chat.turns() == [turn, second]
 
     async def test_lost_answer_followed_by_another_turn_is_not_returned_to_a_later_try(
         self, stage: Stage
     ) -> None:
-        """Its client gave up, the conversation went on, and the same words were said again."""
+        """Its client gave up, the conversation continued, and the same text was sent again."""
         here = await stage.process()
         chat = await here.chat()
         first, turn = await answered(chat, 0)
@@ -149,7 +149,7 @@ class TestKeylessRetries:
         chat = await here.chat()
         first, turn = await answered(chat, 0)
         Host(here.ledger).lost(first)
-        assert await soon(ask(chat, 1).run(NEVER)) == turn
+        assert await soon(request_turn(chat, 1).run(NEVER)) == turn
 
     async def test_first_try_always_runs_a_turn_of_its_own(self, stage: Stage) -> None:
         here = await stage.process()
@@ -159,7 +159,7 @@ class TestKeylessRetries:
         await noted(here)
         block, second = await answered(chat, 0, "another")
         Host(here.ledger).lost(block)
-        assert await soon(ask(chat, 1).run(NEVER)) == second
+        assert await soon(request_turn(chat, 1).run(NEVER)) == second
         assert await chat.turns() == [turn, second]
 
     async def test_try_with_an_equal_or_lower_count_runs_a_turn_of_its_own(self, stage: Stage) -> None:
@@ -180,7 +180,7 @@ class TestKeylessRetries:
         first, turn = await answered(chat, 0)
         Host(here.ledger).lost(first)
         await noted(here)
-        again = ask(await there.chat(chat), 1)
+        again = request_turn(await there.chat(chat), 1)
         assert await soon(again.run(NEVER)) == turn
         for note_of_first in (Host(here.ledger).delivered, Host(here.ledger).lost):
             note_of_first(first)
@@ -188,7 +188,7 @@ class TestKeylessRetries:
             assert [(claim.retries, claim.is_lost) for claim in await claims(here)] == [(1, False)]
         Host(there.ledger).lost(again)
         await noted(there)
-        assert await soon(ask(chat, 2).run(NEVER)) == turn
+        assert await soon(request_turn(chat, 2).run(NEVER)) == turn
         assert await chat.turns() == [turn]
 
     async def test_running_turn_whose_client_was_lost_is_attached_to_by_the_next_try(
@@ -199,12 +199,12 @@ class TestKeylessRetries:
         block, holder = await runs(stage, chat, 0)
         Host(here.ledger).lost(block)
         await noted(here)
-        again = ask(await there.chat(chat), 1, attach=True)
+        again = request_turn(await there.chat(chat), 1, attach=True)
         with pytest.raises(TurnAttached) as attached:
             await soon(again.run(NEVER))
         assert attached.value.turn == await running(chat)
-        # Somebody hears it now: the same words from elsewhere wait for their own answer.
-        other = await stage.line_up(chat, ask(chat, 2).run(ScriptedModel(["another"])))
+        # A client is connected now: the same text from elsewhere waits for its own answer.
+        other = await stage.line_up(chat, request_turn(chat, 2).run(ScriptedModel(["another"])))
         with here.store.hold(begin) as gate:
             turn = await holder.finish()
             Host(there.ledger).delivered(again)
@@ -217,8 +217,8 @@ class TestKeylessRetries:
         chat = await here.chat()
         block, holder = await runs(stage, chat, 0)
         with pytest.raises(ConversationBusy):
-            await soon(ask(await there.chat(chat), 1, on_busy="reject", attach=True).run(NEVER))
-        second = await stage.line_up(chat, ask(chat, 1).run(ScriptedModel(["another"])))
+            await soon(request_turn(await there.chat(chat), 1, on_busy="reject", attach=True).run(NEVER))
+        second = await stage.line_up(chat, request_turn(chat, 1).run(ScriptedModel(["another"])))
         with here.store.hold(begin) as gate:
             turn = await holder.finish()
             Host(here.ledger).delivered(block)
@@ -231,7 +231,7 @@ class TestKeylessRetries:
         here, there = await stage.processes()
         chat = await here.chat()
         block, holder = await runs(stage, chat, 0)
-        again = await stage.line_up(chat, ask(await there.chat(chat), 1).run(NEVER))
+        again = await stage.line_up(chat, request_turn(await there.chat(chat), 1).run(NEVER))
         Host(here.ledger).lost(block)
         turn = await holder.finish()
         assert await soon(again) == turn
@@ -243,7 +243,7 @@ class TestKeylessRetries:
         here, there = await stage.processes()
         chat = await here.chat()
         block, holder = await runs(stage, chat, 0)
-        again = await stage.line_up(chat, ask(await there.chat(chat), 1).run(NEVER))
+        again = await stage.line_up(chat, request_turn(await there.chat(chat), 1).run(NEVER))
         with here.store.hold(record_deliveries):
             Host(here.ledger).lost(block)
             turn = await holder.finish()
@@ -254,7 +254,7 @@ class TestKeylessRetries:
         here = await stage.process()
         chat = await here.chat()
         block, holder = await runs(stage, chat, 0)
-        again = await stage.line_up(chat, ask(chat, 1, attach=True).run(NEVER))
+        again = await stage.line_up(chat, request_turn(chat, 1, attach=True).run(NEVER))
         Host(here.ledger).lost(block)
         with pytest.raises(TurnAttached):
             await soon(again)
@@ -265,10 +265,10 @@ class TestKeylessRetries:
         here, there = await stage.processes()
         chat = await here.chat()
         holder = await stage.hold_lane(chat, "before")
-        block = ask(chat, 0)
+        block = request_turn(chat, 0)
         first = await stage.line_up(chat, block.run(ScriptedModel(["a"])))
         Host(here.ledger).lost(block)
-        again = await stage.line_up(chat, ask(await there.chat(chat), 1).run(NEVER))
+        again = await stage.line_up(chat, request_turn(await there.chat(chat), 1).run(NEVER))
         await holder.finish()
         assert await soon(again) == await soon(first)
         assert await input_texts(chat) == ["before", "q"]
@@ -278,10 +278,10 @@ class TestKeylessRetries:
         chat = await here.chat()
         model = ScriptedModel([Tool("pay", "paid"), "never said"], [Tool("pay", "paid"), "Done."])
         with here.store.hold(commit):
-            stage.start(ask(chat, 0).run(model))
+            stage.start(request_turn(chat, 0).run(model))
             await stage.until(lambda: has_paid(chat))
             await stage.bury_others(there)
-            turn = await soon(ask(await there.chat(chat), 1).run(model))
+            turn = await soon(request_turn(await there.chat(chat), 1).run(model))
         assert (turn.text, model.executed) == ("Done.", {"pay": 1})
         assert await chat.turns() == [turn]
 
@@ -290,9 +290,9 @@ class TestKeylessRetries:
         chat = await here.chat()
         model = ScriptedModel([Tool("pay", "paid"), "never said"], [Tool("pay", "paid"), "Done."])
         with here.store.hold(commit):
-            stage.start(ask(chat, 0).run(model))
+            stage.start(request_turn(chat, 0).run(model))
             await stage.until(lambda: has_paid(chat))
-            again = await stage.line_up(chat, ask(await there.chat(chat), 1).run(model))
+            again = await stage.line_up(chat, request_turn(await there.chat(chat), 1).run(model))
             turn = await fall_silent(stage, there, again)
         assert (turn.text, model.executed) == ("Done.", {"pay": 1})
         assert await chat.turns() == [turn]
@@ -301,7 +301,7 @@ class TestKeylessRetries:
         here, there = await stage.processes()
         chat = await here.chat()
         await runs(stage, chat, 0, on_failure="keep")
-        again = await stage.line_up(chat, ask(await there.chat(chat), 1).run(NEVER))
+        again = await stage.line_up(chat, request_turn(await there.chat(chat), 1).run(NEVER))
         turn = await fall_silent(stage, there, again)
         assert turn.kind is TurnKind.INTERRUPTED
         assert await chat.turns() == [turn]
@@ -322,12 +322,12 @@ class TestKeylessRetries:
         chat = await here.chat()
         for is_lost, kinds in ((True, ["completed"]), (False, ["settled", "completed"])):
             model = ScriptedModel([Tool("pay", "paid"), BOOM], [Tool("pay", "paid"), "Done."])
-            before, first = len(await chat.turns()), ask(chat, 0)
+            before, first = len(await chat.turns()), request_turn(chat, 0)
             with pytest.raises(RuntimeError):
                 await soon(first.run(model))
             if is_lost:
                 Host(here.ledger).lost(first)
-            await soon(ask(chat, 1).run(model))
+            await soon(request_turn(chat, 1).run(model))
             assert [turn.kind for turn in (await chat.turns())[before:]] == kinds
             assert model.executed == {"pay": len(kinds)}
 
@@ -349,7 +349,7 @@ class TestKeylessRetries:
         Host(here.ledger).lost(first)
         await noted(here)
         here.store.lose_answer(begin, fate, fate)  # the first one only finds that it has to reach the disk
-        assert await soon(ask(chat, 1).run(NEVER)) == turn
+        assert await soon(request_turn(chat, 1).run(NEVER)) == turn
         here.store.lose_answer(begin, fate)
         _, second = await answered(chat, 0)
         assert await chat.turns() == [turn, second]
@@ -368,7 +368,7 @@ class TestKeylessRetries:
         with here.store.hold(commit, when) as gate:
             holder.gate.release()
             await stage.reach(gate, holder.task)
-            again = stage.start(ask(await there.chat(chat), 1).run(ScriptedModel(["another"])))
+            again = stage.start(request_turn(await there.chat(chat), 1).run(ScriptedModel(["another"])))
             await stage.until_run(there, begin, 1)
         turn = await soon(holder.task)
         second = await soon(again)
@@ -383,11 +383,11 @@ class TestKeylessRetries:
         chat = await here.chat()
         here.store.lose_answer(commit, fate)
         here.store.refuse(resolve_doubt)
-        block, model = ask(chat, 0), ScriptedModel(["a"], ["b"])
+        block, model = request_turn(chat, 0), ScriptedModel(["a"], ["b"])
         with pytest.raises(CommitOutcomeUnknown):
             await soon(block.run(model))
         Host(here.ledger).lost(block)
-        again = ask(chat, 1)
+        again = request_turn(chat, 1)
         second = stage.start(again.run(model))
         await stage.until_run(here, begin, 2)
         await here.tend()
@@ -395,14 +395,14 @@ class TestKeylessRetries:
             turn = await soon(second)
         except TurnFailed:
             Host(here.ledger).lost(again)
-            turn = await soon(ask(chat, 2).run(model))
+            turn = await soon(request_turn(chat, 2).run(model))
         assert await chat.turns() == [turn]
 
     async def test_delivered_answer_leaves_no_claim(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()
         for number in range(3):
-            block = ask(chat, 0, f"q{number}")
+            block = request_turn(chat, 0, f"q{number}")
             await soon(block.run(ScriptedModel(["a"])))
             Host(here.ledger).delivered(block)
         await noted(here)
@@ -432,7 +432,7 @@ class TestKeylessRetries:
             stage.clock.advance(LOST_KEPT_MS / 2000)
             await here.tend()
         turn = await holder.finish()
-        assert await soon(ask(chat, 1).run(NEVER)) == turn
+        assert await soon(request_turn(chat, 1).run(NEVER)) == turn
 
     async def test_claim_of_a_request_is_removed_after_a_day(self, stage: Stage) -> None:
         here = await stage.process()
@@ -450,11 +450,11 @@ class TestKeylessRetries:
     ) -> None:
         here = await stage.process()
         chat = await here.chat()
-        block = ask(chat, 0, idempotency_key="i")
+        block = request_turn(chat, 0, idempotency_key="i")
         turn = await soon(block.run(ScriptedModel(["a"])))
         Host(here.ledger).delivered(block)
         await noted(here)
-        assert await soon(ask(chat, 0, idempotency_key="i").run(NEVER)) == turn
+        assert await soon(request_turn(chat, 0, idempotency_key="i").run(NEVER)) == turn
 
     @pytest.mark.parametrize("is_failed", [True, False])
     @pytest.mark.parametrize("is_deleted", [True, False])
@@ -535,7 +535,7 @@ async def believes_any_sender(tables: Any, notes: Any) -> Any:
     )
 
 
-def takes_up_whatever_was_asked_for(claim: Any, retry: Any, sender: Any) -> bool:
+def accepts_any_try(claim: Any, retry: Any, sender: Any) -> bool:
     return True
 
 
@@ -543,7 +543,7 @@ def forgets_who_took_it_up(claim: Any, retry: Any, sender: Any) -> bool:
     return bool(claim.retries < retry.count)
 
 
-def shares_what_is_heard(claim: Any, attempt: Any, sender: Any) -> bool:
+def shares_connected_turns(claim: Any, attempt: Any, sender: Any) -> bool:
     return UNDELIVERED(replace(claim, is_lost=True), attempt, sender)
 
 
@@ -593,7 +593,7 @@ async def takes_up_for_a_first_try(tables: Any, target: Any, retry: Any, sender:
         (
             client_retries,
             "is_earlier_try",
-            takes_up_whatever_was_asked_for,
+            accepts_any_try,
             "test_try_with_an_equal_or_lower_count_runs_a_turn_of_its_own",
         ),
         (
@@ -617,7 +617,7 @@ async def takes_up_for_a_first_try(tables: Any, target: Any, retry: Any, sender:
         (
             client_retries,
             "is_undelivered",
-            shares_what_is_heard,
+            shares_connected_turns,
             "test_running_turn_whose_client_is_connected_is_not_shared",
         ),
         (

@@ -86,7 +86,7 @@ class TestStops:
     async def test_stop_recorded_for_a_dead_process_is_applied_on_takeover(
         self, stage: Stage, policy: str
     ) -> None:
-        """The holder never hears of the stop and falls silent; whoever buries it honours the stop."""
+        """The holder never receives the stop and dies; the process that takes over applies the stop."""
         here, there = await stage.processes()
         chat = await here.chat()
         here.store.ignores_hints = True
@@ -195,7 +195,7 @@ class TestStops:
         assert [turn.input[0].text for turn in await chat.turns()] == ["q0", "q1", "q3"]
 
     async def test_queued_turn_that_is_stopped_passes_its_wake_up_to_the_next(self, stage: Stage) -> None:
-        """It heard that the lane is free, in place of the one behind it."""
+        """It was notified that the lane is free, in place of the next in the queue."""
         here, there = await stage.processes()
         chat = await here.chat()
         same = await there.chat(chat)
@@ -219,7 +219,7 @@ class TestStops:
             task = stage.start(chat.run(model, "q"))
             await stage.reach(gate, task)
             stopping = stage.start((await there.chat(chat)).stop())
-            await soon(_heard_early(here))
+            await soon(_wait_for_early_stop(here))
         ended = await soon(stopping)
         assert ended.state is AttemptState.KEPT
         with pytest.raises(TurnStopped):
@@ -257,7 +257,7 @@ class TestStops:
 
     @pytest.mark.parametrize("fate", Fate)
     async def test_stop_of_a_turn_in_doubt_returns_the_resolved_turn(self, stage: Stage, fate: Fate) -> None:
-        """The commit is asked about until it is certain; here it is made again if it was lost."""
+        """The commit is looked up until its outcome is certain; here a lost one is repeated."""
         here, there = await stage.processes()
         chat = await here.chat()
         same = await there.chat(chat)
@@ -291,7 +291,7 @@ class TestStops:
         ended = await soon(stopping)
         assert ended is not None
         is_there = fate is not Fate.LOST
-        # One that appears late came before the stop was looked for, and won.
+        # A commit that appears late preceded the lookup of the stop, and won.
         assert ended.state is (AttemptState.COMPLETED if is_there else AttemptState.DISCARDED)
         assert [turn.text for turn in await same.turns()] == (["Whole."] if is_there else [])
         await exchange(same, "next", on_busy="reject")
@@ -314,7 +314,7 @@ class TestStops:
         await holder.finish()
 
 
-async def _heard_early(process: StageProcess) -> None:
+async def _wait_for_early_stop(process: StageProcess) -> None:
     """Wait until a stop has arrived for a turn that does not run yet."""
     while not process.ledger._process.early_stops:
         await asyncio.sleep(0)

@@ -109,7 +109,7 @@ class TestTokens:
         assert (less.models, less.expires_at) == (("b",), stage.clock.now_ms() + 30_000)
 
     @pytest.mark.parametrize(
-        ("wish", "said"),
+        ("wish", "message"),
         [
             ({"scopes": ["admin", "chats:write"]}, "the scope chats:write"),
             ({"chat_scope": ""}, "other conversations"),
@@ -120,7 +120,7 @@ class TestTokens:
         ],
     )
     async def test_child_token_wider_than_its_parent_is_refused(
-        self, stage: Stage, wish: dict[str, Any], said: str
+        self, stage: Stage, wish: dict[str, Any], message: str
     ) -> None:
         process = await stage.process()
         tokens = Host(process.ledger).tokens
@@ -131,7 +131,7 @@ class TestTokens:
             "lifetime": 60,
         }
         parent, _ = await tokens.create(owner="ann", **narrow)
-        with pytest.raises(TokenTooWide, match=said):
+        with pytest.raises(TokenTooWide, match=message):
             await tokens.create(**{"scopes": ["admin"], "parent": parent.id, **wish})
         assert await tokens.list() == [parent]
 

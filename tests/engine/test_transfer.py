@@ -47,23 +47,25 @@ async def _pay_and_fail(turn: RunningTurn) -> None:
 
 
 class TestTransfer:
-    @pytest.mark.parametrize("is_said", [True, False])
-    async def test_imported_interrupted_turn_keeps_its_effects(self, stage: Stage, is_said: bool) -> None:
+    @pytest.mark.parametrize("lists_effects", [True, False])
+    async def test_imported_interrupted_turn_keeps_its_effects(
+        self, stage: Stage, lists_effects: bool
+    ) -> None:
         here = (await stage.process()).ledger
         chat = await here.conversation()
         await fail(chat, ScriptedModel([Tool("look", read_only=True), Tool("pay"), BOOM]), on_failure="keep")
         file = await export(here, chat.id)
         assert b'"effects":[2]' in file
-        if not is_said:
+        if not lists_effects:
             file = file.replace(b',"effects":[2]', b"")  # as earlier versions wrote it
         async with other_ledger() as there:
             assert outcomes_of(await import_file(there, file)) == [ImportOutcome.IMPORTED]
             assert await there.check() == []
             copy = await there.conversation(chat.id)
             await soon(copy.undo())
-            [told] = await copy.turns()
-            names = [item.fields["name"] for item in told.output if item.is_call]
-            assert names == (["pay"] if is_said else ["look", "pay"])
+            [settled] = await copy.turns()
+            names = [item.fields["name"] for item in settled.output if item.is_call]
+            assert names == (["pay"] if lists_effects else ["look", "pay"])
 
     async def test_imported_chat_keeps_its_forgotten_effects_forgotten(self, stage: Stage) -> None:
         here = (await stage.process()).ledger
@@ -110,8 +112,8 @@ class TestTransfer:
         assert (await here.list(tag="x", archived=True)).chats == listed
         assert listed[0].preview
         assert [hit.conversation.id for hit in (await here.search("noted")).hits] == [chat.id]
-        told = await soon(anext(changes))
-        assert (told.kind, told.conversation) == (ChangeKind.CHAT_CREATED, chat.id)
+        change = await soon(anext(changes))
+        assert (change.kind, change.conversation) == (ChangeKind.CHAT_CREATED, chat.id)
 
     async def test_imported_turns_keep_their_outcomes_and_events(self, stage: Stage) -> None:
         here = (await stage.process()).ledger
@@ -127,9 +129,9 @@ class TestTransfer:
         assert [await copy.outcome(turn.id) for turn in turns] == ends
         assert [end.failure is None for end in ends] == [False, False, True]
         for turn in turns:
-            told = [event async for event in copy.events(turn.id)]
-            assert isinstance(told[-1], TurnFinished)
-            items = [bytes(event.item) for event in told if isinstance(event, ItemDone)]
+            events = [event async for event in copy.events(turn.id)]
+            assert isinstance(events[-1], TurnFinished)
+            items = [bytes(event.item) for event in events if isinstance(event, ItemDone)]
             assert items == [item.raw for item in turn.output]
 
     async def test_import_of_a_chat_changed_since_its_export_reports_a_conflict(self, stage: Stage) -> None:
@@ -163,17 +165,17 @@ class TestTransfer:
         never = foreign
         for id in set(ANY_ID.findall(foreign)):
             never = never.replace(id, id[:-12] + b"beef" + id[-8:])
-        told = []
+        reported = []
         for file in (foreign, never):
             reports = await import_file(here, file, owner="ben", keep_ids=False)
             assert outcomes_of(reports) == [ImportOutcome.RENAMED, ImportOutcome.IMPORTED]
-            told.append([ANY_ID.sub(b"", str(report).encode()) for report in reports])
+            reported.append([ANY_ID.sub(b"", str(report).encode()) for report in reports])
             name = str(reports[-1].chat)
             assert without_ids(await export(here, name, owner="ben")) == without_ids(foreign)
             assert outcomes_of(await import_file(here, file, owner="ben", keep_ids=False)) == [
                 ImportOutcome.UNCHANGED
             ]
-        assert told[0] == told[1]
+        assert reported[0] == reported[1]
         assert outcomes_of(await import_file(here, foreign, keep_ids=False)) == [ImportOutcome.UNCHANGED]
         assert await export(here, chat.id) == foreign
         assert await here.check() == []

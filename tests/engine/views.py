@@ -35,26 +35,26 @@ class Reading:
     """Reads a turn in a task, and collects its events."""
 
     def __init__(self, stage: Stage, chat: Chat, turn: TurnId, after: int = 0) -> None:
-        self.heard: list[Event] = []
-        self._came = asyncio.Event()
+        self.events: list[Event] = []
+        self._arrived = asyncio.Event()
         self.task = stage.start(self._read(chat, turn, after))
 
     async def _read(self, chat: Chat, turn: TurnId, after: int) -> list[Event]:
         async for event in chat.events(turn, after=after):
-            self.heard.append(event)
-            self._came.set()
-        return self.heard
+            self.events.append(event)
+            self._arrived.set()
+        return self.events
 
     async def until(self, number: int) -> list[Event]:
-        while not self.heard or self.heard[-1].number < number:
-            self._came.clear()
-            came = asyncio.ensure_future(self._came.wait())
-            await soon(asyncio.wait((came, self.task), return_when=asyncio.FIRST_COMPLETED))
-            if not came.done():
-                came.cancel()
+        while not self.events or self.events[-1].number < number:
+            self._arrived.clear()
+            arrival = asyncio.ensure_future(self._arrived.wait())
+            await soon(asyncio.wait((arrival, self.task), return_when=asyncio.FIRST_COMPLETED))
+            if not arrival.done():
+                arrival.cancel()
                 self.task.result()
-                assert self.heard[-1].number >= number, f"it ended at {self.heard[-1:]}"
-        return self.heard
+                assert self.events[-1].number >= number, f"it ended at {self.events[-1:]}"
+        return self.events
 
 
 async def running(chat: Chat) -> TurnId:
@@ -104,8 +104,8 @@ async def hold(stage: Stage, chat: Chat, script: Sequence[Step] = SCRIPT, **opti
 
 async def leave_pending(chat: Chat, *call_ids: str) -> None:
     """Run a turn that leaves these calls for the client."""
-    asks = [Ask("ask", call_id=call_id) for call_id in call_ids]
-    await soon(chat.run(ScriptedModel(["I ask.", *asks]), "q0"))
+    calls = [Ask("ask", call_id=call_id) for call_id in call_ids]
+    await soon(chat.run(ScriptedModel(["I ask.", *calls]), "q0"))
 
 
 def outputs(items: list[Item]) -> list[tuple[str | None, Any]]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import TypeVar
 
-from tests.unit.engine.populated_store import populate, say
+from tests.unit.engine.populated_store import populate, run_turn
 from turnledger import Ledger
 from turnledger.errors import StoreError, TurnledgerError
 from turnledger.model.turn import Turn
@@ -40,7 +40,7 @@ async def _damage_everywhere() -> None:
     folder = Path(tempfile.mkdtemp())
     path = folder / "chats.db"
     lived = await populate(await SqliteStore.open(path))
-    chats = [lived.plain, lived.asking, lived.edited, lived.forked, lived.settled, lived.waiting, lived.kept]
+    chats = [lived.plain, lived.pending, lived.edited, lived.forked, lived.settled, lived.waiting, lived.kept]
     written = {(str(chat.id), chat.owner): await chat.turns() for chat in chats}
     await lived.ledger.close()
     whole = path.read_bytes()
@@ -95,7 +95,7 @@ async def _use(path: Path, written: dict[tuple[str, str], list[Turn]]) -> Counte
             await attempt(chat.outcome(turn.id))
         await attempt(chat.attempts())
         await attempt(chat.branches())
-        await attempt(say(chat, "Are you there?"))
+        await attempt(run_turn(chat, "Are you there?"))
     owner = next(iter(written))[1]
     await attempt(ledger.for_owner(owner).list())
     await attempt(ledger.for_owner(owner).search("Yes"))

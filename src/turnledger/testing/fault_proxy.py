@@ -211,7 +211,7 @@ class _Line:
             self.exchange = self._proxy.next_exchange(piece)
 
     async def _pass(self, piece: bytes, writer: asyncio.StreamWriter, way: str) -> bool:
-        """Forward a piece, at most up to the fault; return whether the connection goes on."""
+        """Forward a piece, at most up to the fault; return whether the connection continues."""
         limit = self._limit(way)
         if limit is not None:
             room = limit - getattr(self.exchange, way)

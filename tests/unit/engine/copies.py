@@ -1,4 +1,4 @@
-"""Generated histories and client copies of them; each message knows the stored message it came from."""
+"""Generated histories and client copies of them; each message refers to its stored original."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class _Writer:
     def __init__(self, draw: st.DrawFn) -> None:
         self._draw = draw
         self._numbers = count()
-        self.told: list[SentLog] = []
+        self.logs: list[SentLog] = []
 
     def text(self) -> str:
         words = self._draw(
@@ -128,8 +128,8 @@ class _Writer:
         )
         return f"{words}, which is number {next(self._numbers)}"
 
-    def said(self, role: str, text: str, **more: Any) -> Sent:
-        return Sent({"role": role, "content": text, **more}, ((len(self.told), text),))
+    def sent_message(self, role: str, text: str, **more: Any) -> Sent:
+        return Sent({"role": role, "content": text, **more}, ((len(self.logs), text),))
 
     def add(
         self,
@@ -140,21 +140,21 @@ class _Writer:
         with_server_items: list[Sent] | None = None,
         hidden: Collection[int] = (),
     ) -> None:
-        made = turn(len(self.told) + 1, input, output, kind)
-        tags = frozenset((len(self.told), made.items[place].text) for place in hidden)
+        made = turn(len(self.logs) + 1, input, output, kind)
+        tags = frozenset((len(self.logs), made.items[place].text) for place in hidden)
         shown = made.with_hidden(frozenset(hidden)) if hidden else made
-        self.told.append(SentLog(shown, *copy, with_server_items or [], tags))
+        self.logs.append(SentLog(shown, *copy, with_server_items or [], tags))
 
     def question(self) -> tuple[list[Item], list[Sent]]:
         texts = [self.text() for _ in range(self._draw(st.sampled_from([1, 1, 1, 2])))]
-        return [message("user", text) for text in texts], [self.said("user", text) for text in texts]
+        return [message("user", text) for text in texts], [self.sent_message("user", text) for text in texts]
 
     def answer(self) -> tuple[list[Item], list[Sent]]:
         """Draw one or two messages, which this API shows as one."""
         texts = [self.text() for _ in range(self._draw(st.sampled_from([1, 1, 2])))]
         thoughts = [reasoning()] if self._draw(st.booleans()) else []
         joined = Sent(
-            {"role": "assistant", "content": "".join(texts)}, tuple((len(self.told), text) for text in texts)
+            {"role": "assistant", "content": "".join(texts)}, tuple((len(self.logs), text) for text in texts)
         )
         return [*thoughts, *(message("assistant", text) for text in texts)], [joined]
 
@@ -172,7 +172,7 @@ class _Writer:
         self.add(
             input,
             [message("assistant", answer)],
-            (list(map(self.said, roles, texts)), [self.said("assistant", answer)]),
+            (list(map(self.sent_message, roles, texts)), [self.sent_message("assistant", answer)]),
             hidden=hidden,
         )
 
@@ -181,7 +181,7 @@ class _Writer:
         self.add(
             [message("user", question)],
             [message("assistant", answer)],
-            ([self.said("user", question)], [self.said("assistant", answer)]),
+            ([self.sent_message("user", question)], [self.sent_message("assistant", answer)]),
             hidden=self._draw(st.sets(st.integers(0, 1), min_size=1)),
         )
 
@@ -189,7 +189,7 @@ class _Writer:
         """Add a server-side call: the client sees the texts around it as one."""
         question, user_message = self.question()
         before, found, after = self.text(), self.text(), self.text()
-        here = len(self.told)
+        here = len(self.logs)
         items = [
             message("assistant", before),
             call("s"),
@@ -198,9 +198,9 @@ class _Writer:
         ]
         shown = Sent({"role": "assistant", "content": before + after}, ((here, before), (here, after)))
         whole = [
-            self.said("assistant", before, tool_calls=[tool_call("s")]),
+            self.sent_message("assistant", before, tool_calls=[tool_call("s")]),
             Sent({"role": "tool", "tool_call_id": "s", "content": found}, ()),
-            self.said("assistant", after),
+            self.sent_message("assistant", after),
         ]
         self.add(question, items, (user_message, [shown]), with_server_items=whole)
 
@@ -210,7 +210,7 @@ class _Writer:
         ids = ["a", "b"][: self._draw(st.integers(1, 2))]
         deep = {"x": [1.0, None], "ü": "ß"}
         written = {id: json.dumps({"deep": deep, "first": self.text()}) for id in ids}
-        here = len(self.told)
+        here = len(self.logs)
         calls = Sent(
             {
                 "role": "assistant",
@@ -223,7 +223,7 @@ class _Writer:
         self.add(question, [reasoning(), *made], (user_message, [calls]))
         found = {id: self.text() for id in ids}
         answer, answered = self.answer()
-        results = [self.said("tool", text, tool_call_id=id) for id, text in found.items()]
+        results = [self.sent_message("tool", text, tool_call_id=id) for id, text in found.items()]
         self.add([result(id, output=text) for id, text in found.items()], answer, (results, answered))
 
     def interrupted(self) -> None:
@@ -231,7 +231,7 @@ class _Writer:
         partial = self.text()
         if self._draw(st.booleans()):
             output = [message("assistant", partial, status="incomplete")]
-            self.add(question, output, (user_message, [self.said("assistant", partial)]), INTERRUPTED)
+            self.add(question, output, (user_message, [self.sent_message("assistant", partial)]), INTERRUPTED)
         else:
             self.add(question, [], (user_message, []), INTERRUPTED)
 
@@ -253,7 +253,7 @@ def lines(draw: st.DrawFn, *, at_least: int = 1, kinds: Sequence[str] = KINDS) -
     writer = _Writer(draw)
     for kind in draw(st.lists(st.sampled_from(kinds), min_size=at_least, max_size=7)):
         getattr(writer, kind)()
-    return writer.told
+    return writer.logs
 
 
 def _apart(sent: Sent) -> list[Sent]:
@@ -305,10 +305,10 @@ def _respelled(draw: st.DrawFn, sent: Sent) -> Iterator[Sent]:
 
 
 @st.composite
-def copies(draw: st.DrawFn, told: Sequence[SentLog]) -> list[Sent]:
+def copies(draw: st.DrawFn, logs: Sequence[SentLog]) -> list[Sent]:
     """Draw a client's copy of these turns: rewritten, and without some optional messages."""
     copy: list[Sent] = []
-    for each in told:
+    for each in logs:
         held = each.copy
         if each.hidden and draw(st.booleans()):
             held = [sent for sent in held if not each.hidden & {*sent.tags}]

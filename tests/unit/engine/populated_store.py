@@ -24,13 +24,13 @@ from turnledger.testing.fake_clock import FakeClock
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Step, Tool
 
 
-async def say(chat: Chat, text: str, *script: Step, **policies: Any) -> Turn:
+async def run_turn(chat: Chat, text: str, *script: Step, **policies: Any) -> Turn:
     return await chat.run(ScriptedModel(list(script) or ["Yes."]), text, **policies)
 
 
 async def fail(chat: Chat, text: str, *script: Step, **policies: Any) -> None:
     try:
-        await say(chat, text, *script, RuntimeError("the model broke"), **policies)
+        await run_turn(chat, text, *script, RuntimeError("the model broke"), **policies)
     except RuntimeError:
         return
     raise AssertionError("it did not fail")
@@ -43,7 +43,7 @@ class PopulatedStore:
     ledger: Ledger
     plain: Chat
     """Three turns."""
-    asking: Chat
+    pending: Chat
     """A call waits for its client."""
     edited: Chat
     """Edited, regenerated, undone and switched."""
@@ -60,36 +60,36 @@ class PopulatedStore:
 async def populate(store: Store) -> PopulatedStore:
     ledger = await Ledger.over(store, clock=FakeClock(), random=Random(1))
     names = ("plain", "asking", "edited", "settled", "waiting", "kept", "source")
-    plain, asking, edited, settled, waiting, kept, source = [
+    plain, pending, edited, settled, waiting, kept, source = [
         await ledger.for_owner("ann").conversation(conversation_key=name) for name in names
     ]
     for text in ("one", "two", "three"):
-        await say(plain, text, "Let me see.", Tool("look"), "Yes.", idempotency_key=text)
-    await say(asking, "where?", "Wait.", Ask("locate", call_id="c1"))
+        await run_turn(plain, text, "Let me see.", Tool("look"), "Yes.", idempotency_key=text)
+    await run_turn(pending, "where?", "Wait.", Ask("locate", call_id="c1"))
     await _edit_in_all_ways(edited)
-    await say(settled, "hello")
+    await run_turn(settled, "hello")
     await fail(settled, "pay", Tool("pay"))
-    await say(settled, "go on")
+    await run_turn(settled, "go on")
     async with settled.edit((await settled.turns())[0].id, "hello again") as turn:
         turn.emit("Yes.")
     await fail(waiting, "pay", Tool("pay"), idempotency_key="pay")
     await fail(kept, "tell", "Once upon", on_failure="keep")
     await fail(kept, "forget it", Tool("pay"), on_failure="forget")
     for text in ("one", "two", "three"):
-        await say(source, text)
+        await run_turn(source, text)
     forked = await source.fork((await source.turns())[1].id)
-    await say(forked, "another three")
+    await run_turn(forked, "another three")
     await source.delete(purge=True)
     while await store.transact(purge, PurgeRequest(1, 1_000, 1)):
         continue
-    return PopulatedStore(ledger, plain, asking, edited, forked, settled, waiting, kept)
+    return PopulatedStore(ledger, plain, pending, edited, forked, settled, waiting, kept)
 
 
 async def _edit_in_all_ways(chat: Chat) -> None:
-    _, second = [await say(chat, text) for text in ("one", "two")]
+    _, second = [await run_turn(chat, text) for text in ("one", "two")]
     async with chat.edit(second.id, "two, but better") as turn:
         turn.emit("Yes.")
-    await say(chat, "three")
+    await run_turn(chat, "three")
     async with chat.regenerate() as turn:
         turn.emit("No.")
     await chat.undo()
@@ -139,12 +139,12 @@ async def expect_found(
 ) -> None:
     """Apply each damage: the check must find it, and nothing else."""
     assert await populated.ledger.check() == []
-    for damage, rule, said in damages:
+    for damage, rule, message in damages:
         with repaired(database):
             damage(database, populated)
             found = await populated.ledger.check()
         assert [(each.rule, each.owner) for each in found] == [(rule, owner)], damage.__name__
-        assert said in found[0].message, damage.__name__
+        assert message in found[0].message, damage.__name__
     assert await populated.ledger.check() == []
 
 

@@ -103,11 +103,11 @@ async def test_share_link_whose_parent_token_is_revoked_meanwhile_is_not_created
 
 
 @dataclass(frozen=True)
-class Asked:
+class AdmittedRequest:
     admitted: int | None
 
 
-async def done(tables: Tables, request: Asked) -> int | None:
+async def done(tables: Tables, request: AdmittedRequest) -> int | None:
     await check_admitted(tables, "ann", request.admitted)
     return request.admitted
 
@@ -128,8 +128,8 @@ class Persisting(Process):
 
 async def test_operation_with_current_or_no_admission_is_run() -> None:
     process = Persisting()
-    assert await persist_admitted(process, done, Asked(0), None) == 0
-    assert await persist_admitted(process, done, Asked(None), None) is None
+    assert await persist_admitted(process, done, AdmittedRequest(0), None) == 0
+    assert await persist_admitted(process, done, AdmittedRequest(None), None) is None
 
 
 async def test_operation_with_an_old_admission_is_readmitted_and_run_again() -> None:
@@ -139,7 +139,7 @@ async def test_operation_with_an_old_admission_is_readmitted_and_run_again() -> 
     async def readmit() -> int:
         return await process.tables.admission("ann")
 
-    assert await persist_admitted(process, done, Asked(0), Authorization(0, readmit=readmit)) == 1
+    assert await persist_admitted(process, done, AdmittedRequest(0), Authorization(0, readmit=readmit)) == 1
     assert process.tried == 2
 
 
@@ -152,7 +152,7 @@ async def test_operation_whose_readmission_is_also_old_raises_admission_moved() 
 
     for readmit in (None, knows_nothing_new):
         with pytest.raises(AdmissionMoved):
-            await persist_admitted(process, done, Asked(0), Authorization(0, readmit=readmit))
+            await persist_admitted(process, done, AdmittedRequest(0), Authorization(0, readmit=readmit))
     assert process.tried == 2
 
 

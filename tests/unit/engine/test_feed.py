@@ -43,11 +43,11 @@ async def opened(database: Database | None = None) -> AsyncIterator[tuple[Ledger
 
 
 async def kinds(following: ChangeReader, count: int) -> list[ChangeKind]:
-    heard: list[ChangeKind] = []
+    received: list[ChangeKind] = []
     async with asyncio.timeout(10):
-        while len(heard) < count:
-            heard += [change.kind for change in await following.next_batch()]
-    return heard
+        while len(received) < count:
+            received += [change.kind for change in await following.next_batch()]
+    return received
 
 
 async def distributed_to(ledger: Ledger) -> None:
@@ -122,8 +122,8 @@ async def test_followers_that_reconnect_together_share_one_store_read() -> None:
             await ledger.conversation()
         store.operations.clear()
         followers = [Host(ledger).follow(ledger, after=start).__enter__() for _ in range(30)]
-        heard = await asyncio.gather(*(kinds(each, 300) for each in followers))
-        assert [len(each) for each in heard] == [300] * 30
+        received = await asyncio.gather(*(kinds(each, 300) for each in followers))
+        assert [len(each) for each in received] == [300] * 30
         assert store.operations.count("resume") == 2
         late = Host(ledger).follow(ledger, after=start).__enter__()
         assert len(await kinds(late, 300)) == 300
@@ -213,7 +213,7 @@ async def test_follower_whose_store_read_fails_keeps_its_position() -> None:
 
 
 async def test_follower_behind_by_changes_of_others_only_receives_no_gap() -> None:
-    """What others were told of in between is gone; nothing of his was among it."""
+    """The changes in between are purged, but none of them concerned this owner."""
     database = Database()
     async with opened(database) as (ledger, _):
         with Host(ledger).follow(ledger.for_owner("ann")) as following:

@@ -61,11 +61,11 @@ def plan(chat: ChatLine, *turns: TurnLine, **limits: int) -> Plan:
     return plan_import(chat, 1, list(enumerate(turns, 2)), "ann", Limits(**limits))
 
 
-def said(plan: Plan, branch: int = 0) -> list[str]:
+def questions_of(plan: Plan, branch: int = 0) -> list[str]:
     return [each.input[0].text for each in plan.line_of(plan.branches[branch][1])]
 
 
-def told(plan: Plan) -> list[tuple[int, ImportOutcome]]:
+def reports_of(plan: Plan) -> list[tuple[int, ImportOutcome]]:
     """What is reported, but for ids of another making."""
     return [(each.line, each.did) for each in plan.reports if each.did is not ImportOutcome.RENAMED]
 
@@ -76,7 +76,7 @@ def test_import_derives_the_same_ids_from_foreign_ids_each_time() -> None:
     assert first == again
     assert ConversationId(first.conversation.id)
     assert all(TurnId(id) for id in first.turns)
-    assert said(first) == ["ask a", "ask b"]
+    assert questions_of(first) == ["ask a", "ask b"]
     assert {each.did for each in first.reports} == {ImportOutcome.RENAMED}
     assert plan_import(header(), 1, [], "ben", Limits()).conversation.id != first.conversation.id
 
@@ -84,8 +84,8 @@ def test_import_derives_the_same_ids_from_foreign_ids_each_time() -> None:
 def test_import_ends_each_branch_at_its_head_and_shows_the_current_one() -> None:
     chat = header(branches=(BranchLine(id="x", head="c"), BranchLine(id="y", head="d")), current="x")
     made = plan(chat, turn("a"), turn("b", "a"), turn("c", "b"), turn("d", "a"))
-    assert told(made) == []
-    assert [said(made, 0), said(made, 1)] == [["ask a", "ask b", "ask c"], ["ask a", "ask d"]]
+    assert reports_of(made) == []
+    assert [questions_of(made, 0), questions_of(made, 1)] == [["ask a", "ask b", "ask c"], ["ask a", "ask d"]]
     assert made.conversation.branch == made.branches[0][0]
     assert [each.number for each in made.turns.values()] == [1, 2, 3, 2]
 
@@ -93,41 +93,41 @@ def test_import_ends_each_branch_at_its_head_and_shows_the_current_one() -> None
 def test_import_without_branches_puts_the_turns_on_one_line() -> None:
     made = plan(header(), turn("a"), turn("b", "a"))
     assert len(made.branches) == 1
-    assert said(made) == ["ask a", "ask b"]
+    assert questions_of(made) == ["ask a", "ask b"]
 
 
 def test_import_reorders_turns_that_precede_their_parent_and_reports_it() -> None:
     made = plan(header(branches=(BranchLine(id="x", head="b"),)), turn("b", "a"), turn("a"))
-    assert said(made) == ["ask a", "ask b"]
-    assert told(made) == [(1, ImportOutcome.REPAIRED)]
+    assert questions_of(made) == ["ask a", "ask b"]
+    assert reports_of(made) == [(1, ImportOutcome.REPAIRED)]
 
 
 def test_import_attaches_a_turn_with_a_missing_parent_to_the_line_before() -> None:
     made = plan(header(branches=(BranchLine(id="x", head="d"),)), turn("a"), turn("c", "b"), turn("d", "c"))
-    assert said(made) == ["ask a", "ask c", "ask d"]
-    assert told(made) == [(3, ImportOutcome.REPAIRED)]
+    assert questions_of(made) == ["ask a", "ask c", "ask d"]
+    assert reports_of(made) == [(3, ImportOutcome.REPAIRED)]
 
 
 def test_import_drops_turns_that_form_a_cycle() -> None:
     made = plan(header(branches=(BranchLine(id="x", head="a"),)), turn("a"), turn("b", "c"), turn("c", "b"))
-    assert said(made) == ["ask a"]
-    assert (3, ImportOutcome.DROPPED) in told(made)
-    assert (4, ImportOutcome.DROPPED) in told(made)
+    assert questions_of(made) == ["ask a"]
+    assert (3, ImportOutcome.DROPPED) in reports_of(made)
+    assert (4, ImportOutcome.DROPPED) in reports_of(made)
 
 
 def test_import_drops_a_second_turn_with_the_same_id() -> None:
     made = plan(header(), turn("a"), turn("a"))
     assert len(made.turns) == 1
-    assert told(made) == [(3, ImportOutcome.DROPPED)]
+    assert reports_of(made) == [(3, ImportOutcome.DROPPED)]
 
 
 def test_import_of_a_truncated_chat_keeps_the_complete_turns() -> None:
     branches = (BranchLine(id="x", head="c"), BranchLine(id="y", head="d"))
     made = plan(header(branches=branches, current="y", turns=4), turn("a"), turn("b", "a"))
-    assert said(made) == ["ask a", "ask b"]
+    assert questions_of(made) == ["ask a", "ask b"]
     assert len(made.branches) == 1
     assert made.conversation.branch == made.branches[0][0]
-    assert told(made) == [
+    assert reports_of(made) == [
         (1, ImportOutcome.REPAIRED),
         (1, ImportOutcome.REPAIRED),
         (1, ImportOutcome.DROPPED),
@@ -137,8 +137,8 @@ def test_import_of_a_truncated_chat_keeps_the_complete_turns() -> None:
 
 def test_import_drops_and_reports_a_turn_that_is_on_no_branch() -> None:
     made = plan(header(branches=(BranchLine(id="x", head="a"),)), turn("a"), turn("b", "a"))
-    assert said(made) == ["ask a"]
-    assert told(made) == [(3, ImportOutcome.DROPPED)]
+    assert questions_of(made) == ["ask a"]
+    assert reports_of(made) == [(3, ImportOutcome.DROPPED)]
 
 
 def test_import_drops_an_invalid_item_and_keeps_flags_on_their_items() -> None:
@@ -147,28 +147,28 @@ def test_import_drops_an_invalid_item_and_keeps_flags_on_their_items() -> None:
     [only] = made.turns.values()
     assert [item.text for item in only.output] == ["kept"]
     assert list(only.flags) == [1]
-    assert told(made) == [(2, ImportOutcome.DROPPED), (2, ImportOutcome.DROPPED)]
+    assert reports_of(made) == [(2, ImportOutcome.DROPPED), (2, ImportOutcome.DROPPED)]
 
 
 def test_import_closes_a_call_that_only_another_branch_answers() -> None:
-    asked = turn("a", output=raws(CALL))
+    calls = turn("a", output=raws(CALL))
     answers = turn("b", "a", input=raws(RESULT))
     moves_on = turn("c", "a")
     branches = (BranchLine(id="x", head="b"), BranchLine(id="y", head="c"))
-    made = plan(header(branches=branches), asked, answers, moves_on)
+    made = plan(header(branches=branches), calls, answers, moves_on)
     _, b, c = made.turns.values()
     assert [item.fields["output"] for item in b.input] == ["r"]
     assert [item.fields.get("output") for item in c.input] == [NOT_ANSWERED, None]
-    assert told(made) == [(4, ImportOutcome.REPAIRED)]
+    assert reports_of(made) == [(4, ImportOutcome.REPAIRED)]
 
 
 def test_import_drops_a_stray_result_and_the_turn_it_leaves_empty() -> None:
     stray = turn("b", "a", input=raws(RESULT), output=())
     branches = (BranchLine(id="x", head="c"),)
     made = plan(header(branches=branches), turn("a"), stray, turn("c", "b"))
-    assert said(made) == ["ask a", "ask c"]
+    assert questions_of(made) == ["ask a", "ask c"]
     assert [each.number for each in made.turns.values()] == [1, 2]
-    assert told(made) == [(3, ImportOutcome.REPAIRED), (3, ImportOutcome.DROPPED)]
+    assert reports_of(made) == [(3, ImportOutcome.REPAIRED), (3, ImportOutcome.DROPPED)]
 
 
 def test_import_keeps_instructions_in_force_until_replaced() -> None:
@@ -181,7 +181,7 @@ def test_import_keeps_instructions_in_force_until_replaced() -> None:
         turn("d", "c", instructions=raws(message("user", "no"))),
     )
     assert [each.instructed for each in made.turns.values()] == [1, 1, 0, 0]
-    assert told(made) == [(5, ImportOutcome.DROPPED)]
+    assert reports_of(made) == [(5, ImportOutcome.DROPPED)]
 
 
 @pytest.mark.parametrize(
@@ -191,13 +191,13 @@ def test_import_keeps_instructions_in_force_until_replaced() -> None:
 )
 def test_import_drops_a_turn_with_an_invalid_kind_or_time(change: dict[str, Any]) -> None:
     made = plan(header(), turn("a"), turn("b", "a", **change))
-    assert said(made) == ["ask a"]
-    assert told(made) == [(3, ImportOutcome.DROPPED)]
+    assert questions_of(made) == ["ask a"]
+    assert reports_of(made) == [(3, ImportOutcome.DROPPED)]
 
 
 def test_import_drops_a_turn_beyond_the_size_limit() -> None:
     made = plan(header(), turn("a"), turn("b", "a", input=raws(message("user", "x" * 1000))), turn_bytes=500)
-    assert said(made) == ["ask a"]
+    assert questions_of(made) == ["ask a"]
 
 
 def test_import_drops_or_truncates_invalid_chat_fields_and_reports_each() -> None:
@@ -216,7 +216,7 @@ def test_import_drops_or_truncates_invalid_chat_fields_and_reports_each() -> Non
     assert (len(chat.title or ""), chat.named_by, chat.metadata) == (512, None, {})
     assert (chat.conversation_key, chat.expires_after) == (None, None)
     assert chat.tags == ()
-    assert len(told(made)) == 7
+    assert len(reports_of(made)) == 7
 
 
 def test_import_of_a_chat_with_an_invalid_time_is_refused() -> None:
@@ -265,7 +265,7 @@ def test_import_bounds_the_number_and_length_of_its_reports() -> None:
 
 def test_import_beyond_the_item_or_branch_limit_drops_the_turn_or_refuses_the_chat() -> None:
     made = plan(header(), turn("a"), turn("b", "a", output=(msgspec.Raw(b"0"),) * 100_001))
-    assert said(made) == ["ask a"]
+    assert questions_of(made) == ["ask a"]
     branches = tuple(BranchLine(id=f"{number}", head=None) for number in range(11))
     with pytest.raises(InvalidInput, match="branches"):
         plan(header(branches=branches), import_turns=10)
@@ -298,7 +298,7 @@ def test_import_compares_branch_ids_in_linear_time(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("revision", [0, -1, 2**60])
 def test_import_reports_an_invalid_revision_and_sets_it_to_one(revision: int) -> None:
     made = plan(header(revision=revision), turn("t1"))
-    assert (made.conversation.revision, told(made)) == (1, [(1, ImportOutcome.REPAIRED)])
+    assert (made.conversation.revision, reports_of(made)) == (1, [(1, ImportOutcome.REPAIRED)])
 
 
 def test_import_reports_meaningless_fields_and_drops_them() -> None:
@@ -309,7 +309,7 @@ def test_import_reports_meaningless_fields_and_drops_them() -> None:
         turn("t2", "t1", flags=flags),
         turn("t3", "t2", kind="settled", failure=Failure("c", "m" * 65_536)),
     )
-    assert told(made) == [(line, ImportOutcome.DROPPED) for line in (1, 2, 3, 4)]
+    assert reports_of(made) == [(line, ImportOutcome.DROPPED) for line in (1, 2, 3, 4)]
     assert made.conversation.named_by is None
     assert [each.failure for each in made.turns.values()] == [None] * 3
 
@@ -363,10 +363,10 @@ def chats(found: Iterable[ParsedChat | ImportReport]) -> list[ParsedChat]:
 
 
 def reports(found: Iterable[ParsedChat | ImportReport]) -> list[ImportReport]:
-    told: list[ImportReport] = []
+    all_reports: list[ImportReport] = []
     for each in found:
-        told += each.notes.all() if isinstance(each, ParsedChat) else [each]
-    return told
+        all_reports += each.notes.all() if isinstance(each, ParsedChat) else [each]
+    return all_reports
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])

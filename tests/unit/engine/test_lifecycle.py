@@ -57,8 +57,8 @@ async def _first(tables: MemoryTables, turn: Turn) -> None:
 
 
 def place(tables: Any, lane: Branch, turn: Turn, **wish: Any) -> Any:
-    asked = Divergence(branch=NEW, replaces=turn.id, **wish)
-    return drive(place_of(tables, "ann", lane, drive(fork_at(tables, "ann", lane, asked, turn))))
+    divergence = Divergence(branch=NEW, replaces=turn.id, **wish)
+    return drive(place_of(tables, "ann", lane, drive(fork_at(tables, "ann", lane, divergence, turn))))
 
 
 PLAIN = (assistant(),)
@@ -93,11 +93,11 @@ def test_divergence_may_mean_only_the_turn_it_replaces_or_the_last() -> None:
 
 
 def test_regeneration_repeats_results_only_where_their_calls_are_pending() -> None:
-    asks = (call("c1"),)
+    calls = (call("c1"),)
     inputs = {2: (result("c1"), user("and")), 3: (result("c1"),)}
-    tables, lane, turns = stored(asks, asks, PLAIN, inputs=inputs)
+    tables, lane, turns = stored(calls, calls, PLAIN, inputs=inputs)
     assert reuse_input(place(tables, lane, turns[1]), turns[1]) == turns[1].input
-    tables, lane, turns = stored(asks, asks, PLAIN, None, inputs=inputs)
+    tables, lane, turns = stored(calls, calls, PLAIN, None, inputs=inputs)
     assert reuse_input(place(tables, lane, turns[1]), turns[1]) == (user("and"),)
     with pytest.raises(InvalidInput):
         reuse_input(place(tables, lane, turns[2]), turns[2])
@@ -177,7 +177,7 @@ def put(tables: MemoryTables, **changes: Any) -> Conversation:
     return found
 
 
-def asked(replaces: ConversationId | None, number: int = 2, **changes: Any) -> ResetRequest:
+def reset_request(replaces: ConversationId | None, number: int = 2, **changes: Any) -> ResetRequest:
     fresh = conversation(
         id=some_id(ConversationId, number), branch=some_id(BranchId, number), conversation_key="k"
     )
@@ -191,19 +191,19 @@ def replace_fields(request: ResetRequest, changes: dict[str, Any]) -> ResetReque
 def test_reset_copies_the_settings_and_neither_title_nor_metadata(tables: MemoryTables) -> None:
     settings = {"internal": True, "expires_after": 10**6, "reset_policy": ResetPolicy.idle(60)}
     put(tables, title="T", metadata={"a": "b"}, revision=4, **settings)
-    after = drive(reset(tables, asked(CONVERSATION)))
-    assert after == replace(asked(None).fresh, **settings)
+    after = drive(reset(tables, reset_request(CONVERSATION)))
+    assert after == replace(reset_request(None).fresh, **settings)
 
 
 def test_reset_past_expiry_while_a_turn_runs_returns_the_same_conversation(tables: MemoryTables) -> None:
     before = put(tables, expires_after=1)
     drive(tables.save_branch(branch(running=some_id(TurnId, 1))))
-    assert drive(reset(tables, asked(None))) == before
+    assert drive(reset(tables, reset_request(None))) == before
 
 
 def test_reset_that_names_a_deleted_conversation_returns_the_one_with_the_key(tables: MemoryTables) -> None:
     before = put(tables)
     drive(tables.save_conversation(replace(before, state=ConversationState.DELETED)))
-    made = drive(reset(tables, asked(CONVERSATION, 2)))
+    made = drive(reset(tables, reset_request(CONVERSATION, 2)))
     assert made.id == NEXT
-    assert drive(reset(tables, asked(CONVERSATION, 3))) == made
+    assert drive(reset(tables, reset_request(CONVERSATION, 3))) == made

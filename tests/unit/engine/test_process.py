@@ -15,7 +15,7 @@ from typing import Any
 import apsw
 import pytest
 
-from tests.unit.engine.populated_store import say
+from tests.unit.engine.populated_store import run_turn
 from tests.unit.engine.stage import BRANCH, branch, drive
 from tests.unit.model.shapes import some_id
 from tests.unit.testing.simulation import run
@@ -78,7 +78,7 @@ async def close(ledger: Ledger, chat: Chat) -> None:
     await ledger.close()
 
 
-async def run_turn(ledger: Ledger, chat: Chat) -> None:
+async def take_turn(ledger: Ledger, chat: Chat) -> None:
     await chat.run(answer, "q")
 
 
@@ -98,7 +98,7 @@ async def make(ledger: Ledger, chat: Chat) -> None:
     await ledger.conversation()
 
 
-USES: list[Callable[[Ledger, Chat], Awaitable[None]]] = [run_turn, read_turns, stop, follow, make, close]
+USES: list[Callable[[Ledger, Chat], Awaitable[None]]] = [take_turn, read_turns, stop, follow, make, close]
 
 
 def test_ledger_used_on_another_loop_refuses_and_writes_nothing(url: str, home: Home) -> None:
@@ -198,9 +198,9 @@ def test_ledger_used_after_a_fork_refuses_and_writes_nothing(tmp_path: Path) -> 
     expect_refusal = "LedgerElsewhere This ledger was opened before os.fork(). Open one in each process"
     lines = ran.stdout.splitlines()
     memory, sqlite = lines[:6], lines[6:]
-    for told in (memory, sqlite):
-        assert all(line.startswith(expect_refusal) for line in told[:3]), ran.stdout
-        assert told[4:] == ["['before', 'after']", "worked"], ran.stdout
+    for output in (memory, sqlite):
+        assert all(line.startswith(expect_refusal) for line in output[:3]), ran.stdout
+        assert output[4:] == ["['before', 'after']", "worked"], ran.stdout
     assert memory[3] == "worked"
     assert sqlite[3].startswith("LedgerElsewhere")
     assert "Fork first, or use spawn" in sqlite[3]
@@ -338,7 +338,7 @@ async def read(chat: Chat, turn: TurnId) -> list[Event]:
 
 
 async def idle() -> None:
-    """Let everybody come to rest: the memory store answers within a few steps of the loop."""
+    """Wait until no task is active: the memory store answers within a few steps of the loop."""
     for _ in range(20):
         await asyncio.sleep(0)
 
@@ -358,14 +358,14 @@ async def test_readers_of_one_turn_share_each_read_of_the_store(
             await ledgers[0]._process.flusher.flush()
             await idle()
             looks.append(stores[1].operations.count("read_turn_log") - before)
-        # One that finds what was told, and one that finds no more.
+        # One read finds the text, and one finds no more.
         assert looks == [2, 2, 2]
         reading[0].cancel()
-    heard = await asyncio.gather(*reading, return_exceptions=True)
-    assert isinstance(heard[0], asyncio.CancelledError)
-    assert all(each == heard[1] for each in heard[1:])
-    assert isinstance(heard[1], list)
-    assert [event.text for event in heard[1] if isinstance(event, TextDelta)] == ["a", "b", "c"]
+    results = await asyncio.gather(*reading, return_exceptions=True)
+    assert isinstance(results[0], asyncio.CancelledError)
+    assert all(each == results[1] for each in results[1:])
+    assert isinstance(results[1], list)
+    assert [event.text for event in results[1] if isinstance(event, TextDelta)] == ["a", "b", "c"]
 
 
 async def test_reader_that_asks_during_a_read_gets_a_later_read(
@@ -409,7 +409,7 @@ async def path(tmp_path: Path) -> Path:
     path = tmp_path / "chats.db"
     async with await Ledger.open(f"sqlite:///{path}") as ledger:
         for _ in range(3):
-            await say(await ledger.conversation(), "Are you there?")
+            await run_turn(await ledger.conversation(), "Are you there?")
     return path
 
 

@@ -48,8 +48,8 @@ EXAMPLES = int(os.environ.get("SEARCH_EXAMPLES", "50"))
 NUMBER = st.integers(0, 3)
 DEEDS = st.one_of(
     st.tuples(st.just("open"), st.none() | TEXTS, st.sampled_from(["", "shop"])),
-    st.tuples(st.just("say"), NUMBER, TEXTS, TEXTS),
-    st.tuples(st.just("say"), NUMBER, TEXTS, TEXTS),
+    st.tuples(st.just("run"), NUMBER, TEXTS, TEXTS),
+    st.tuples(st.just("run"), NUMBER, TEXTS, TEXTS),
     st.tuples(st.just("name"), NUMBER, TEXTS),
     st.tuples(st.just("hide"), NUMBER, NUMBER, st.booleans()),
     st.tuples(st.just("fork"), NUMBER),
@@ -62,24 +62,24 @@ DEEDS = st.one_of(
 
 
 class Life:
-    """What happens in one store, told by the order in which chats and turns were made."""
+    """Runs operations on one store, with chats and turns numbered in order of creation."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self.chats: list[Chat] = []
-        self.told: list[Any] = []
+        self.outcomes: list[Any] = []
 
     async def do(self, deed: tuple[Any, ...]) -> None:
         name, *details = deed
         try:
             await getattr(self, name)(*details)
         except TurnledgerError as error:
-            self.told.append(error.code)
+            self.outcomes.append(error.code)
 
     async def open(self, title: str | None, scope: str) -> None:
         self.chats.append(await self.ledger.for_owner("local", scope=scope).conversation(title=title))
 
-    async def say(self, number: int, question: str, answer: str) -> None:
+    async def run(self, number: int, question: str, answer: str) -> None:
         if number < len(self.chats):
             async with self.chats[number].turn(question) as turn:
                 turn.emit(answer)
@@ -116,7 +116,7 @@ class Life:
         while True:
             page = await self.ledger.for_owner("local", scope=scope).search(typed, cursor=cursor, limit=limit)
             assert page.is_complete
-            self.told.append(
+            self.outcomes.append(
                 [(hit.conversation.id, hit.turn, hit.branch, hit.snippet, hit.marks) for hit in page.hits]
             )
             cursor = page.next
@@ -128,12 +128,12 @@ async def live(store: Store, deeds: list[tuple[Any, ...]], typed: list[str]) -> 
     ledger = await Ledger.over(store, clock=FakeClock(), random=Random(1), limits=Limits(lease_time=600.0))
     async with ledger:
         life = Life(ledger)
-        for deed in [("open", "A heron", ""), ("say", 0, "heron", "egret"), *deeds]:
+        for deed in [("open", "A heron", ""), ("run", 0, "heron", "egret"), *deeds]:
             await life.do(deed)
         for text in typed:
             await life.search(text)
             await life.search(text, scope="shop", limit=50)
-        return life.told
+        return life.outcomes
 
 
 async def both(deeds: list[tuple[Any, ...]], typed: list[str]) -> tuple[list[Any], list[Any]]:

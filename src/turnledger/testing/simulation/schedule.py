@@ -14,7 +14,7 @@ from turnledger.model.retention import ResetPolicy
 from turnledger.testing.loop import Deadlock, Livelock, SimulatedLoop
 from turnledger.testing.machine import Machine
 from turnledger.testing.simulation.clients import actions
-from turnledger.testing.simulation.clients.flags import flag_and_ask
+from turnledger.testing.simulation.clients.flags import flag_and_send
 from turnledger.testing.simulation.clients.keyless_clients import KeylessClients
 from turnledger.testing.simulation.clients.names import Names
 from turnledger.testing.simulation.clients.readers import EventReaders
@@ -187,11 +187,11 @@ class Schedule:
         scene, sender, do = self._scene, self._sender, self._scene.servers.do
         match action:
             case "ask":
-                await sender.ask_and_answer(token)
+                await sender.send_and_answer(token)
             case "diverge":
                 await sender.diverge(token)
             case "hang":
-                await sender.ask_and_stop(token)
+                await sender.send_and_stop(token)
             case "stop":
                 await do(actions.stop(scene, name))
             case "close":
@@ -209,15 +209,15 @@ class Schedule:
             case "forget":
                 await do(actions.forget(scene, name))
             case "fork":
-                await sender.fork_or_ask(name, token)
+                await sender.fork_or_send(name, token)
             case "reset":
                 await do(actions.reset(scene, self._random.choice(scene.names.keys)))
             case "resend":
                 await self._resending.resend(client, name, token)
             case "say":
-                await self._keyless.say(name, token)
+                await self._keyless.send(name, token)
             case "flag":
-                await flag_and_ask(scene, sender, name, token)
+                await flag_and_send(scene, sender, name, token)
             case "delete":
                 await do(actions.delete(scene, name, purge="restore" not in self._actions))
             case "restore":

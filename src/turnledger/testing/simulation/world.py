@@ -42,7 +42,7 @@ class ModelFailed(Exception):
 
 
 class RequestKind(Enum):
-    ASK = auto()
+    TURN = auto()
     EDIT = auto()
     REGENERATE = auto()
     RESEND = auto()
@@ -78,7 +78,7 @@ class ClientRequest:
     on_failure: OnFailure
     by_key: bool
     """Whether begin itself resolves the conversation_key."""
-    kind: RequestKind = RequestKind.ASK
+    kind: RequestKind = RequestKind.TURN
     instead_of: TurnId | None = None
     """The turn to edit or regenerate; None for the last one."""
     briefing: Briefing = SILENT
@@ -161,7 +161,7 @@ class ModelView:
 class Run:
     """One execution of the runner."""
 
-    ask: ClientRequest
+    request: ClientRequest
     conversation: ConversationId
     history: tuple[TurnId, ...]
     view: ModelView | None = None
@@ -171,7 +171,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Effect:
-    ask: ClientRequest
+    request: ClientRequest
     step: int
     attempt: TurnId
     conversation: ConversationId
@@ -181,14 +181,14 @@ class Effect:
 
     @property
     def name(self) -> str:
-        return f"{self.ask.token}/{self.step}"
+        return f"{self.request.token}/{self.step}"
 
 
 @dataclass(frozen=True)
 class ClientView:
     """The answer that a client received."""
 
-    ask: ClientRequest
+    request: ClientRequest
     turn: TurnId | None
     body: bytes
     error: str
@@ -352,9 +352,9 @@ class World:
         if lease not in self.dead and silence < LEASE_TIME:
             self.violations.append(f"{lease} was judged dead {silence:.1f} s after its last beat")
 
-    def was_taken_over(self, ask: ClientRequest) -> bool:
+    def was_taken_over(self, request: ClientRequest) -> bool:
         """Return whether another process has ended an attempt of this request."""
-        return any(run.ask is ask and id in self.taken_over for id, run in self.runs.items())
+        return any(run.request is request and id in self.taken_over for id, run in self.runs.items())
 
     def unfinished_effects(self, turn: Turn) -> list[str]:
         """Return the effects in an incomplete turn that really happened."""
@@ -364,7 +364,7 @@ class World:
         acted = {
             effect.name
             for effect in self.effects
-            if not effect.read_only and effect.ask.on_failure is not OnFailure.FORGET
+            if not effect.read_only and effect.request.on_failure is not OnFailure.FORGET
         }
         return [name for name in effects_in(turn) if name in acted]
 
@@ -372,13 +372,13 @@ class World:
     def reported_failed(self) -> set[str]:
         """Requests tried once whose client received a definite failure."""
         return {
-            view.ask.token
+            view.request.token
             for view in self.client_views
-            if view.error not in ("", "commit_outcome_unknown") and view.ask.idempotency_key is None
+            if view.error not in ("", "commit_outcome_unknown") and view.request.idempotency_key is None
         }
 
-    def runner(self, ask: ClientRequest, random: Random) -> SimulatedRunner:
-        return SimulatedRunner(self, ask, random)
+    def runner(self, request: ClientRequest, random: Random) -> SimulatedRunner:
+        return SimulatedRunner(self, request, random)
 
 
 async def _stand_still() -> None:
@@ -403,44 +403,44 @@ def effect_of(call: Item) -> str:
 
 
 class SimulatedRunner:
-    def __init__(self, world: World, ask: ClientRequest, random: Random) -> None:
+    def __init__(self, world: World, request: ClientRequest, random: Random) -> None:
         self._world = world
-        self._ask = ask
+        self._request = request
         self._random = random
 
     async def __call__(self, turn: RunningTurn) -> None:
-        ask = self._ask
+        request = self._request
         self._check_json(turn)
         view = self._view(turn) if self._world.records_model_views else None
-        run = Run(ask, turn.conversation.id, tuple(each.id for each in turn.history), view)
+        run = Run(request, turn.conversation.id, tuple(each.id for each in turn.history), view)
         self._world.runs[turn.id] = run
-        execution = self._world.executions.get(ask.token, 0)
-        self._world.executions[ask.token] = execution + 1
-        breaks_at = ask.fails_at[min(execution, len(ask.fails_at) - 1)]
+        execution = self._world.executions.get(request.token, 0)
+        self._world.executions[request.token] = execution + 1
+        breaks_at = request.fails_at[min(execution, len(request.fails_at) - 1)]
         if not turn.steps:
-            turn.emit(f"thinking of {ask.token}. ")
-        if ask.in_parallel and breaks_at != 0:
+            turn.emit(f"thinking of {request.token}. ")
+        if request.in_parallel and breaks_at != 0:
             await self._all_steps(turn)
         else:
-            for step, read_only in enumerate(ask.tools):
+            for step, read_only in enumerate(request.tools):
                 await self._pace()
                 if step == breaks_at:
-                    raise ModelFailed(ask.token)
+                    raise ModelFailed(request.token)
                 await self._step(turn, step, read_only)
-        turn.emit(f"{ANSWER}{ask.token}: ")
+        turn.emit(f"{ANSWER}{request.token}: ")
         run.has_emitted = True
         await self._pace()
-        if ask.hangs:
+        if request.hangs:
             await asyncio.sleep(FOR_EVER)
-        if breaks_at >= len(ask.tools):
-            raise ModelFailed(ask.token)
+        if breaks_at >= len(request.tools):
+            raise ModelFailed(request.token)
         turn.emit("done")
-        if ask.leaves_call:
+        if request.leaves_call:
             await turn.add(
                 {"type": "function_call", "call_id": CLIENT_CALL, "name": "ask", "arguments": "{}"}
             )
         run.is_finished = True
-        if ask.is_late:
+        if request.is_late:
             await _stand_still()
 
     def _check_json(self, turn: RunningTurn) -> None:
@@ -456,7 +456,7 @@ class SimulatedRunner:
         """Run the tools concurrently; when one fails, cancel the others."""
         steps = [
             asyncio.ensure_future(self._step(turn, step, read_only))
-            for step, read_only in enumerate(self._ask.tools)
+            for step, read_only in enumerate(self._request.tools)
         ]
         try:
             await asyncio.gather(*steps)
@@ -467,18 +467,18 @@ class SimulatedRunner:
 
     async def _step(self, turn: RunningTurn, step: int, read_only: bool) -> None:
         """Run one tool; in a resumed turn the call returns the recorded result."""
-        name = f"{self._ask.token}/{step}"
+        name = f"{self._request.token}/{step}"
         # Sequential calls repeat their ids, as those of some models do.
-        call_id = f"call_{step}" if self._ask.in_parallel else "call_0"
+        call_id = f"call_{step}" if self._request.in_parallel else "call_0"
         call = {"type": "function_call", "call_id": call_id, "name": "act", "arguments": f'"{name}"'}
 
         async def act() -> str:
             history = tuple(name_of(each) for each in turn.history)
             self._world.effects.append(
-                Effect(self._ask, step, turn.id, turn.conversation.id, history, read_only)
+                Effect(self._request, step, turn.id, turn.conversation.id, history, read_only)
             )
             await self._pace()
-            if step == self._ask.tool_breaks:
+            if step == self._request.tool_breaks:
                 raise ModelFailed(name)
             return RESULT + name
 
@@ -487,4 +487,4 @@ class SimulatedRunner:
             self._world.recorded_results.add(name)
 
     async def _pace(self) -> None:
-        await asyncio.sleep(self._ask.pace * self._random.random())
+        await asyncio.sleep(self._request.pace * self._random.random())

@@ -127,8 +127,8 @@ class ConversationCreation(Contract):
 
     async def test_concurrent_creations_with_one_key_create_one_conversation(self, stage: Stage) -> None:
         here, there = await stage.processes()
-        asking = [each.ledger.conversation(**ONCE) for each in (here, there, here, there)]
-        made = await asyncio.gather(*map(soon, asking))
+        creations = [each.ledger.conversation(**ONCE) for each in (here, there, here, there)]
+        made = await asyncio.gather(*map(soon, creations))
         assert len({each.id for each in made}) == 1
         assert [each.is_new for each in made].count(True) == 1
 
@@ -167,12 +167,12 @@ async def run_by_key(process: StageProcess, text: str, answer: str = "Yes.", **p
 
 
 class ConcurrentResets(Contract):
-    @pytest.mark.parametrize("says_which", [False, True])
-    async def test_concurrent_resets_yield_one_conversation(self, stage: Stage, says_which: bool) -> None:
+    @pytest.mark.parametrize("is_named", [False, True])
+    async def test_concurrent_resets_yield_one_conversation(self, stage: Stage, is_named: bool) -> None:
         """Both saw the old conversation under the key before either wrote."""
         here, there = await stage.processes()
         old = await here.chat(conversation_key="k")
-        replaces = old.id if says_which else None
+        replaces = old.id if is_named else None
         with here.store.hold(reset) as one, there.store.hold(reset) as other:
             tasks = [stage.start(each.ledger.reset("k", replaces=replaces)) for each in (here, there)]
             await stage.reach(one, tasks[0])

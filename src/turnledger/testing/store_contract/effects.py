@@ -1,4 +1,4 @@
-"""What happened, happened: the model sees every tool that acted, unless the request said `forget`."""
+"""What happened, happened: the model sees every tool that acted, unless the request set `forget`."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Effects(Contract):
         model = ScriptedModel(["Yes."])
         await soon(same.run(model, "Did you pay?"))
         assert kinds(await chat.turns()) == ["completed", "settled", "completed"]
-        told = model.seen[0][2:]
-        assert [message["role"] for message in told] == ["user", "assistant", "tool", "developer", "user"]
-        assert told[0] == user("Pay.")
-        assert told[1]["tool_calls"][0]["function"]["name"] == "pay"
-        assert told[2] == PAID
-        assert "the model broke" in told[3]["content"]
+        seen = model.seen[0][2:]
+        assert [message["role"] for message in seen] == ["user", "assistant", "tool", "developer", "user"]
+        assert seen[0] == user("Pay.")
+        assert seen[1]["tool_calls"][0]["function"]["name"] == "pay"
+        assert seen[2] == PAID
+        assert "the model broke" in seen[3]["content"]
         [aside] = await chat.attempts()
         assert aside.attempt.state is AttemptState.SETTLED
         assert (await chat.turns())[1].id == aside.attempt.id
@@ -67,12 +67,12 @@ class Effects(Contract):
         await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
         await exchange(chat, "q")
         settled, _ = await chat.turns()
-        told = await soon(chat.stop(settled.id))
-        assert told is not None
-        assert (told.state, told.turn) == (AttemptState.SETTLED, settled)
-        assert told.failure is not None
-        assert str(BOOM) in told.failure.message
+        attempt = await soon(chat.stop(settled.id))
+        assert attempt is not None
+        assert (attempt.state, attempt.turn) == (AttemptState.SETTLED, settled)
+        assert attempt.failure is not None
+        assert str(BOOM) in attempt.failure.message
         stage.clock.advance(61)
         await here.tend()
         assert await chat.attempts() == []
-        assert await soon(chat.stop(settled.id)) == told
+        assert await soon(chat.stop(settled.id)) == attempt

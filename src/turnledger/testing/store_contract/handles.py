@@ -37,11 +37,11 @@ class Handles(Contract):
         if not self.capabilities.gives_hints:
             pytest.skip("the store gives no hints")
         here, there = stores
-        heard = asyncio.Event()
-        there.watch(heard.set)
+        notified = asyncio.Event()
+        there.watch(notified.set)
         writing = asyncio.create_task(_keep_writing(here))
         try:
-            await soon(heard.wait())
+            await soon(notified.wait())
         finally:
             writing.cancel()
             await asyncio.wait((writing,))

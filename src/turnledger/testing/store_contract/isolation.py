@@ -382,9 +382,9 @@ class ScopedIdempotency(Contract):
     async def test_retry_finds_the_request_of_its_own_scope_only(self, stage: Stage) -> None:
         here, there = await stage.processes()
         shop, desk = [await here.chat(owner="ann", within=Within(scope)) for scope in ("shop", "desk")]
-        asked = shop.turn("q", retry=Retry(REQUEST))
-        turn = await run_block(asked, "first")
-        Host(here.ledger).lost(asked)
+        block = shop.turn("q", retry=Retry(REQUEST))
+        turn = await run_block(block, "first")
+        Host(here.ledger).lost(block)
         await here.tend()
         await exchange(desk, "q", "another", retry=Retry(REQUEST, 1))
         same = await there.ledger.for_owner(**SHOP).conversation(shop.id)
@@ -491,8 +491,8 @@ class ChatIsolation(Contract):
         with pytest.raises(TurnReplayed) as replay:
             await run_block(alone.turn("q1", idempotency_key="i"))
         assert replay.value.turn.id == first.id
-        asked = other.turn("q", retry=Retry(b"the same"))
-        await run_block(asked)
-        Host(here.ledger).lost(asked)
+        block = other.turn("q", retry=Retry(b"the same"))
+        await run_block(block)
+        Host(here.ledger).lost(block)
         await here.tend()
         assert (await run_block(alone.turn("q", retry=Retry(b"the same", 1)))).number == 4

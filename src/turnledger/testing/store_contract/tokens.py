@@ -406,10 +406,10 @@ class ShareLinks(Contract):
     async def test_visitor_tokens_of_a_link_are_counted_and_revoked(self, stores: list[Store]) -> None:
         store, there = stores
         share = link()
-        came = [token(share=share.id, owner=owner, created_at=at) for owner, at in (("g1", 5), ("g2", 9))]
+        visitors = [token(share=share.id, owner=owner, created_at=at) for owner, at in (("g1", 5), ("g2", 9))]
         late = token(share=share.id, owner="g1", created_at=9)
         apart = token(owner="g1", created_at=9)
-        rows = [do("add_token", each) for each in (*came, late, apart)]
+        rows = [do("add_token", each) for each in (*visitors, late, apart)]
         await write(store, do("add_share", share), *rows)
         bounds = [(4, 9), (5, 9), (9, 9), (0, 2)]
         counts = [await read(there, do("count_visitors", share.id, *each)) for each in bounds]
@@ -418,5 +418,5 @@ class ShareLinks(Contract):
         await write(store, do("revoke_token", late.id, 10))
         assert await write(store, do("revoke_visitors", share.id, 11)) == [["g1", "g2"]]
         assert await write(store, do("revoke_visitors", share.id, 12)) == [[]]
-        ended = [await read(there, do("token", None, each.id)) for each in (*came, late, apart)]
+        ended = [await read(there, do("token", None, each.id)) for each in (*visitors, late, apart)]
         assert [each.revoked_at for each in ended] == [11, 11, 10, None]

@@ -223,15 +223,15 @@ class LinkUsage(Contract):
         with pytest.raises(StorageFull, match="1 chats"):
             await run_block(here.ledger.for_owner(visitor, scope="shop").turn("q"))
 
-    async def _reach(self, here: StageProcess, code: str, told: str) -> None:
+    async def _reach(self, here: StageProcess, code: str, message: str) -> None:
         one, two = [
             await here.chat(owner=await self._visitor(here, code, number), scope="shop") for number in (1, 2)
         ]
         await exchange(one, "q", LONG)
-        with pytest.raises(StorageFull, match=told):
+        with pytest.raises(StorageFull, match=message):
             await exchange(two, "q")
         third = await self._visitor(here, code, 3)
-        with pytest.raises(StorageFull, match=told):
+        with pytest.raises(StorageFull, match=message):
             await here.chat(owner=third, scope="shop")
 
     async def _visitor(self, here: StageProcess, code: str, number: int) -> str:

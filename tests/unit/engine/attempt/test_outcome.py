@@ -131,7 +131,7 @@ async def test_standing_of_a_turn_of_another_conversation_raises_turn_not_found(
 TURN = some_id(TurnId, 1)
 
 
-def told_tables() -> MemoryTables:
+def make_tables() -> MemoryTables:
     made = MemoryTables(Database())
     drive(made.add_conversation(conversation()))
     drive(made.add_branch(branch()))
@@ -143,7 +143,7 @@ def request(owner: str = "ann", chunk: int = 0, item: int = 0) -> TurnLogRequest
 
 
 def test_look_at_a_running_turn_returns_its_log_in_bounded_steps() -> None:
-    made = told_tables()
+    made = make_tables()
     drive(made.add_attempt(attempt(1, journaled=2)))
     drive(made.add_records(TURN, 0, [item_record(call("a")), item_record(call("b"))]))
     for number in range(CHUNKS + 1):
@@ -180,8 +180,8 @@ def test_attempt_without_events_leaves_no_log() -> None:
 
 
 def test_unsent_output_is_every_item_not_yet_sent_as_an_event() -> None:
-    told = [assistant("a"), reasoning(), call()]
-    assert unsent_items(told, [assistant("a"), call(), result()]) == [result()]
+    sent = [assistant("a"), reasoning(), call()]
+    assert unsent_items(sent, [assistant("a"), call(), result()]) == [result()]
     assert unsent_items([], [call()]) == [call()]
     assert unsent_items([reasoning()], []) == []
 
@@ -190,7 +190,7 @@ FAILURE = Failure("boom", "it broke.")
 STARTED, READ_ONLY = False, True
 
 
-def told(call_id: str, output: str) -> Item:
+def stated_result(call_id: str, output: str) -> Item:
     return result(call_id, output=output)
 
 
@@ -240,9 +240,9 @@ def test_kept_output_kept_again_is_unchanged(journal: Journal) -> None:
 def test_kept_output_states_unanswered_calls_as_not_started_or_of_unknown_outcome() -> None:
     journal = Journal([call("a"), call("b"), call("c")], {0: STARTED, 2: READ_ONLY})
     assert kept_output(journal, "")[3:] == (
-        told("a", OUTCOME_UNKNOWN),
-        told("b", NOT_STARTED),
-        told("c", OUTCOME_UNKNOWN),
+        stated_result("a", OUTCOME_UNKNOWN),
+        stated_result("b", NOT_STARTED),
+        stated_result("c", OUTCOME_UNKNOWN),
     )
 
 
@@ -266,7 +266,7 @@ def test_kept_output_without_partial_text_has_no_empty_message() -> None:
 
 def test_kept_output_states_each_call_of_a_repeated_id_separately() -> None:
     journal = Journal([call("a"), result("a"), call("a")], {0: STARTED})
-    assert kept_output(journal, "") == (call("a"), result("a"), call("a"), told("a", NOT_STARTED))
+    assert kept_output(journal, "") == (call("a"), result("a"), call("a"), stated_result("a", NOT_STARTED))
 
 
 def test_kept_output_gives_a_stated_result_the_type_of_its_call() -> None:
@@ -327,7 +327,7 @@ def test_settled_note_gives_the_reason() -> None:
 
 def test_settled_note_does_not_claim_that_a_call_of_unknown_outcome_ran() -> None:
     output = settled_output(Journal([call("a")], {0: STARTED}), FAILURE)
-    assert output[1] == told("a", OUTCOME_UNKNOWN)
+    assert output[1] == stated_result("a", OUTCOME_UNKNOWN)
     assert "did run" not in output[-1].text
 
 
@@ -355,7 +355,7 @@ def test_resumed_journal_states_each_started_call_once(journal: Journal) -> None
 
 @pytest.mark.parametrize("start", [STARTED, READ_ONLY])
 def test_resumed_journal_that_ends_in_reasoning_is_well_formed(start: bool) -> None:
-    # A tool started while the model went on: the stated result must not stand behind the reasoning.
+    # A tool started while the model continued: the stated result must not follow the reasoning.
     journal = Journal.for_retry(Journal([call("a"), reasoning()], {0: start}).records)
     steps = [*journal.items, *resume_results(journal)]
     assert open_calls((user(), *steps, assistant())) == ()

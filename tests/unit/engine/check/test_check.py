@@ -20,7 +20,7 @@ from tests.unit.engine.populated_store import (
     raw_id,
     remove_turn,
     repaired,
-    say,
+    run_turn,
     shown,
     turn_at,
 )
@@ -71,15 +71,15 @@ async def test_check_reports_running_and_queued_turns_only_at_rest_and_not_as_da
     ledger = await Ledger.over(store)
     chat = await ledger.conversation()
     gate = Gate()
-    held = asyncio.ensure_future(say(chat, "one", "Wait", gate))
+    held = asyncio.ensure_future(run_turn(chat, "one", "Wait", gate))
     await gate.arrived()
-    queued = asyncio.ensure_future(say(chat, "two"))
+    queued = asyncio.ensure_future(run_turn(chat, "two"))
     while len(await findings(store, at_rest=True)) < 2:
         await asyncio.sleep(0)
     assert await findings(store) == []
-    told = await findings(store, at_rest=True)
-    assert [finding.rule for finding in told] == [Rule.NOT_AT_REST] * 2
-    assert not any(finding.is_damage for finding in told)
+    found = await findings(store, at_rest=True)
+    assert [finding.rule for finding in found] == [Rule.NOT_AT_REST] * 2
+    assert not any(finding.is_damage for finding in found)
     gate.release()
     await asyncio.gather(held, queued)
     assert await findings(store, at_rest=True) == []
@@ -92,7 +92,7 @@ async def test_check_follows_lines_and_lists_over_several_pages(monkeypatch: pyt
     populated = await populate(store)
     chats = [await populated.ledger.for_owner(f"{count}").conversation() for count in range(5)]
     for count in range(9):
-        await asyncio.gather(*(say(chat, f"q{count}", idempotency_key=f"{count}") for chat in chats))
+        await asyncio.gather(*(run_turn(chat, f"q{count}", idempotency_key=f"{count}") for chat in chats))
     report = await store.read(check, CheckRequest())
     assert (report.findings, report.conversations) == ([], 13)
     assert report.turns >= 63
@@ -126,7 +126,7 @@ def mark_a_live_one_to_be_purged(database: Database, populated: PopulatedStore) 
     database.conversations[found.id] = replace(found, purge_at=1)
 
 
-def keep_what_was_said_about_a_purged_one(database: Database, populated: PopulatedStore) -> None:
+def keep_tags_of_purged(database: Database, populated: PopulatedStore) -> None:
     found = next(each for each in database.conversations.values() if each.id in database.ended)
     database.conversations[found.id] = replace(found, tags=("secret",))
 
@@ -181,7 +181,7 @@ ROW_DAMAGES = [
     (give_two_one_key, Rule.KEY, "The conversation_key 'plain' refers to conv_"),
     (delete_for_ever, Rule.STATE, "has no purge time; it is never purged"),
     (mark_a_live_one_to_be_purged, Rule.STATE, "The conversation is live but has a purge time"),
-    (keep_what_was_said_about_a_purged_one, Rule.STATE, "still has a title, metadata or tags"),
+    (keep_tags_of_purged, Rule.STATE, "still has a title, metadata or tags"),
     (keep_key_of_deleted, Rule.KEY, "still holds the conversation_key 'mine'"),
     (lose_conversation_of_claim, Rule.KEY, "refers to a missing conversation; its retries are refused"),
     (keep_claim_for_ever, Rule.KEY, "it never expires"),
@@ -202,14 +202,14 @@ async def test_check_reports_a_ticket_with_an_unknown_conversation_branch_or_lea
     populated: PopulatedStore, database: Database
 ) -> None:
     gate = Gate()
-    held = asyncio.ensure_future(say(populated.plain, "four", "Wait", gate))
+    held = asyncio.ensure_future(run_turn(populated.plain, "four", "Wait", gate))
     await gate.arrived()
-    queued = asyncio.ensure_future(say(populated.plain, "five"))
+    queued = asyncio.ensure_future(run_turn(populated.plain, "five"))
     while not database.tickets:
         await asyncio.sleep(0)
     [(id, ticket)] = database.tickets.items()
     assert await populated.ledger.check() == []
-    for changes, said in [
+    for changes, message in [
         ({"conversation": ConversationId("conv_" + raw_id(9))}, "The conversation of this ticket is missing"),
         ({"branch": lived_branch(9)}, "which its conversation lacks"),
         ({"lease": LeaseId("lease_" + raw_id(9))}, "recovery cannot end it"),
@@ -217,7 +217,7 @@ async def test_check_reports_a_ticket_with_an_unknown_conversation_branch_or_lea
         database.tickets[id] = replace(ticket, **changes)
         [finding] = await populated.ledger.check()
         assert finding.rule in (Rule.ORPHAN, Rule.LANE)
-        assert said in finding.message
+        assert message in finding.message
     database.tickets[id] = ticket
     gate.release()
     await asyncio.gather(held, queued)
@@ -227,9 +227,9 @@ async def test_check_reports_a_ticket_for_an_expired_conversation(
     populated: PopulatedStore, database: Database
 ) -> None:
     gate = Gate()
-    held = asyncio.ensure_future(say(populated.plain, "four", "Wait", gate))
+    held = asyncio.ensure_future(run_turn(populated.plain, "four", "Wait", gate))
     await gate.arrived()
-    queued = asyncio.ensure_future(say(populated.plain, "five"))
+    queued = asyncio.ensure_future(run_turn(populated.plain, "five"))
     while not database.tickets:
         await asyncio.sleep(0)
     [(id, ticket)] = database.tickets.items()
@@ -269,8 +269,8 @@ async def test_check_of_a_damaged_store_that_fails_still_reports_its_findings(
         return await check(tables, request)
 
     report = await store.read(broken, CheckRequest())
-    said = [finding.message for finding in report.findings]  # type: ignore[attr-defined]
-    assert said == ["Page 7 is torn.", "The check stopped early: cannot read page 7"]
+    messages = [finding.message for finding in report.findings]  # type: ignore[attr-defined]
+    assert messages == ["Page 7 is torn.", "The check stopped early: cannot read page 7"]
     assert not report.is_whole  # type: ignore[attr-defined]
 
 
@@ -290,7 +290,7 @@ async def test_check_of_a_turn_stopped_in_the_queue_finds_nothing(
     populated: PopulatedStore, database: Database
 ) -> None:
     gate = Gate()
-    held = asyncio.ensure_future(say(populated.plain, "four", "Wait", gate))
+    held = asyncio.ensure_future(run_turn(populated.plain, "four", "Wait", gate))
     await gate.arrived()
     block = populated.plain.turn("five", idempotency_key="five")
     queued = asyncio.ensure_future(block.__aenter__())
@@ -312,17 +312,17 @@ def audit() -> Audit:
 
 
 @pytest.mark.parametrize(
-    ("problem", "said"),
+    ("problem", "message"),
     [
         (StoreCorrupt("Torn."), "It cannot be read: Torn."),
         (KeyError("x"), "It cannot be read: KeyError('x')"),
     ],
 )
-def test_audit_records_an_unreadable_row(audit: Audit, problem: Exception, said: str) -> None:
+def test_audit_records_an_unreadable_row(audit: Audit, problem: Exception, message: str) -> None:
     with audit.recording(HERE):
         raise problem
     assert [(each.rule, each.owner, each.message) for each in audit.findings] == [
-        (Rule.DOCUMENT, "ann", said)
+        (Rule.DOCUMENT, "ann", message)
     ]
 
 
@@ -400,7 +400,7 @@ def wait_for_nothing(database: Database, populated: PopulatedStore) -> None:
 
 
 def wait_on_another_branch(database: Database, populated: PopulatedStore) -> None:
-    """Both branches say that they wait, and only one of them can."""
+    """Both branches are marked as waiting, and only one of them can wait."""
     change_branch(database, shown(database, populated.kept), unsettled=waiting(database, populated).id)
 
 
@@ -497,7 +497,7 @@ async def test_check_reports_damage_to_lanes_and_effects(
 async def running(populated: PopulatedStore, database: Database) -> Attempt:
     """An attempt that runs, as a process left it."""
     gate = Gate()
-    held = asyncio.ensure_future(say(populated.plain, "four", Tool("look", gate=gate)))
+    held = asyncio.ensure_future(run_turn(populated.plain, "four", Tool("look", gate=gate)))
     await gate.arrived()
     branch = shown(database, populated.plain)
     assert branch.running is not None
@@ -584,7 +584,7 @@ async def test_check_reports_a_turn_that_runs_in_a_deleted_conversation(
     populated: PopulatedStore, database: Database
 ) -> None:
     gate = Gate()
-    held = asyncio.ensure_future(say(populated.plain, "four", "Wait", gate))
+    held = asyncio.ensure_future(run_turn(populated.plain, "four", "Wait", gate))
     await gate.arrived()
     found = database.conversations[populated.plain.id]
     gone = replace(found, state=ConversationState.DELETED, purge_at=1, conversation_key=None)
@@ -650,12 +650,12 @@ async def test_check_reports_damage_to_tokens_and_share_links(
             f"{guest.id} grants other conversations than {share.id}, which issued it.",
         ),
     ]
-    for damage, said in damages:
+    for damage, message in damages:
         with repaired(database):
             damage()
             [finding] = await populated.ledger.check()
         assert finding.rule is Rule.TOKEN
-        assert said in finding.message
+        assert message in finding.message
     assert await populated.ledger.check() == []
 
 
@@ -677,9 +677,9 @@ async def test_check_reports_a_valid_token_of_a_revoked_parent_or_link(
     await Host(populated.ledger).tokens.revoke(parent.id)
     await Host(populated.ledger).shares.revoke(share.id)
     assert await populated.ledger.check() == []
-    for token, said in ((child, f"issued by {parent.id}"), (guest, f"issued by {share.id}")):
+    for token, message in ((child, f"issued by {parent.id}"), (guest, f"issued by {share.id}")):
         with repaired(database):
             change_token(database, token.id, revoked_at=None)
             [finding] = await populated.ledger.check()
         assert (finding.rule, finding.owner) == (Rule.TOKEN, token.owner)
-        assert finding.message == f"{token.id} was {said}, which is revoked; the token still works."
+        assert finding.message == f"{token.id} was {message}, which is revoked; the token still works."

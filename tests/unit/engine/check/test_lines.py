@@ -15,7 +15,7 @@ from tests.unit.engine.populated_store import (
     raw_id,
     remove_turn,
     repaired,
-    say,
+    run_turn,
     shown,
     turn_at,
 )
@@ -53,13 +53,13 @@ async def test_check_reports_an_unreadable_event_log_of_a_turn(
     populated: PopulatedStore, database: Database
 ) -> None:
     turn = (await populated.plain.turns())[1]
-    for kept, said in LOGS:
+    for kept, message in LOGS:
         with repaired(database):
             database.turn_logs[turn.id] = kept
             [finding] = await populated.ledger.check()
-        assert (finding.rule, finding.owner, finding.turn) == (Rule.DOCUMENT, "ann", turn.id), said
+        assert (finding.rule, finding.owner, finding.turn) == (Rule.DOCUMENT, "ann", turn.id), message
         assert finding.message.startswith("Its event log cannot be read: ")
-        assert said in finding.message
+        assert message in finding.message
 
 
 async def test_check_reports_an_unreadable_event_log_of_a_settled_turn(
@@ -176,7 +176,7 @@ def change_who_made_it(database: Database, populated: PopulatedStore) -> None:
 
 
 def rewrite(database: Database, id: TurnId, body: bytes) -> None:
-    """Change what a turn says, and leave no log that tells otherwise."""
+    """Change the body of a turn, and remove its log, which would differ."""
     change_turn(database, id, body=body)
     database.turn_logs.pop(id, None)
 
@@ -190,7 +190,7 @@ def leave_a_call_open(database: Database, populated: PopulatedStore) -> None:
 
 
 def forget_what_is_pending(database: Database, populated: PopulatedStore) -> None:
-    change_branch(database, shown(database, populated.asking), pending=())
+    change_branch(database, shown(database, populated.pending), pending=())
 
 
 def tear_a_body(database: Database, populated: PopulatedStore) -> None:
@@ -201,7 +201,7 @@ def miscount_the_input(database: Database, populated: PopulatedStore) -> None:
     change_turn(database, turn_at(database, populated.plain, 2), body=body(user(), input=2))
 
 
-def come_from_the_future(database: Database, populated: PopulatedStore) -> None:
+def write_a_future_version(database: Database, populated: PopulatedStore) -> None:
     change_turn(database, turn_at(database, populated.plain, 2), body=b'{"v":99,"input":1,"items":[]}')
 
 
@@ -243,7 +243,7 @@ DAMAGES = [
     (forget_what_is_pending, Rule.PAIRS, "waits for no call, but its head leaves other calls open"),
     (tear_a_body, Rule.DOCUMENT, "It cannot be read: A stored document cannot be read"),
     (miscount_the_input, Rule.DOCUMENT, "The turn has 1 items, but counts 2 as input"),
-    (come_from_the_future, Rule.DOCUMENT, "has version 99"),
+    (write_a_future_version, Rule.DOCUMENT, "has version 99"),
     (store_what_is_no_item, Rule.DOCUMENT, "A stored item cannot be read"),
     (store_details_that_are_none, Rule.DOCUMENT, "A stored object cannot be read"),
     (lower_the_settled_bound, Rule.SETTLED, "has tool effects, but the branch records none after turn 0"),
@@ -294,7 +294,7 @@ async def test_check_finds_settled_turns_across_more_branches_than_it_remembers(
 ) -> None:
     monkeypatch.setattr("turnledger.engine.check.audit.REMEMBERED", 1)
     forks = [await populated.settled.fork() for _ in range(3)]
-    await say(forks[0], "go on")
+    await run_turn(forks[0], "go on")
     assert await populated.ledger.check() == []
     last = shown(database, forks[2])
     change_branch(database, last, settled=1)
@@ -308,7 +308,7 @@ async def test_check_of_a_fork_made_after_a_settled_turn_finds_nothing(
     populated: PopulatedStore, database: Database
 ) -> None:
     chat = populated.waiting
-    await say(chat, "one")
+    await run_turn(chat, "one")
     fork = await chat.fork()
     assert [turn.kind for turn in await fork.turns()] == [TurnKind.SETTLED, TurnKind.COMPLETED]
     assert await populated.ledger.check() == []
@@ -323,9 +323,9 @@ async def test_check_reports_a_gap_of_many_turns_once(populated: PopulatedStore,
 
 async def test_check_of_more_edits_than_an_origin_lists_finds_nothing(populated: PopulatedStore) -> None:
     chat = await populated.ledger.for_owner("ann").conversation()
-    await say(chat, "start")
+    await run_turn(chat, "start")
     for count in range(70):
-        turn = await say(chat, f"q{count}")
+        turn = await run_turn(chat, f"q{count}")
         async with chat.edit(turn.id, f"better {count}") as block:
             block.emit("Yes.")
     assert await populated.ledger.check() == []
@@ -333,12 +333,12 @@ async def test_check_of_more_edits_than_an_origin_lists_finds_nothing(populated:
 
 async def instruct(chat: Chat) -> None:
     """Instructions of every kind: from turn 2 on, once, and none any more; and on a branch behind them."""
-    await say(chat, "one")
-    await say(chat, "two", instructions="Be brief.")
-    await say(chat, "three", instructions_once="Be long.")
-    await say(chat, "four")
+    await run_turn(chat, "one")
+    await run_turn(chat, "two", instructions="Be brief.")
+    await run_turn(chat, "three", instructions_once="Be long.")
+    await run_turn(chat, "four")
     await (await chat.fork()).undo()
-    await say(chat, "five", instructions="")
+    await run_turn(chat, "five", instructions="")
 
 
 async def test_check_reports_a_turn_that_changes_the_instructions_in_force_silently(

@@ -115,7 +115,7 @@ def test_title_by_words_is_removed_when_there_are_no_words() -> None:
     assert (unnamed.title, unnamed.named_by) == (None, None)
 
 
-async def say(ledger: Ledger, text: str, conversation_key: str = "chat") -> None:
+async def run_turn(ledger: Ledger, text: str, conversation_key: str = "chat") -> None:
     async with ledger.turn(text, conversation_key=conversation_key) as turn:
         turn.emit("Yes.")
 
@@ -136,9 +136,9 @@ async def test_search_page_is_not_filled_by_one_long_chat(
 ) -> None:
     monkeypatch.setattr(search_module, "MOST_EFFORT", 3)
     monkeypatch.setattr(search_module, "MORE_AT_ONCE", 2)
-    await say(ledger, "heron", "other")
+    await run_turn(ledger, "heron", "other")
     for _ in range(9):
-        await say(ledger, "heron", "long")
+        await run_turn(ledger, "heron", "long")
     found, cursor, pages = [], None, 0
     while pages == 0 or cursor is not None:
         page = await ledger.search("heron", cursor=cursor, limit=2)
@@ -159,7 +159,7 @@ async def test_search_does_not_find_an_expired_chat(ledger: Ledger, clock: FakeC
 async def test_search_skips_index_entries_that_are_stale(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await say(ledger, "A heron?")
+    await run_turn(ledger, "A heron?")
     [hit] = (await ledger.search("heron")).hits
     id, other = hit.conversation.id, ConversationId.trusted(bytes(16))
     stale = [
@@ -251,16 +251,16 @@ async def test_search_within_one_chat_reveals_nothing_of_other_chats(
             turn.emit("Yes.")
 
     async def pages(owner: str, text: str, chat: str) -> list[tuple[int, bool]]:
-        told: list[tuple[int, bool]] = []
+        counts: list[tuple[int, bool]] = []
         cursor = None
-        while not told or cursor is not None:
+        while not counts or cursor is not None:
             within = Within(chat=ConversationId(chat))
             page = await ledger.for_owner(owner, within=within).search(text, limit=limit, cursor=cursor)
             cursor = page.next
-            told.append((len(page.hits), cursor is not None))
-        return told
+            counts.append((len(page.hits), cursor is not None))
+        return counts
 
-    async def told(owner: str, others: int) -> list[list[tuple[int, bool]]]:
+    async def page_counts(owner: str, others: int) -> list[list[tuple[int, bool]]]:
         for each in range(others):
             await run(owner, "A heron, a stork and a crane.", f"before {each}")
         await run(owner, "A heron.", "seen")
@@ -274,4 +274,4 @@ async def test_search_within_one_chat_reveals_nothing_of_other_chats(
             await run(owner, "A heron, a stork and a crane.", "seen")
         return [*found, *[await pages(owner, text, fork.id) for text in ("heron", "stork", "crane")]]
 
-    assert await told("ann", 8) == await told("ben", 0)
+    assert await page_counts("ann", 8) == await page_counts("ben", 0)

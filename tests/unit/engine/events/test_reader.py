@@ -43,24 +43,24 @@ def test_reader_in_another_process_receives_text_within_a_tenth_of_a_second_of_a
         chat = await here.conversation()
         same = await there.conversation(chat.id)
         loop = asyncio.get_running_loop()
-        said: list[float] = []
-        heard: list[tuple[float, Event]] = []
+        emitted_at: list[float] = []
+        received: list[tuple[float, Event]] = []
 
         async def read(turn: TurnId) -> None:
             async for event in same.events(turn):
-                heard.append((loop.time(), event))
+                received.append((loop.time(), event))
 
         async with chat.turn("q") as turn:
             reading = asyncio.create_task(read(turn.id))
             for _ in range(30):
-                said.append(loop.time())
+                emitted_at.append(loop.time())
                 turn.emit("x")
                 await asyncio.sleep(0.1)
         await reading
-        lags = [at - said[event.number - 2] for at, event in heard if isinstance(event, TextDelta)]
+        lags = [at - emitted_at[event.number - 2] for at, event in received if isinstance(event, TextDelta)]
         assert len(lags) == 30
         assert max(lags[10:]) <= 0.5 + 0.1
-        assert isinstance(heard[-1][1], TurnFinished)
+        assert isinstance(received[-1][1], TurnFinished)
         await here.close()
         await there.close()
 
@@ -82,7 +82,7 @@ def test_waiting_reader_reads_the_store_only_on_hints() -> None:
             await asyncio.sleep(300)
             looks = store.operations.count("read_turn_log")
         await reading
-        # Leases are renewed, and flushes come: each is a hint. Nothing else is a reason to look.
+        # Renewed leases and flushes are hints. There is no other reason to read.
         assert looks <= 12
         await here.close()
         await there.close()
@@ -150,12 +150,12 @@ def test_emitted_text_returns_any_range_as_appended(
     steps: list[tuple[str, tuple[float, float] | None]],
 ) -> None:
     text, plain = EmittedText(), ""
-    for piece, asked in steps:
+    for piece, span in steps:
         text.append(piece)
         plain += piece
         assert text.length == len(plain)
-        if asked is not None:
-            start, stop = sorted(round(part * len(plain)) for part in asked)
+        if span is not None:
+            start, stop = sorted(round(part * len(plain)) for part in span)
             assert text.between(start, stop) == plain[start:stop]
             assert text.between(start, len(plain)) == plain[start:]
     assert text.between(0, text.length) == plain
@@ -178,7 +178,7 @@ def live_log(on_event: EventSink | None = None, limits: Limits = SMALL) -> LiveL
     return LiveLog(EmittedText(), limits, on_event)
 
 
-def say(live: LiveLog, text: str) -> None:
+def emit(live: LiveLog, text: str) -> None:
     live.text.append(text)
     live.record_text(text)
 
@@ -191,22 +191,22 @@ def wire(events: list[Event]) -> list[bytes]:
 @given(st.lists(st.integers(0, 300), max_size=60), st.integers(0, 60), st.integers(1, 70))
 def test_live_log_returns_the_events_sent_to_the_sink(lengths: list[int], joins: int, limit: int) -> None:
     async def play() -> None:
-        told: list[Event] = []
-        live = live_log(told.append)
+        events: list[Event] = []
+        live = live_log(events.append)
         for place, length in enumerate(lengths):
             if place == joins:
                 live.attach()
             if length:
-                say(live, "x" * length)
+                emit(live, "x" * length)
             else:
                 live.record_item(call(f"c{place}"))
-        for after in range(len(told) + 1):
-            assert wire(live.since(after, limit)) == wire(told[after : after + limit])
+        for after in range(len(events) + 1):
+            assert wire(live.since(after, limit)) == wire(events[after : after + limit])
         live.finish([assistant("so")], AttemptState.COMPLETED, None)
-        assert isinstance(told[-1], TurnFinished)
-        assert live.end is told[-1]
-        for after in range(len(told) + 1):
-            assert wire(live.since(after, limit)) == wire(told[after : after + limit])
+        assert isinstance(events[-1], TurnFinished)
+        assert live.end is events[-1]
+        for after in range(len(events) + 1):
+            assert wire(live.since(after, limit)) == wire(events[after : after + limit])
 
     asyncio.run(play())
 
@@ -214,7 +214,7 @@ def test_live_log_returns_the_events_sent_to_the_sink(lengths: list[int], joins:
 async def test_live_log_is_read_from_the_checkpoint_nearest_to_the_asked_number() -> None:
     live = live_log()
     for number in range(4 * STRIDE):
-        say(live, str(number % 10))
+        emit(live, str(number % 10))
     [event] = live.since(3 * STRIDE + 7, 1)
     assert (event.number, getattr(event, "text", "")) == (3 * STRIDE + 8, str((3 * STRIDE + 6) % 10))
     assert live._nearest(3 * STRIDE + 7)[0] == 3 * STRIDE + 1
@@ -225,12 +225,12 @@ async def test_live_log_bounds_its_recent_events_in_number_and_bytes() -> None:
     live = live_log()
     live.attach()
     for _ in range(100):
-        say(live, "x")
+        emit(live, "x")
         assert len(live._recent) <= SMALL.reader_events
     for _ in range(100):
-        say(live, "x" * 90)
+        emit(live, "x" * 90)
         assert sum(len(getattr(each, "text", "")) for each in live._recent) <= SMALL.reader_bytes
-    say(live, "x" * 1_000)
+    emit(live, "x" * 1_000)
     assert live._recent == []
     [last] = live.since(live.count - 1, 5)
     assert getattr(last, "text", "") == "x" * 1_000
@@ -238,12 +238,12 @@ async def test_live_log_bounds_its_recent_events_in_number_and_bytes() -> None:
 
 async def test_live_log_without_readers_holds_no_recent_events() -> None:
     live = live_log()
-    say(live, "x")
+    emit(live, "x")
     live.attach()
-    say(live, "y")
+    emit(live, "y")
     assert len(live._recent) == 1
     live.detach()
-    say(live, "z")
+    emit(live, "z")
     assert live._recent == []
     assert not live.has_listeners
 
@@ -264,7 +264,7 @@ async def test_live_log_wakes_its_readers_once_for_events_sent_together() -> Non
     tasks = [asyncio.create_task(reader()) for _ in range(3)]
     await waits.wait()
     for _ in range(50):
-        say(live, "x")
+        emit(live, "x")
     await asyncio.gather(*tasks)
     assert woken == [51, 51, 51]
 
@@ -274,10 +274,10 @@ async def test_live_log_delays_the_next_wake_up_after_slow_readers_but_not_the_e
     live.attach()
     loop = asyncio.get_running_loop()
     live._set_quiet_time(loop.time() - 10.0)
-    say(live, "x")
+    emit(live, "x")
     assert isinstance(live._pending_wake, asyncio.TimerHandle)
     assert live._pending_wake.when() > loop.time() + 10.0
-    say(live, "y")
+    emit(live, "y")
     assert live._is_wake_due
     live.finish((), AttemptState.COMPLETED, None)
     assert not isinstance(live._pending_wake, asyncio.TimerHandle)
@@ -297,10 +297,10 @@ async def test_live_log_notified_during_a_wake_up_wakes_its_readers_again() -> N
 async def test_live_log_chunks_join_to_the_whole_log() -> None:
     live = live_log()
     assert live.next_chunk() is None
-    say(live, "Hel")
+    emit(live, "Hel")
     live.record_item(call())
     first = live.next_chunk()
-    say(live, "lo")
+    emit(live, "lo")
     second = live.next_chunk()
     assert live.next_chunk() is None
     assert (first.text, second.text) == ("Hel", "lo")
@@ -311,15 +311,15 @@ async def test_live_log_chunks_join_to_the_whole_log() -> None:
 async def test_live_log_whose_sink_raises_at_the_end_still_sends_every_event(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    told: list[Event] = []
+    events: list[Event] = []
 
     def sink(event: Event) -> None:
-        told.append(event)
+        events.append(event)
         if event.number > 1:
             raise ValueError("broken")
 
     live = live_log(sink)
     with caplog.at_level(logging.ERROR, "turnledger"):
         live.finish([assistant(), assistant()], AttemptState.COMPLETED, None)
-    assert [event.number for event in told] == [1, 2, 3, 4]
+    assert [event.number for event in events] == [1, 2, 3, 4]
     assert len(caplog.records) == 3

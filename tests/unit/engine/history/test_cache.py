@@ -468,13 +468,16 @@ def test_shown_turns_ignore_hidden_items_of_other_lines() -> None:
 
 def test_shown_turns_hide_the_other_half_of_a_pair_in_a_later_turn() -> None:
     kept = BranchCache(1_000_000)
-    asks = turn(1, input=(user("q"),), output=(call("a"),), id=1)
+    with_call = turn(1, input=(user("q"),), output=(call("a"),), id=1)
     answers = turn(2, input=(result("a"),), output=(assistant("done"),), id=2)
     other = turn(2, input=(result("a", output="other"),), output=(assistant("done"),), id=3)
-    hidden = {asks.id: (1,)}
-    assert texts(kept.shown(ONE, History([asks]), hidden)) == [["q"]]
-    assert texts(kept.shown(ONE, History([asks, answers]), hidden)) == [["q"], ["done"]]
+    hidden = {with_call.id: (1,)}
+    assert texts(kept.shown(ONE, History([with_call]), hidden)) == [["q"]]
+    assert texts(kept.shown(ONE, History([with_call, answers]), hidden)) == [["q"], ["done"]]
     # On another branch, the call was answered in another way, and its result is not hidden.
     result_only = {answers.id: (0,)}
-    assert texts(kept.shown(ONE, History([asks, answers]), result_only)) == [["q"], ["done"]]
-    assert texts(kept.shown(OTHER, History([asks, other]), result_only)) == [["q", ""], ["other", "done"]]
+    assert texts(kept.shown(ONE, History([with_call, answers]), result_only)) == [["q"], ["done"]]
+    assert texts(kept.shown(OTHER, History([with_call, other]), result_only)) == [
+        ["q", ""],
+        ["other", "done"],
+    ]

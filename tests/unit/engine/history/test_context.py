@@ -182,8 +182,8 @@ def conversations(draw: st.DrawFn) -> list[Turn]:
         output = [item for item in draw(histories) if not item.is_user_message]
         output = list(_from_a_model(output)) or [assistant()]
         answers = [result(each.call_id or "", each.type) for each in pending]
-        says = [user("go on")] if not answers or draw(st.booleans()) else []
-        made.append(turn(next(numbers), input=[*answers, *says], output=output))
+        questions = [user("go on")] if not answers or draw(st.booleans()) else []
+        made.append(turn(next(numbers), input=[*answers, *questions], output=output))
         pending = open_calls(output)
     return made
 
@@ -292,7 +292,7 @@ async def chat(ledger: Ledger) -> Chat:
     return await ledger.conversation()
 
 
-async def say(chat: Chat, text: str) -> None:
+async def run_turn(chat: Chat, text: str) -> None:
     async with chat.turn(text) as turn:
         turn.emit(f"{text}, indeed")
 
@@ -312,7 +312,7 @@ async def test_messages_json_equals_messages(chat: Chat) -> None:
 async def test_messages_json_places_results_after_their_call_in_the_turn_before(
     chat: Chat,
 ) -> None:
-    await say(chat, "q1")
+    await run_turn(chat, "q1")
     async with chat.turn("q2") as turn:
         assert as_json(turn) == turn.messages
         await turn.add(*CALLS)
@@ -337,8 +337,8 @@ async def test_messages_json_encodes_each_turn_once(chat: Chat, monkeypatch: pyt
 
 
 async def test_messages_json_of_a_limited_context_with_steps_equals_messages(chat: Chat) -> None:
-    await say(chat, "q1")
-    await say(chat, "q2")
+    await run_turn(chat, "q1")
+    await run_turn(chat, "q2")
     async with chat.turn("q3", context=Context.last(1)) as turn:
         assert as_json(turn) == turn.messages
         assert len(turn.messages) == 3
@@ -347,7 +347,7 @@ async def test_messages_json_of_a_limited_context_with_steps_equals_messages(cha
 
 
 async def test_messages_json_leaves_out_items_hidden_from_the_model(chat: Chat) -> None:
-    await say(chat, "q1")
+    await run_turn(chat, "q1")
     async with chat.turn("q2") as turn:
         turn.messages_json  # noqa: B018
         turn.emit("a2")
@@ -373,12 +373,12 @@ async def test_messages_json_of_an_edit_leaves_out_the_replaced_turns(chat: Chat
 
 async def test_messages_json_cache_is_bounded_and_evicts_the_least_recently_used(chat: Chat) -> None:
     for number in range(3):
-        await say(chat, f"q{number}")
+        await run_turn(chat, f"q{number}")
     turns = await chat.turns()
     cache = BranchCache(ENTRY_BYTES + 400)
-    said, rest = cache.chat_json_through(History(turns))
-    assert (msgspec.json.decode(b"[" + said + b"]")[0]["content"], list(rest)) == ("q0", [])
-    assert cache._bytes == ENTRY_BYTES + len(said)
+    encoded, rest = cache.chat_json_through(History(turns))
+    assert (msgspec.json.decode(b"[" + encoded + b"]")[0]["content"], list(rest)) == ("q0", [])
+    assert cache._bytes == ENTRY_BYTES + len(encoded)
     other = some_id(BranchId, 2)
     for number in range(2):
         cache.keep(other, History(turns[:number]))
@@ -403,20 +403,20 @@ def test_messages_json_of_an_item_equals_its_message(item: dict[str, Any]) -> No
 
 
 def test_messages_json_joins_a_settled_turn_without_input_to_the_last_message() -> None:
-    """What is settled of an edit may have no input: then a call comes directly behind an answer."""
+    """The settled turn of an edit may have no input: then a call directly follows an answer."""
     turns = [
         Turn.of(
             id=some_id(TurnId, number),
             branch=some_id(BranchId, 1),
             number=number,
             parent=some_id(TurnId, number - 1) if number > 1 else None,
-            kind=TurnKind.COMPLETED if asked else TurnKind.SETTLED,
+            kind=TurnKind.COMPLETED if question else TurnKind.SETTLED,
             created_at=1,
             committed_at=2,
-            input=asked,
-            output=told,
+            input=question,
+            output=answer,
         )
-        for number, asked, told in (
+        for number, question, answer in (
             (1, (user("q1"),), (assistant("a1"),)),
             (2, (), (call("a"), result("a"))),
             (3, (user("q3"),), (assistant("a3"),)),
@@ -428,8 +428,8 @@ def test_messages_json_joins_a_settled_turn_without_input_to_the_last_message() 
         histories.chat_json_through(History(known))
         for later in turns[len(known) :]:
             histories.follow(later)
-        said, rest = histories.chat_json_through(History(turns))
-        assert (msgspec.json.decode(b"[" + said + b"]"), list(rest)) == (whole, [])
+        encoded, rest = histories.chat_json_through(History(turns))
+        assert (msgspec.json.decode(b"[" + encoded + b"]"), list(rest)) == (whole, [])
 
 
 @pytest.fixture

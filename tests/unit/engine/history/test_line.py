@@ -95,12 +95,12 @@ class Tree:
 
 
 class CountingTables(MemoryTables):
-    """Tables that know how many origins they were asked for."""
+    """Tables that count the reads of origins."""
 
-    asked = 0
+    reads = 0
 
     async def origin(self, branch: BranchId) -> Origin | None:
-        self.asked += 1
+        self.reads += 1
         return await super().origin(branch)
 
 
@@ -207,22 +207,22 @@ def deep(tree: Tree, edits: int) -> BranchId:
 
 
 def test_last_page_reads_a_constant_number_of_origins_after_many_edits() -> None:
-    asked = []
+    reads = []
     for edits in (FEW + 1, 20 * FEW):
         tree = Tree()
         id = deep(tree, edits)
-        before = tree.tables.asked
+        before = tree.tables.reads
         assert len(tree.page(id, 0, 1_000, FEW)) == FEW
-        asked.append(tree.tables.asked - before)
-    assert asked[0] == asked[1] <= 2
+        reads.append(tree.tables.reads - before)
+    assert reads[0] == reads[1] <= 2
 
 
 def test_whole_line_after_many_edits_reads_one_origin_per_group_of_edits() -> None:
     tree = Tree()
     id = deep(tree, 10 * FEW)
-    before = tree.tables.asked
+    before = tree.tables.reads
     assert tree.page(id, 0, 1_000, 1_000) == tree.lines[id]
-    assert tree.tables.asked - before <= 11
+    assert tree.tables.reads - before <= 11
 
 
 A = some_id(BranchId, 1)
@@ -310,12 +310,12 @@ def test_read_turns_returns_exactly_the_requested_numbers() -> None:
 def test_read_turns_with_missing_turns_raises_deleted_or_corrupt() -> None:
     tables, there = MemoryTables(Database()), conversation(branch=A)
     line = Branch(id=A, conversation=CONVERSATION, head=TURNS[5].id, length=6)
-    asked = TurnsRequest(there.owner, line, 1, 5)
+    request = TurnsRequest(there.owner, line, 1, 5)
     with pytest.raises(ConversationDeleted):
-        drive(read_turns(tables, asked))
+        drive(read_turns(tables, request))
     drive(tables.add_conversation(there))
     with pytest.raises(StoreCorrupt):
-        drive(read_turns(tables, asked))
+        drive(read_turns(tables, request))
 
 
 LENGTH = 7
@@ -360,8 +360,8 @@ def threads_of(
 
 
 def messages(count: int) -> list[dict[str, str]]:
-    said = [("user", "question"), ("assistant", "answer")]
-    return [{"role": role, "content": f"{text} {n}"} for n in range(count) for role, text in said]
+    texts = [("user", "question"), ("assistant", "answer")]
+    return [{"role": role, "content": f"{text} {n}"} for n in range(count) for role, text in texts]
 
 
 async def test_long_history_is_read_in_three_pages(ledger: Ledger, store: GatedStore) -> None:
@@ -376,8 +376,8 @@ async def test_long_history_is_decoded_off_the_event_loop(
 ) -> None:
     seen, _ = threads_of(monkeypatch, history_module, "chat_json_from")
     async with ledger.turn("more", conversation_key="k") as turn:
-        told = msgspec.json.decode(await turn.read_messages_json())
-        assert told == [*messages(LENGTH), {"role": "user", "content": "more"}] == turn.messages
+        decoded = msgspec.json.decode(await turn.read_messages_json())
+        assert decoded == [*messages(LENGTH), {"role": "user", "content": "more"}] == turn.messages
         assert threading.main_thread() not in seen[:1]
         assert await turn.read_messages_json() == turn.messages_json
         turn.emit("yes")

@@ -16,7 +16,7 @@ async def settle() -> None:
 
 
 class Work:
-    """Something that ends when a test says so."""
+    """Work that a test ends."""
 
     def __init__(self, problem: BaseException | None = None) -> None:
         self.may_end = asyncio.Event()
@@ -150,27 +150,27 @@ async def test_cleanup_after_a_cancellation_can_run_uninterrupted() -> None:
 async def test_uninterrupted_work_receives_the_error_of_the_future_it_awaits(
     kind: type[asyncio.Future[None]],
 ) -> None:
-    told: list[str] = []
+    errors: list[str] = []
     answer = kind(loop=asyncio.get_running_loop())
 
     async def work() -> str:
         try:
             await answer
         except ValueError as problem:
-            told.append(str(problem))
+            errors.append(str(problem))
         return "went on"
 
     asyncio.get_running_loop().call_soon(answer.set_exception, ValueError("refused"))
     assert await uninterrupted(work()) == "went on"
-    assert told == ["refused"]
+    assert errors == ["refused"]
 
 
 async def test_cancelled_caller_waits_for_a_future_that_cannot_be_cancelled() -> None:
     answer = Unstoppable(loop=asyncio.get_running_loop())
-    heard: list[int] = []
+    answers: list[int] = []
 
     async def work() -> None:
-        heard.append(await answer)
+        answers.append(await answer)
 
     caller = asyncio.create_task(uninterrupted_call(work))
     await asyncio.sleep(0)
@@ -180,7 +180,7 @@ async def test_cancelled_caller_waits_for_a_future_that_cannot_be_cancelled() ->
     answer.set_result(7)
     with pytest.raises(asyncio.CancelledError):
         await caller
-    assert heard == [7]
+    assert answers == [7]
 
 
 async def uninterrupted_call(work: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -123,7 +123,7 @@ def test_image_or_part_of_unknown_kind_is_new_input() -> None:
         decide(LINE, [*ALL, {"role": "user", "content": [{"type": "text", "text": " "}]}])
 
 
-# What the client says of its messages
+# History that the client declares as new or full
 
 
 def test_messages_sent_as_new_are_all_input() -> None:
@@ -268,8 +268,8 @@ def test_images_are_compared_only_where_both_sides_have_them() -> None:
         return {"role": "user", "content": [{"type": "text", "text": "look"}, *image]}
 
     stored = {"type": "input_image", "image_url": "data:x"}
-    asked_with_image = Item.of({"role": "user", "content": [{"type": "input_text", "text": "look"}, stored]})
-    line = [turn(1, [asked_with_image], [message("assistant", "a1")])]
+    question = Item.of({"role": "user", "content": [{"type": "input_text", "text": "look"}, stored]})
+    line = [turn(1, [question], [message("assistant", "a1")])]
     after = chat("-", "a1", "q2")[1:]
     assert decide(line, [seen("data:x"), *after]) == Continuation(2)
     assert decide(line, [seen(None), *after]) == Continuation(2)
@@ -313,8 +313,8 @@ def test_consecutive_messages_may_be_joined_by_the_client(join: str) -> None:
 
 @pytest.mark.parametrize("begin", range(6))
 def test_trimmed_history_may_begin_between_consecutive_messages(begin: int) -> None:
-    said = [{"role": "assistant", "content": text} for text in ("Let me look.", "Found it.")]
-    sent = [*chat("q1", "a1"), user_message("one"), user_message("two"), *said][begin:]
+    answers = [{"role": "assistant", "content": text} for text in ("Let me look.", "Found it.")]
+    sent = [*chat("q1", "a1"), user_message("one"), user_message("two"), *answers][begin:]
     assert decide(ROWS, [*sent, user_message("q3")]) == Continuation(len(sent))
 
 
@@ -469,10 +469,10 @@ def test_hidden_items_beyond_the_limit_may_be_present_only_all_or_none() -> None
     many = turn(1, [message("user", f"q{at}") for at in range(6)], [message("assistant", "a")])
     line = hiding([many], 1, *range(6))
     answer = {"role": "assistant", "content": "a"}
-    asks = [user_message(f"q{at}") for at in range(6)]
+    questions = [user_message(f"q{at}") for at in range(6)]
     assert decide(line, [answer, user_message("new")]) == Continuation(1)
-    assert decide(line, [*asks, answer, user_message("new")]) == Continuation(7)
-    assert isinstance(decide(line, [*asks[:2], answer, user_message("new")]), MatchedEdit)
+    assert decide(line, [*questions, answer, user_message("new")]) == Continuation(7)
+    assert isinstance(decide(line, [*questions[:2], answer, user_message("new")]), MatchedEdit)
 
 
 def test_texts_around_a_hidden_item_are_matched_as_one_answer() -> None:
@@ -512,14 +512,14 @@ def test_hidden_turn_at_the_end_is_passed_over_by_a_continuation() -> None:
 
 
 def test_results_that_differ_from_hidden_ones_replace_them() -> None:
-    asks = {"role": "assistant", "content": None, "tool_calls": [tool_call("a")]}
+    calls = {"role": "assistant", "content": None, "tool_calls": [tool_call("a")]}
     line = [
         turn(1, [message("user", "q1")], [call("a")]).with_hidden(frozenset({1})),
         turn(2, [result("a", output="1")], [message("assistant", "a1")]).with_hidden(frozenset({0, 1})),
         *plain(*"----", "q3", "a3")[2:],
     ]
     other = {"role": "tool", "tool_call_id": "a", "content": "other"}
-    assert decide(line, [user_message("q1"), asks, other, *chat("-", "a1", "q3")[1:]]) == MatchedEdit(
+    assert decide(line, [user_message("q1"), calls, other, *chat("-", "a1", "q3")[1:]]) == MatchedEdit(
         id(1), 2
     )
 
@@ -657,11 +657,11 @@ def test_trimmed_history_may_begin_with_the_calls_after_a_text() -> None:
     line = [
         turn(1, [*tools, message("assistant", "a1"), message("user", "q2")], [message("assistant", "a2")])
     ]
-    asks = {"role": "assistant", "content": None, "tool_calls": [tool_call("a")]}
+    calls = {"role": "assistant", "content": None, "tool_calls": [tool_call("a")]}
     found = {"role": "tool", "tool_call_id": "a", "content": "1"}
-    sent = [asks, found, *chat("-", "a1", "other")[1:]]
+    sent = [calls, found, *chat("-", "a1", "other")[1:]]
     assert decide(line, sent) == MatchedEdit(None, 0, kept=tuple(tools[:2]))
-    assert decide(line, [asks, found, *chat("-", "a1", "q2")[1:]]) == Regeneration(id(1))
+    assert decide(line, [calls, found, *chat("-", "a1", "q2")[1:]]) == Regeneration(id(1))
 
 
 # Edits at the edge
@@ -684,9 +684,9 @@ def test_edited_message_among_consecutive_ones_replaces_only_itself() -> None:
 def test_edited_answer_among_consecutive_input_answers_replaces_only_itself() -> None:
     answers = [message("assistant", "one"), message("assistant", "two")]
     behind = chat("q2", "a2", "q3")
-    told = turn(2, [message("user", "q1"), *answers, message("user", "q2")], [message("assistant", "a2")])
+    stored = turn(2, [message("user", "q1"), *answers, message("user", "q2")], [message("assistant", "a2")])
     edited = [{"role": "assistant", "content": "other"}, *behind]
-    assert decide([*plain("x", "y"), told], edited) == MatchedEdit(id(1), 0, kept=told.items[:2])
+    assert decide([*plain("x", "y"), stored], edited) == MatchedEdit(id(1), 0, kept=stored.items[:2])
     here = [turn(1, [message("user", "q1")], answers), *plain("-", "-", "q2", "a2")[1:]]
     assert decide(here, edited) == MatchedEdit(None, 0, kept=here[0].items[:1])
 
@@ -706,8 +706,8 @@ def test_edits_around_one_answer_are_placed_by_it_if_it_is_long_enough() -> None
     line = plain("q1", "a1", "q2", "An answer of some length", "q3", "a3")
     assert decide(line, chat("other", "An answer of some length", "edited")) == MatchedEdit(id(1), 0)
     call_it = [turn(3, [message("user", "q3")], [call("c", name="look", arguments='{"city": "Paris"}')])]
-    asks = {"id": "z", "type": "function", "function": {"name": "look", "arguments": '{"city":"Paris"}'}}
-    sent = [user_message("other"), {"role": "assistant", "tool_calls": [asks]}, user_message("edited")]
+    lookup = {"id": "z", "type": "function", "function": {"name": "look", "arguments": '{"city":"Paris"}'}}
+    sent = [user_message("other"), {"role": "assistant", "tool_calls": [lookup]}, user_message("edited")]
     assert decide([*line[:2], *call_it], sent) == MatchedEdit(id(2), 0)
 
 
@@ -723,16 +723,16 @@ def test_consecutive_answers_whose_question_was_deleted_are_an_edit() -> None:
 
 
 def test_edit_at_the_start_of_an_interrupted_turn_replaces_it() -> None:
-    told = several(1, "q1", "a1", "q2", "a2")
+    whole = several(1, "q1", "a1", "q2", "a2")
     line = [
-        turn(1, told.input, told.output, INTERRUPTED),
+        turn(1, whole.input, whole.output, INTERRUPTED),
         turn(2, [message("user", "pay")], [call("s"), result("s")], SETTLED),
         *plain(*"----", "q3", "a3")[2:],
     ]
     edited = [{"role": "assistant", "content": "other"}, *chat("q2", "a2", "q3", "a3", "q4")]
-    assert decide(line, edited) == MatchedEdit(None, 0, kept=told.items[:1])
+    assert decide(line, edited) == MatchedEdit(None, 0, kept=whole.items[:1])
     assert decide(line, [user_message("other"), *ALL[1:], user_message("q4")]) == MatchedEdit(None, 0)
-    assert decide(line[:1], [*edited[:3], user_message("q3")]) == MatchedEdit(None, 0, kept=told.items[:1])
+    assert decide(line[:1], [*edited[:3], user_message("q3")]) == MatchedEdit(None, 0, kept=whole.items[:1])
 
 
 def test_edit_is_placed_past_an_absent_interrupted_turn() -> None:
@@ -774,12 +774,12 @@ def test_question_inserted_between_parts_of_an_answer_is_an_edit_in_a_trimmed_hi
     behind: list[Turn], tools: bool, texts: list[str]
 ) -> None:
     output = [PARTS[0], *([call("s"), result("s")] if tools else []), *PARTS[1:]]
-    asking = message("user", "q1")
-    line = [turn(1, [asking], output), *behind]
+    question = message("user", "q1")
+    line = [turn(1, [question], output), *behind]
     inserted = [each for text in texts for each in (user_message("inserted"), chat("-", text)[1])][1:]
     tail = chat("q2", "a2", "new") if behind else [user_message("new")]
     assert decide(line, [user_message("q1"), *inserted, *tail]) == MatchedEdit(None, 0)
-    assert decide(line, [*inserted, *tail]) == MatchedEdit(None, 0, kept=(asking,))
+    assert decide(line, [*inserted, *tail]) == MatchedEdit(None, 0, kept=(question,))
 
 
 # Long lines
@@ -849,8 +849,8 @@ def test_windows_include_a_start_in_the_middle_of_an_answer() -> None:
 
 def test_windows_include_a_start_at_the_calls_after_a_text() -> None:
     line = [turn(1, [message("user", "q")], [message("assistant", "Let me see."), call("a")])]
-    asks = {"role": "assistant", "content": None, "tool_calls": [tool_call("a")]}
-    found = [window.spot for window in windows(line, ClientTranscript([asks]))]
+    calls = {"role": "assistant", "content": None, "tool_calls": [tool_call("a")]}
+    found = [window.spot for window in windows(line, ClientTranscript([calls]))]
     assert spot(0, 1, 1) in found
     assert spot(0, 1, 1).before(line) == line[0].items[:2]
 

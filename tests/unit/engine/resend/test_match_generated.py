@@ -37,29 +37,29 @@ from turnledger.errors import MalformedItems, NoNewInput
 from turnledger.model.item import message
 
 
-def implied(told: Sequence[SentLog], sent: Sequence[Sent], meaning: Meaning) -> list[Tag]:
+def implied(logs: Sequence[SentLog], sent: Sequence[Sent], meaning: Meaning) -> list[Tag]:
     """The history that the decision makes: the line up to the common turn, what was kept of the next, and the
     input."""
-    places = {each.turn.id: at for at, each in enumerate(told)}
+    places = {each.turn.id: at for at, each in enumerate(logs)}
     kept: list[Tag] = []
     if isinstance(meaning, Regeneration):
         at = places[meaning.turn]
-        before, input = told[:at], told[at].input
+        before, input = logs[:at], logs[at].input
     elif isinstance(meaning, MatchedEdit):
-        before = told[: places[meaning.after] + 1] if meaning.after else []
+        before = logs[: places[meaning.after] + 1] if meaning.after else []
         kept = [(len(before), item.text) for item in meaning.kept if item.type == "message"]
         input = list(sent[meaning.new :])
     else:
-        before, input = told, list(sent[meaning.new :])
-    told_before = [tag for each in before for tag in each.tags]
-    return [*told_before, *kept, *(tag for each in input for tag in each.tags)]
+        before, input = logs, list(sent[meaning.new :])
+    tags_before = [tag for each in before for tag in each.tags]
+    return [*tags_before, *kept, *(tag for each in input for tag in each.tags)]
 
 
-def assert_neither_doubled_nor_lost(told: Sequence[SentLog], sent: Sequence[Sent], meaning: Meaning) -> None:
+def assert_neither_doubled_nor_lost(logs: Sequence[SentLog], sent: Sequence[Sent], meaning: Meaning) -> None:
     """The history that follows reads as the client's copy does, up to what was trimmed from its beginning and
     what it need not hold; and it begins as the line does, up to where the copy begins."""
     copy = [tag for each in sent for tag in each.tags]
-    history = implied(told, sent, meaning)
+    history = implied(logs, sent, meaning)
     left = list(copy)
     for tag in reversed(history):
         if not left:
@@ -68,25 +68,25 @@ def assert_neither_doubled_nor_lost(told: Sequence[SentLog], sent: Sequence[Sent
             left.pop()
         else:
             assert tag[0] != NEW, f"{tag} was doubled"
-            assert need_not_hold(told, tag), f"{tag} is not in the copy"
+            assert need_not_hold(logs, tag), f"{tag} is not in the copy"
     assert left == []
     if copy[0][0] != NEW:
-        line = [tag for each in told for tag in each.tags]
-        before = [tag for tag in line[: line.index(copy[0])] if not need_not_hold(told, tag)]
-        assert [tag for tag in history if not need_not_hold(told, tag)][: len(before)] == before
+        line = [tag for each in logs for tag in each.tags]
+        before = [tag for tag in line[: line.index(copy[0])] if not need_not_hold(logs, tag)]
+        assert [tag for tag in history if not need_not_hold(logs, tag)][: len(before)] == before
 
 
-def need_not_hold(told: Sequence[SentLog], tag: Tag) -> bool:
-    return tag[0] != NEW and (told[tag[0]].may_be_absent or tag in told[tag[0]].hidden)
+def need_not_hold(logs: Sequence[SentLog], tag: Tag) -> bool:
+    return tag[0] != NEW and (logs[tag[0]].may_be_absent or tag in logs[tag[0]].hidden)
 
 
 def new(text: str, role: str = "user") -> Sent:
     return Sent({"role": role, "content": text}, ((NEW, text),))
 
 
-def decided(told: Sequence[SentLog], sent: Sequence[Sent]) -> Meaning:
-    meaning = decide([each.turn for each in told], [each.message for each in sent])
-    assert_neither_doubled_nor_lost(told, sent, meaning)
+def decided(logs: Sequence[SentLog], sent: Sequence[Sent]) -> Meaning:
+    meaning = decide([each.turn for each in logs], [each.message for each in sent])
+    assert_neither_doubled_nor_lost(logs, sent, meaning)
     return meaning
 
 
@@ -97,100 +97,100 @@ def has_answer(sent: Sequence[Sent]) -> bool:
 @generated
 @given(st.data(), lines(), st.booleans())
 def test_new_message_after_any_client_copy_is_a_continuation(
-    data: st.DataObject, told: list[SentLog], dated: bool
+    data: st.DataObject, logs: list[SentLog], dated: bool
 ) -> None:
-    copy = data.draw(copies(told).flatmap(trimmed))
+    copy = data.draw(copies(logs).flatmap(trimmed))
     assume(has_answer(copy))
     front = [Sent(SYSTEM, ())] if dated else []
     sent = [*front, *copy, *(new(f"new {each}") for each in range(data.draw(st.integers(1, 2))))]
-    assert decided(told, sent) == Continuation(len(front) + len(copy), instructions=len(front))
+    assert decided(logs, sent) == Continuation(len(front) + len(copy), instructions=len(front))
 
 
 @generated
 @given(st.data(), lines(at_least=2))
-def test_regeneration_is_recognized_at_any_depth(data: st.DataObject, told: list[SentLog]) -> None:
-    depth = data.draw(st.integers(1, len(told) - 1))
-    assume(told[depth].turn.kind is not SETTLED)
-    copy = data.draw(copies(told[:depth]).flatmap(trimmed))
+def test_regeneration_is_recognized_at_any_depth(data: st.DataObject, logs: list[SentLog]) -> None:
+    depth = data.draw(st.integers(1, len(logs) - 1))
+    assume(logs[depth].turn.kind is not SETTLED)
+    copy = data.draw(copies(logs[:depth]).flatmap(trimmed))
     assume(has_answer(copy))
-    sent = [*copy, *told[depth].input]
-    assert decided(told, sent) == Regeneration(told[depth].turn.id)
+    sent = [*copy, *logs[depth].input]
+    assert decided(logs, sent) == Regeneration(logs[depth].turn.id)
 
 
 @generated
 @given(st.data(), lines(at_least=2), st.booleans(), st.booleans())
 def test_edited_question_or_answer_branches_before_it(
-    data: st.DataObject, told: list[SentLog], of_answer: bool, and_all_behind_it: bool
+    data: st.DataObject, logs: list[SentLog], of_answer: bool, and_all_behind_it: bool
 ) -> None:
-    depth = data.draw(st.integers(0, len(told) - 1))
-    assume(any(not each.may_be_absent and not each.hidden for each in told[depth:]))
-    before = data.draw(copies(told[:depth]).flatmap(trimmed))
+    depth = data.draw(st.integers(0, len(logs) - 1))
+    assume(any(not each.may_be_absent and not each.hidden for each in logs[depth:]))
+    before = data.draw(copies(logs[:depth]).flatmap(trimmed))
     if of_answer:
-        edited = [*told[depth].input, new("edited", "assistant")]
+        edited = [*logs[depth].input, new("edited", "assistant")]
     else:
-        edited = [new("edited"), *(told[depth].output if and_all_behind_it else [])]
-    behind = data.draw(copies(told[depth + 1 :])) if and_all_behind_it else []
+        edited = [new("edited"), *(logs[depth].output if and_all_behind_it else [])]
+    behind = data.draw(copies(logs[depth + 1 :])) if and_all_behind_it else []
     sent = [*before, *edited, *behind, new("and now?")]
     assume(has_answer(sent) and sent[0].role != "system")
-    meaning = decided(told, sent)
-    if before and has_answer(before) and not told[depth].may_be_absent and not told[depth].hidden:
+    meaning = decided(logs, sent)
+    if before and has_answer(before) and not logs[depth].may_be_absent and not logs[depth].hidden:
         assert isinstance(meaning, MatchedEdit)
         assert meaning.new == len(before)
 
 
 @generated
 @given(st.data(), lines(at_least=2, kinds=["plain", "several", "several", "hidden", "client_tools"]))
-def test_edit_within_a_turn_keeps_its_trimmed_part(data: st.DataObject, told: list[SentLog]) -> None:
-    depth = data.draw(st.integers(0, len(told) - 1))
-    end = data.draw(st.integers(0, len(told[depth].input) - 1))
-    part = replace(told[depth], input=told[depth].input[:end], output=[])
-    before = data.draw(copies([*told[:depth], part]).flatmap(trimmed))
+def test_edit_within_a_turn_keeps_its_trimmed_part(data: st.DataObject, logs: list[SentLog]) -> None:
+    depth = data.draw(st.integers(0, len(logs) - 1))
+    end = data.draw(st.integers(0, len(logs[depth].input) - 1))
+    part = replace(logs[depth], input=logs[depth].input[:end], output=[])
+    before = data.draw(copies([*logs[:depth], part]).flatmap(trimmed))
     assume(has_answer(before))
-    decided(told, [*before, new("edited, which is no number")])
+    decided(logs, [*before, new("edited, which is no number")])
 
 
 @generated
 @given(st.data(), lines(kinds=["plain", "server_tools"]), st.booleans())
 def test_question_inserted_between_parts_of_an_answer_duplicates_no_message(
-    data: st.DataObject, told: list[SentLog], and_all_behind_it: bool
+    data: st.DataObject, logs: list[SentLog], and_all_behind_it: bool
 ) -> None:
-    depth = data.draw(st.integers(0, len(told) - 1))
-    [answer] = told[depth].output
+    depth = data.draw(st.integers(0, len(logs) - 1))
+    [answer] = logs[depth].output
     parts = [Sent({"role": "assistant", "content": text}, ((at, text),)) for at, text in answer.tags]
     assume(len(parts) > 1)
-    before = data.draw(copies(told[:depth]))
-    behind = [sent for each in told[depth + 1 :] for sent in each.copy] if and_all_behind_it else []
-    sent = [*before, *told[depth].input, parts[0], new("inserted"), *parts[1:], *behind, new("and now?")]
-    begin = data.draw(st.integers(0, len(before) + len(told[depth].input)))
+    before = data.draw(copies(logs[:depth]))
+    behind = [sent for each in logs[depth + 1 :] for sent in each.copy] if and_all_behind_it else []
+    sent = [*before, *logs[depth].input, parts[0], new("inserted"), *parts[1:], *behind, new("and now?")]
+    begin = data.draw(st.integers(0, len(before) + len(logs[depth].input)))
     assume(sent[begin].tags)
-    decided(told, sent[begin:])
+    decided(logs, sent[begin:])
 
 
 @generated
 @given(st.data(), lines(at_least=2, kinds=["plain", "several"]), st.booleans())
 def test_edited_question_at_the_start_of_a_trimmed_copy_is_placed_by_its_answer(
-    data: st.DataObject, told: list[SentLog], and_all_behind_it: bool
+    data: st.DataObject, logs: list[SentLog], and_all_behind_it: bool
 ) -> None:
-    line = [sent for each in told for sent in each.copy if not each.hidden.intersection(sent.tags)]
+    line = [sent for each in logs for sent in each.copy if not each.hidden.intersection(sent.tags)]
     roles = [sent.role for sent in line]
     begins = [at for at in range(len(line) - 1) if roles[at : at + 2] == ["user", "assistant"]]
     assume(begins)
     begin = data.draw(st.sampled_from(begins))
     behind = line[begin + 1 :] if and_all_behind_it else line[begin + 1 : begin + 2]
-    history = implied(told, sent := [new("edited"), *behind, new("and now?")], decided(told, sent))
+    history = implied(logs, sent := [new("edited"), *behind, new("and now?")], decided(logs, sent))
     before = [tag for each in line[:begin] for tag in each.tags]
-    assert [tag for tag in history if not need_not_hold(told, tag)][: len(before)] == before
+    assert [tag for tag in history if not need_not_hold(logs, tag)][: len(before)] == before
 
 
 @generated
 @given(st.data(), lines(at_least=3))
-def test_deleted_exchange_branches_before_it(data: st.DataObject, told: list[SentLog]) -> None:
-    first = data.draw(st.integers(1, len(told) - 2))
-    last = data.draw(st.integers(first + 1, len(told) - 1))
-    before, behind = data.draw(copies(told[:first])), data.draw(copies(told[last:]))
+def test_deleted_exchange_branches_before_it(data: st.DataObject, logs: list[SentLog]) -> None:
+    first = data.draw(st.integers(1, len(logs) - 2))
+    last = data.draw(st.integers(first + 1, len(logs) - 1))
+    before, behind = data.draw(copies(logs[:first])), data.draw(copies(logs[last:]))
     sent = [*before, *behind, new("and now?")]
     assume(has_answer(sent) and sent[0].role != "system")
-    decided(told, sent)
+    decided(logs, sent)
 
 
 @generated

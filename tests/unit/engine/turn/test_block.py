@@ -135,7 +135,7 @@ async def test_undo_stopped_in_the_queue_raises_turn_stopped(database: Database,
 async def test_begin_in_doubt_whose_caller_is_refused_afterwards_frees_the_lane(
     store: GatedStore, ledger: Ledger, chat: Chat, database: Database
 ) -> None:
-    versions = iter([1])  # authorized when it asks, and not when it asks again
+    versions = iter([1])  # authorized at the first request, and not at the second
 
     async def readmit() -> int | None:
         return next(versions, None)
@@ -199,13 +199,13 @@ async def test_replay_of_another_turn_inside_the_runner_is_raised() -> None:
         other = await ledger.conversation()
         await other.run(answer, "q", idempotency_key="i")
 
-        async def asks_elsewhere(turn: RunningTurn) -> None:
+        async def replay_elsewhere(turn: RunningTurn) -> None:
             async with other.turn("q", idempotency_key="i"):
                 pytest.fail("the block was run")
 
         chat = await ledger.conversation()
         with pytest.raises(TurnReplayed):
-            await chat.run(asks_elsewhere, "q")
+            await chat.run(replay_elsewhere, "q")
         assert await chat.turns() == []
 
 
@@ -455,16 +455,16 @@ async def test_items_after_the_block_raise_turn_ended(chat: Chat) -> None:
 async def test_turn_finished_is_not_sent_before_the_end_is_recorded(
     store: GatedStore, ledger: Ledger, chat: Chat
 ) -> None:
-    told: list[Event] = []
+    events: list[Event] = []
     store.refuse(end, times=5)
     with pytest.raises(OutcomeUnknown):
-        async with chat.turn("q", on_event=told.append) as turn:
+        async with chat.turn("q", on_event=events.append) as turn:
             turn.emit("half")
             turn.stop()
-    assert not any(isinstance(event, TurnFinished) for event in told)
+    assert not any(isinstance(event, TurnFinished) for event in events)
     await ledger._recovery.run_round()
-    assert isinstance(told[-1], TurnFinished)
-    assert (told[-1].state, turn.state) == (AttemptState.KEPT, AttemptState.KEPT)
+    assert isinstance(events[-1], TurnFinished)
+    assert (events[-1].state, turn.state) == (AttemptState.KEPT, AttemptState.KEPT)
 
 
 async def test_commit_that_was_lost_keeps_the_text_under_on_failure_keep(
@@ -512,7 +512,7 @@ async def test_cancellation_in_the_tick_a_stopped_turn_ends_is_raised(chat: Chat
 async def test_stop_that_arrives_at_the_end_of_the_block_takes_back_only_its_own_cancellation(
     ledger: Ledger, chat: Chat, problem: Exception | None, cancelled_too: bool
 ) -> None:
-    went_on: list[str] = []
+    caught: list[str] = []
 
     async def work() -> None:
         this = asyncio.current_task()
@@ -526,14 +526,14 @@ async def test_stop_that_arrives_at_the_end_of_the_block_takes_back_only_its_own
                 if problem is not None:
                     raise problem
         except (TurnStopped, ValueError) as raised:
-            went_on.append(type(raised).__name__)
+            caught.append(type(raised).__name__)
         await asyncio.sleep(0)
 
     task = asyncio.create_task(work())
     await asyncio.wait((task,), timeout=GUARD)
     assert task.cancelled() is cancelled_too
     if not cancelled_too:
-        assert went_on == ["ValueError" if problem else "TurnStopped"]
+        assert caught == ["ValueError" if problem else "TurnStopped"]
         assert task.cancelling() == 0
     [turn] = await chat.turns()
     assert turn.kind is TurnKind.INTERRUPTED

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.engine.populated_store import fail, say
+from tests.unit.engine.populated_store import fail, run_turn
 from turnledger import Ledger
 from turnledger.chat import Chat
 from turnledger.engine.turn.request import AcquireRequest, TurnContent
@@ -39,8 +39,8 @@ def request(chat: Chat, messages: Any, on_divergence: str = "branch", **options:
     return resent_request(chat._process, chat._target, None, messages, None, on_divergence, options)  # type: ignore[arg-type]
 
 
-async def read(asked: AcquireRequest, conversation: ConversationId | None = None) -> TurnContent:
-    return await asked.resent.read(asked.begin.target, conversation)
+async def read(acquire: AcquireRequest, conversation: ConversationId | None = None) -> TurnContent:
+    return await acquire.resent.read(acquire.begin.target, conversation)
 
 
 def key(chat: Chat, messages: Any, **options: Any) -> bytes:
@@ -62,21 +62,21 @@ async def test_resent_history_is_all_input_for_a_new_conversation_and_refused_fo
     process = ledger._process
     target = target_of(process, None, "k", "local")
     assert target.fresh is not None
-    asked = resent_request(process, target, None, talk("q1", "a1", "q2"), None, "branch", {})
+    acquire = resent_request(process, target, None, talk("q1", "a1", "q2"), None, "branch", {})
     for conversation in (None, target.fresh.id):
-        found = await read(asked, conversation)
+        found = await read(acquire, conversation)
         assert [item.text for item in found.input] == ["q1", "a1", "q2"]
         assert (found.seen.branch, found.seen.head) == (target.fresh.branch, None)
     with pytest.raises(ConversationNotFound):
-        await read(asked, process.ids.new(ConversationId))
+        await read(acquire, process.ids.new(ConversationId))
 
 
 def calls(*ids: str) -> dict[str, Any]:
-    asked = [
+    tool_calls = [
         {"id": id, "type": "function", "function": {"name": "look", "arguments": f'{{"at": {number}}}'}}
         for number, id in enumerate(ids)
     ]
-    return {"role": "assistant", "content": None, "tool_calls": asked}
+    return {"role": "assistant", "content": None, "tool_calls": tool_calls}
 
 
 def found(call_id: str, text: str) -> dict[str, Any]:
@@ -100,7 +100,7 @@ async def pending(ledger: Ledger) -> Chat:
     [
         [calls("s1", "s2"), found("s1", "one"), found("s2", "two")],
         [calls("c1", "c2"), found("c1", "one"), found("c2", "two")],
-        [calls("c1", "c2"), found("c2", "two"), found("c1", "one")],  # which call it is, the client says
+        [calls("c1", "c2"), found("c2", "two"), found("c1", "one")],  # the client names the call
         [calls("s2", "s1"), found("s2", "one"), found("s1", "two")],
         [calls("c1", "c2"), found("x", "one"), found("y", "two")],
         [calls("s1", "s2"), found("x", "one"), found("y", "two")],
@@ -215,14 +215,14 @@ async def test_resent_question_after_results_is_regenerated_with_them_next_to_a_
     async with pending.resent(sent) as turn:
         turn.emit("a2")
     await fail(pending, "pay", Tool("pay"))
-    await say(pending, "go on")
+    await run_turn(pending, "go on")
     async with pending.resent(sent, on_divergence="reject") as turn:  # another answer is no divergence
         turn.emit("another")
-    settled, asked = await pending.turns()
+    settled, regenerated = await pending.turns()
     assert settled.kind is TurnKind.SETTLED
-    results = {item.call_id: item.fields["output"] for item in asked.items if item.is_result}
+    results = {item.call_id: item.fields["output"] for item in regenerated.items if item.is_result}
     assert results == {"s1": "one", "s2": "two"}
-    assert [item.text for item in asked.items if item.type == "message"] == ["q1", "q2", "another"]
+    assert [item.text for item in regenerated.items if item.type == "message"] == ["q1", "q2", "another"]
 
 
 async def test_resent_results_that_changed_answer_the_calls_that_a_settled_turn_closed(pending: Chat) -> None:
@@ -230,7 +230,7 @@ async def test_resent_results_that_changed_answer_the_calls_that_a_settled_turn_
     async with pending.resent(sent) as turn:
         turn.emit("a2")
     await fail(pending, "pay", Tool("pay"))
-    await say(pending, "go on")
+    await run_turn(pending, "go on")
     (first, *_) = await pending.turns()
     await pending.flag(first.id, 1, to_user=False)  # its client has the call still, and answers it
     other = [*sent[:2], found("c1", "1"), found("c2", "2"), *talk("q2")]
@@ -246,11 +246,13 @@ async def test_resent_instruction_that_repeats_replaced_ones_reaches_the_model(l
     def note(text: str) -> dict[str, Any]:
         return {"role": "system", "content": text}
 
-    said = talk("q1", "a1", "q2", "a2", "q3")
-    async with ledger.resent([note("one"), *said[:1]], conversation_key="k") as turn:
+    messages = talk("q1", "a1", "q2", "a2", "q3")
+    async with ledger.resent([note("one"), *messages[:1]], conversation_key="k") as turn:
         turn.emit("a1")
-    async with ledger.resent([note("two"), *said[:3]], conversation_key="k") as turn:
+    async with ledger.resent([note("two"), *messages[:3]], conversation_key="k") as turn:
         turn.emit("a2")
-    async with ledger.resent([note("two"), *said[:2], note("one"), *said[2:]], conversation_key="k") as turn:
+    async with ledger.resent(
+        [note("two"), *messages[:2], note("one"), *messages[2:]], conversation_key="k"
+    ) as turn:
         assert [each["content"] for each in turn.messages if each["role"] == "system"] == ["two", "one"]
         turn.emit("a3")

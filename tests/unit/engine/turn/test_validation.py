@@ -254,9 +254,13 @@ async def test_resent_messages_and_calls_beyond_the_limit_are_refused_before_any
         return ()
 
     one = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-    ask, calls = {"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": [one] * 4}
+    question, calls = {"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": [one] * 4}
     async with await Ledger.open(limits=Limits(input_items=3)) as ledger:
-        for messages in ([ask] * 4, [ask, calls], [{"role": "system", "content": "x"}] * 4 + [ask]):
+        for messages in (
+            [question] * 4,
+            [question, calls],
+            [{"role": "system", "content": "x"}] * 4 + [question],
+        ):
             with monkeypatch.context() as patch, pytest.raises(MalformedItems, match="too large"):
                 patch.setattr("turnledger.engine.turn.resend.items_of_messages", never)
                 async with ledger.resent(messages):

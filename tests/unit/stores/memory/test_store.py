@@ -273,7 +273,7 @@ async def ledger(clock: HandClock, database: Database) -> AsyncIterator[Ledger]:
         yield opened
 
 
-async def say(chat: Chat, clock: HandClock) -> None:
+async def run_turn(chat: Chat, clock: HandClock) -> None:
     clock.advance(1)
     async with chat.turn("Hello") as turn:
         turn.emit("Hi")
@@ -294,9 +294,9 @@ async def test_conversation_beyond_the_limit_expires_the_least_recently_used(
     ledger: Ledger, clock: HandClock
 ) -> None:
     one, two = await ledger.conversation(conversation_key="one"), await ledger.conversation()
-    await say(one, clock)
-    await say(two, clock)
-    await say(one, clock)
+    await run_turn(one, clock)
+    await run_turn(two, clock)
+    await run_turn(one, clock)
     clock.advance(1)
     three = await ledger.conversation()
     assert await live(one, two, three) == [True, False, True]
@@ -322,8 +322,8 @@ async def test_deleted_conversation_is_purged_for_room_before_another_expires(
     ledger: Ledger, clock: HandClock
 ) -> None:
     one, two = await ledger.conversation(), await ledger.conversation(title="secret")
-    await say(one, clock)
-    await say(two, clock)
+    await run_turn(one, clock)
+    await run_turn(two, clock)
     await two.delete()
     clock.advance(1)
     three = await ledger.conversation()
@@ -379,7 +379,7 @@ async def test_time_to_live_counts_from_the_last_turn(clock: HandClock) -> None:
     async with await Ledger.over(store, clock=clock, random=Random(1)) as ledger:
         chat = await ledger.conversation()
         clock.advance(8)
-        await say(chat, clock)
+        await run_turn(chat, clock)
         clock.advance(9)
         assert await live(chat) == [True]
         clock.advance(1)
@@ -579,7 +579,7 @@ def count_for_nobody(rows: Database) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "message"),
     [
         (count_too_little_of_a_branch, "has a wrong byte count; the usage of its owner is wrong"),
         (count_too_much_of_an_owner, "The usage of 'ann' is recorded as "),
@@ -597,20 +597,20 @@ def count_for_nobody(rows: Database) -> None:
     ],
 )
 async def test_check_reports_each_disagreement_between_rows(
-    lived: PopulatedStore, rows: Database, damage: Callable[[Database], None], said: str
+    lived: PopulatedStore, rows: Database, damage: Callable[[Database], None], message: str
 ) -> None:
     assert await lived.ledger.check() == []
     damage(rows)
     [finding] = await lived.ledger.check()
     assert finding.rule is Rule.STORE
-    assert said in finding.message
+    assert message in finding.message
 
 
 async def test_check_reports_a_line_with_a_missing_turn(lived: PopulatedStore, rows: Database) -> None:
     turn = last_turn(rows)
     del rows.turns[turn.id]
-    [told] = await MemoryTables(rows).inconsistencies(9)
-    assert f"is {turn.id}, which is missing" in told
+    [problem] = await MemoryTables(rows).inconsistencies(9)
+    assert f"is {turn.id}, which is missing" in problem
 
 
 async def test_check_reports_disagreements_up_to_its_limit(lived: PopulatedStore, rows: Database) -> None:
@@ -669,7 +669,7 @@ async def test_search_places_stay_distinct_after_an_undone_removal() -> None:
 CHAT = ConversationId("conv_01890000000070008000000000000000")
 
 
-def told(rows: Database, count: int) -> None:
+def add_changes(rows: Database, count: int) -> None:
     tables = MemoryTables(rows)
     for _ in range(count):
         drive(
@@ -679,10 +679,10 @@ def told(rows: Database, count: int) -> None:
 
 def test_change_numbers_continue_after_an_undone_purge() -> None:
     rows = Database()
-    told(rows, 3)
+    add_changes(rows, 3)
     tables = MemoryTables(rows)
     assert drive(tables.purge_changes(9, 9, 9)) == 2
     tables.undo()
-    told(rows, 1)
+    add_changes(rows, 1)
     found = drive(MemoryTables(rows).changes_of("ann", 0, 9))
     assert [each.position.number for each in found] == [1, 2, 3, 4]

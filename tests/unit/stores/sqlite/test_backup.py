@@ -11,7 +11,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from tests.unit.engine.populated_store import populate, say
+from tests.unit.engine.populated_store import populate, run_turn
 from tests.unit.stores.sqlite.operations import migrate_further
 from turnledger import Ledger
 from turnledger.engine.check.check import CheckRequest, check
@@ -64,7 +64,7 @@ async def test_backup_during_commits_is_one_consistent_snapshot(
     monkeypatch.setattr(backup, "PAGES", 1)
     async with await Ledger.open(f"sqlite:///{path}") as ledger:
         chat = await ledger.conversation()
-        await say(chat, "Before")
+        await run_turn(chat, "Before")
         loop = asyncio.get_running_loop()
         steps: list[int] = []
 
@@ -72,7 +72,7 @@ async def test_backup_during_commits_is_one_consistent_snapshot(
             """Commit a turn between any two pages of the copy."""
             steps.append(done)
             if len(steps) < 20:
-                asyncio.run_coroutine_threadsafe(say(chat, "During"), loop).result()
+                asyncio.run_coroutine_threadsafe(run_turn(chat, "During"), loop).result()
 
         copy = tmp_path / "copy.db"
         await Ledger.backup(f"sqlite:///{path}", copy, progress=report)

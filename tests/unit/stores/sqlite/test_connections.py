@@ -518,7 +518,7 @@ def test_file_with_two_hard_links_is_refused_under_both_names(path: Path) -> Non
 
 
 async def modes(path: Path) -> dict[str, str]:
-    """The permissions of all files of a store in use, where the user has not asked for any."""
+    """The permissions of all files of a store in use, where the user has set none."""
     before = os.umask(0)
     try:
         async with await Ledger.open(f"sqlite:///{path}") as ledger:

@@ -8,7 +8,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from tests.unit.engine.populated_store import populate, say
+from tests.unit.engine.populated_store import populate, run_turn
 from tests.unit.stores.sqlite.operations import ids
 from turnledger import Ledger
 from turnledger.hosting import Host
@@ -120,7 +120,7 @@ async def test_migration_from_version_8_with_rows_in_every_table_passes_the_chec
     made, old = tmp_path / "made.db", tmp_path / "old.db"
     lived = await populate(await SqliteStore.open(made))
     chats = [lived.plain, lived.edited, lived.forked, lived.settled, lived.kept]
-    told = [(str(chat.id), [turn.body for turn in await chat.turns()]) for chat in chats]
+    before = [(str(chat.id), [turn.body for turn in await chat.turns()]) for chat in chats]
     owner = lived.plain.owner
     await Host(lived.ledger).tokens.create(owner=owner, scopes=["chats:read"])
     tokens = await Host(lived.ledger).tokens.list(owner=owner)
@@ -147,11 +147,11 @@ async def test_migration_from_version_8_with_rows_in_every_table_passes_the_chec
     connection.close()
     async with await Ledger.open(f"sqlite:///{old}") as ledger:
         assert await ledger.check() == []
-        for id, bodies in told:
+        for id, bodies in before:
             chat = await ledger.for_owner(owner).conversation(id, create=False)
             assert [turn.body for turn in await chat.turns()] == bodies
         assert await Host(ledger).tokens.list(owner=owner) == tokens
-        await say(await ledger.for_owner(owner).conversation(told[0][0]), "Are you there?")
+        await run_turn(await ledger.for_owner(owner).conversation(before[0][0]), "Are you there?")
         assert (await ledger.for_owner(owner).search("Are you there")).hits
         assert await ledger.check() == []
 
@@ -291,7 +291,7 @@ def old() -> apsw.Connection:
     return connection
 
 
-def body(asked: str, *output: Item) -> bytes:
+def body(question: str, *output: Item) -> bytes:
     turn = Turn.of(
         id=ids.new(TurnId),
         branch=ids.new(BranchId),
@@ -300,7 +300,7 @@ def body(asked: str, *output: Item) -> bytes:
         kind=TurnKind.COMPLETED,
         created_at=1,
         committed_at=1,
-        input=(message("user", asked),) if asked else (),
+        input=(message("user", question),) if question else (),
         output=output,
     )
     return turn.body
@@ -350,8 +350,8 @@ async def test_migration_fills_in_previews_and_titles(old: apsw.Connection) -> N
 
 
 async def test_migration_takes_the_preview_from_the_last_shown_text(old: apsw.Connection) -> None:
-    said = body("Look.", message("assistant", "I looked."))
-    _, turns = add_chat(old, 1, [said, body("", CALL), body("", RESULT)])
+    shown = body("Look.", message("assistant", "I looked."))
+    _, turns = add_chat(old, 1, [shown, body("", CALL), body("", RESULT)])
     assert len(turns) == 3
     _, [first, last] = add_chat(
         old, 2, [body("one", message("assistant", "two")), body("three", message("assistant", "four"))]

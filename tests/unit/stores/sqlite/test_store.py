@@ -12,7 +12,7 @@ from typing import Any
 import apsw
 import pytest
 
-from tests.unit.engine.populated_store import populate, say
+from tests.unit.engine.populated_store import populate, run_turn
 from tests.unit.stores.sqlite.conftest import Neighbour, wait_until_ready
 from tests.unit.stores.sqlite.operations import (
     add_claim_then_refuse,
@@ -289,10 +289,10 @@ async def test_purged_text_is_overwritten_only_with_secure_delete(
 ) -> None:
     url = f"sqlite:///{path}{parameter}"
     async with await Ledger.open(url) as ledger:
-        await say(await ledger.conversation(title="Herons"), "A heron?")
+        await run_turn(await ledger.conversation(title="Herons"), "A heron?")
         chat = await ledger.conversation(title="Quetzals")
         for _ in range(3):
-            await say(chat, "A quetzal?", "A quetzal.")
+            await run_turn(chat, "A quetzal?", "A quetzal.")
         assert len((await ledger.search("quetzal")).hits) == 1
         await chat.delete(purge=True)
         while await ledger._process.store.transact(purge_ended, None):
@@ -308,9 +308,9 @@ async def test_search_index_is_rewritten_on_open_only_after_a_removal(path: Path
     url = f"sqlite:///{path}?secure_delete=on"
     async with await Ledger.open(url) as ledger:
         chat = await ledger.conversation(title="Herons")
-        await say(chat, "A heron?")
+        await run_turn(chat, "A heron?")
         await ledger.search("heron")
-        await say(chat, "An egret?")
+        await run_turn(chat, "An egret?")
         await ledger.search("egret")
     segments = segments_of(path)
     assert segments > 1
@@ -395,13 +395,13 @@ async def test_visit_of_a_missing_store_is_refused_and_creates_no_file(path: Pat
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [(b"", "No store at"), (b"a letter to my bank", "is not a database")]
+    ("text", "message"), [(b"", "No store at"), (b"a letter to my bank", "is not a database")]
 )
 async def test_visit_of_a_file_that_is_not_a_store_is_refused_and_leaves_it_unchanged(
-    path: Path, text: bytes, said: str
+    path: Path, text: bytes, message: str
 ) -> None:
     write(path, text)
-    with pytest.raises(NotAStore, match=said):
+    with pytest.raises(NotAStore, match=message):
         await SqliteVisit.open(path)
     assert contents(path) == {path.name: text}
 
@@ -425,8 +425,8 @@ async def test_visit_by_url_opens_sqlite_stores_only(path: Path) -> None:
     visit = await visit_store(f"sqlite:///{path}")
     assert isinstance(visit, SqliteVisit)
     await visit.close()
-    for url, said in [("memory:", "cannot open a memory store"), ("redis://x", "does not name a store")]:
-        with pytest.raises(NotAStore, match=said):
+    for url, message in [("memory:", "cannot open a memory store"), ("redis://x", "does not name a store")]:
+        with pytest.raises(NotAStore, match=message):
             await visit_store(url)
 
 

@@ -379,9 +379,9 @@ def test_write_that_failed_to_sync_is_absent_after_the_next_write(
     disk.refuses_sync = None
     (job,) = bench.run(add("next"))
     assert job.error is None
-    told = bench.has("lost", "next")
+    before = bench.has("lost", "next")
     restarted = Bench(str(disk.lose_power(path, tmp_path / "restarted")))
-    assert told == restarted.has("lost", "next") == [False, True]
+    assert before == restarted.has("lost", "next") == [False, True]
     restarted.writer.close()
     bench.writer.close()
 
@@ -535,18 +535,18 @@ GUARD = 60.0
 
 
 class Watched:
-    """The store, which says when a commit is handed to it and when one is refused."""
+    """A store that signals when it receives a commit and when it refuses one."""
 
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
-        self.asked, self.refused = asyncio.Event(), asyncio.Event()
+        self.received, self.refused = asyncio.Event(), asyncio.Event()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
     async def transact(self, operation: Any, *rest: Any) -> Any:
         if operation is commit:
-            self.asked.set()
+            self.received.set()
         try:
             return await self._store.transact(operation, *rest)
         except StoreUnavailable:
@@ -619,7 +619,7 @@ async def test_commit_beyond_its_patience_raises_store_unavailable_without_waiti
         neighbour.execute("ROLLBACK")
     await ledger._recovery.run_round()
     assert await chat.turns() == []
-    await chat.run(say_yes, "next", on_busy="reject")
+    await chat.run(answer_yes, "next", on_busy="reject")
 
 
 async def test_caller_cancelled_while_its_commit_waits_for_the_lock_is_released(
@@ -630,7 +630,7 @@ async def test_caller_cancelled_while_its_commit_waits_for_the_lock_is_released(
     chat = await ledger.conversation()
     with neighbour_of(path) as neighbour:
         task = asyncio.create_task(answer(chat, neighbour))
-        await store.asked.wait()
+        await store.received.wait()
         task.cancel()
         await finish(task)
         with pytest.raises(asyncio.CancelledError) as cancelled:
@@ -639,7 +639,7 @@ async def test_caller_cancelled_while_its_commit_waits_for_the_lock_is_released(
         neighbour.execute("ROLLBACK")
     await ledger._recovery.run_round()
     assert await chat.turns() == []
-    await chat.run(say_yes, "next", on_busy="reject")
+    await chat.run(answer_yes, "next", on_busy="reject")
 
 
 async def test_cancelled_turn_that_may_be_kept_later_raises_commit_outcome_unknown(
@@ -650,7 +650,7 @@ async def test_cancelled_turn_that_may_be_kept_later_raises_commit_outcome_unkno
     chat = await ledger.conversation()
     with neighbour_of(path) as neighbour:
         task = asyncio.create_task(answer(chat, neighbour, on_failure="keep"))
-        await store.asked.wait()
+        await store.received.wait()
         task.cancel()
         await finish(task)
         with pytest.raises(asyncio.CancelledError) as cancelled:
@@ -670,7 +670,7 @@ async def test_caller_cancelled_while_its_commit_is_queued_is_released(
     chat, other = await ledger.conversation(), await ledger.conversation()
     with neighbour_of(path) as neighbour:
         patient = asyncio.create_task(hold_writer(other, neighbour))
-        turn = asyncio.create_task(chat.run(say_yes, "q"))
+        turn = asyncio.create_task(chat.run(answer_yes, "q"))
         await asyncio.sleep(0)
         turn.cancel()
         await finish(turn)
@@ -680,7 +680,7 @@ async def test_caller_cancelled_while_its_commit_is_queued_is_released(
     await patient
     await ledger._recovery.run_round()
     assert await chat.turns() == []
-    await chat.run(say_yes, "next", on_busy="reject")
+    await chat.run(answer_yes, "next", on_busy="reject")
 
 
 async def test_caller_cancelled_inside_its_block_does_not_wait_for_the_lock(
@@ -704,7 +704,7 @@ async def test_caller_cancelled_inside_its_block_does_not_wait_for_the_lock(
         assert task.cancelled()
         neighbour.execute("ROLLBACK")
     await ledger._recovery.run_round()
-    await chat.run(say_yes, "next", on_busy="reject")
+    await chat.run(answer_yes, "next", on_busy="reject")
     assert [turn.text for turn in await chat.turns()] == ["Yes."]
 
 
@@ -713,5 +713,5 @@ async def hold_writer(chat: Chat, neighbour: apsw.Connection) -> None:
     await chat.update(title="patient")
 
 
-async def say_yes(turn: RunningTurn) -> None:
+async def answer_yes(turn: RunningTurn) -> None:
     turn.emit("Yes.")

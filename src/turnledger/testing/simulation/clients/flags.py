@@ -17,13 +17,13 @@ from turnledger.testing.simulation.servers import Scene, Work
 from turnledger.testing.simulation.world import World
 
 
-async def flag_and_ask(scene: Scene, sender: RequestSender, name: str, token: str) -> None:
+async def flag_and_send(scene: Scene, sender: RequestSender, name: str, token: str) -> None:
     """Flag an item, then run a model on all or part of the history: hidden items must not be shown."""
     await scene.servers.do(_flag(scene, name))
-    ask = sender.draw(token)
-    if ask.briefing is SILENT:
-        ask = replace(ask, briefing=Briefing(turns=scene.random.choice((None, 2))))
-    await sender.send(replace(ask, conversation=name, fails_at=(-1,), on_busy=OnBusy.QUEUE))
+    request = sender.draw(token)
+    if request.briefing is SILENT:
+        request = replace(request, briefing=Briefing(turns=scene.random.choice((None, 2))))
+    await sender.send(replace(request, conversation=name, fails_at=(-1,), on_busy=OnBusy.QUEUE))
 
 
 def _flag(scene: Scene, name: str) -> Work:

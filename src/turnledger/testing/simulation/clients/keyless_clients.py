@@ -51,21 +51,21 @@ class KeylessClients:
         self._sender = sender
         self._random = scene.random
 
-    async def say(self, name: str, token: str) -> None:
+    async def send(self, name: str, token: str) -> None:
         """Send a message, sometimes from two places at once."""
         words, copies = self._random.choice(WORDS), self._random.choice((1, 1, 1, 2))
-        await asyncio.gather(*(self._say(name, f"{token}{'+' * copy}", words) for copy in range(copies)))
+        await asyncio.gather(*(self._send(name, f"{token}{'+' * copy}", words) for copy in range(copies)))
 
-    async def _say(self, name: str, message: str, words: str) -> None:
+    async def _send(self, name: str, message: str, words: str) -> None:
         random, left_alone = self._random, []
         for count in range(random.choice((1, 3, 3))):
             if random.random() < 0.25:
                 continue  # connection refused: no server sees this try
             connection = SimulatedConnection(random.choice(PAUSES), random.choice(PAUSES))
-            ask = self._draw(name, f"{message}~{count}", words)
+            request = self._draw(name, f"{message}~{count}", words)
             self._sender.count += 1
             handling = asyncio.ensure_future(
-                self._scene.servers.do(self._handle(connection, message, ask, count))
+                self._scene.servers.do(self._handle(connection, message, request, count))
             )
             await asyncio.wait((handling,), timeout=random.choice(PATIENCE))
             if not handling.done():
@@ -91,38 +91,40 @@ class KeylessClients:
             briefing=SILENT,
         )
 
-    def _handle(self, connection: SimulatedConnection, message: str, ask: ClientRequest, count: int) -> Work:
+    def _handle(
+        self, connection: SimulatedConnection, message: str, request: ClientRequest, count: int
+    ) -> Work:
         world = self._scene.world
 
         async def handle(ledger: Ledger) -> None:
             try:
-                chat = await self._scene.names.open(ledger, ask.conversation)
+                chat = await self._scene.names.open(ledger, request.conversation)
             except TurnledgerError:
                 return
-            retry = Retry(f"{ask.conversation}: {ask.words}".encode(), count)
-            block = chat.turn(ask.input, retry=retry, **ask.options)
-            world.requests[block.id] = ask
+            retry = Retry(f"{request.conversation}: {request.words}".encode(), count)
+            block = chat.turn(request.input, retry=retry, **request.options)
+            world.requests[block.id] = request
             world.tries[block.id] = (message, count)
             noticing = asyncio.ensure_future(self._notice(connection, ledger, block))
             try:
-                turn = await self._run(block, ask)
+                turn = await self._run(block, request)
                 await asyncio.sleep(connection.sending)
             except (TurnledgerError, ModelFailed) as problem:
                 code = problem.code if isinstance(problem, TurnledgerError) else "model_failed"
-                world.client_views.append(ClientView(ask, None, b"", code, None))
+                world.client_views.append(ClientView(request, None, b"", code, None))
                 Host(ledger).lost(block)
             else:
-                self._send_last_byte(connection, message, ask, turn)
+                self._send_last_byte(connection, message, request, turn)
                 (Host(ledger).lost if connection.is_known_broken else Host(ledger).delivered)(block)
             finally:
                 noticing.cancel()
 
         return handle
 
-    async def _run(self, block: TurnBlock, ask: ClientRequest) -> Turn:
+    async def _run(self, block: TurnBlock, request: ClientRequest) -> Turn:
         try:
             async with block as running:
-                await self._scene.world.runner(ask, self._random)(running)
+                await self._scene.world.runner(request, self._random)(running)
         except TurnReplayed as replay:
             return replay.turn
         return committed_turn(Outcome(running.state, running.turn))
@@ -135,13 +137,13 @@ class KeylessClients:
             Host(ledger).lost(block)
 
     def _send_last_byte(
-        self, connection: SimulatedConnection, message: str, ask: ClientRequest, turn: Turn
+        self, connection: SimulatedConnection, message: str, request: ClientRequest, turn: Turn
     ) -> None:
         world = self._scene.world
         if connection.left.done():
             return  # the client is gone, whether the server noticed or not
         connection.answer = turn
-        world.client_views.append(ClientView(ask, turn.id, turn.body, "", world.begun_in[turn.id], turn))
+        world.client_views.append(ClientView(request, turn.id, turn.body, "", world.begun_in[turn.id], turn))
         world.answered.setdefault(turn.id, []).append(message)
 
 

@@ -49,7 +49,7 @@ class Listener:
         if any(isinstance(event, TurnFinished) for event in earlier):
             yield f"an event of {self.turn} was received after its end"
         has_end = isinstance(last, TurnFinished)
-        # A listener that received unwritten events is past the end when it comes.
+        # A listener that received unwritten events is past the end when it arrives.
         is_beyond = has_end and self.was_taken_over and last.number <= len(earlier)
         if numbers != list(range(1, len(numbers) + 1)) and not (
             is_beyond and numbers[:-1] == _count(earlier)

@@ -58,56 +58,56 @@ class RequestSender:
         self._follow = follow
 
     def draw(self, token: str) -> ClientRequest:
-        ask = ClientRequest.draw(self._random, token, self._scene.names.all, acts=self._acts)
+        request = ClientRequest.draw(self._random, token, self._scene.names.all, acts=self._acts)
         if self._lasts and self._random.random() < 0.4:
-            ask = replace(ask, pace=LONG_TURN, is_interaction=self._random.random() < 0.4)
-        return replace(ask, briefing=Briefing.draw(self._random, token)) if self._briefs else ask
+            request = replace(request, pace=LONG_TURN, is_interaction=self._random.random() < 0.4)
+        return replace(request, briefing=Briefing.draw(self._random, token)) if self._briefs else request
 
-    async def ask_and_answer(self, token: str) -> None:
+    async def send_and_answer(self, token: str) -> None:
         """Send a request; if its model calls a client tool, send the result, sometimes twice."""
         blank = self._random.random() < 0.05
-        ask = self.draw(" " if blank else token)
-        await self.send(ask)
-        if not ask.leaves_call:
+        request = self.draw(" " if blank else token)
+        await self.send(request)
+        if not request.leaves_call:
             return
         answers = [
-            replace(self.draw(f"{token}!{count}"), answers_call=True, conversation=ask.conversation)
+            replace(self.draw(f"{token}!{count}"), answers_call=True, conversation=request.conversation)
             for count in range(self._random.choice((0, 1, 2)))
         ]
         await asyncio.gather(*(self.send(answer) for answer in answers))
 
     async def diverge(self, token: str) -> None:
         """Edit or regenerate, sometimes with an idempotency_key that is reused for another place."""
-        ask = await self._diverted(self.draw(token))
-        requests = [ask]
-        if ask.is_late:
+        request = await self._diverted(self.draw(token))
+        requests = [request]
+        if request.is_late:
             # Another turn runs on the same head as soon as this one is judged dead.
-            other = replace(self.draw(f"{token}+"), conversation=ask.conversation)
+            other = replace(self.draw(f"{token}+"), conversation=request.conversation)
             requests.append(replace(other, on_busy=OnBusy.QUEUE, fails_at=(-1,), pace=0.0, is_late=False))
         await asyncio.gather(*(self.send(each) for each in requests))
-        if ask.kind is not RequestKind.ASK and ask.idempotency_key and self._random.random() < 0.2:
-            other = await self._diverted(ask)
-            await self.send(replace(ask, instead_of=other.instead_of))
+        if request.kind is not RequestKind.TURN and request.idempotency_key and self._random.random() < 0.2:
+            other = await self._diverted(request)
+            await self.send(replace(request, instead_of=other.instead_of))
 
-    async def _diverted(self, ask: ClientRequest) -> ClientRequest:
+    async def _diverted(self, request: ClientRequest) -> ClientRequest:
         """Return the request in the place of a turn its client sees, if any."""
-        turns = [turn.id for turn in await self.read_turns(ask.conversation)]
+        turns = [turn.id for turn in await self.read_turns(request.conversation)]
         if not turns:
-            return ask
+            return request
         if self._random.random() < 0.4:
             # The repeated input may be results, whatever was drawn.
             turn = self._random.choice((None, *turns))
-            return replace(ask, kind=RequestKind.REGENERATE, instead_of=turn, answers_call=False)
+            return replace(request, kind=RequestKind.REGENERATE, instead_of=turn, answers_call=False)
         answers = self._random.random() < 0.1
         return replace(
-            ask, kind=RequestKind.EDIT, instead_of=self._random.choice(turns), answers_call=answers
+            request, kind=RequestKind.EDIT, instead_of=self._random.choice(turns), answers_call=answers
         )
 
-    async def fork_or_ask(self, name: str, token: str) -> None:
+    async def fork_or_send(self, name: str, token: str) -> None:
         """Fork at a turn the client sees; send a request if there is none."""
         turns = await self.read_turns(name)
         if not turns:
-            await self.ask_and_answer(token)
+            await self.send_and_answer(token)
             return
         # Turns settled behind a turn, or waiting to be settled behind the last one, must be copied.
         settled = [turn.parent for turn in turns if turn.kind is TurnKind.SETTLED]
@@ -128,18 +128,18 @@ class RequestSender:
         if self._random.random() < 0.5:
             await do(undo)
 
-    async def ask_and_stop(self, token: str) -> None:
+    async def send_and_stop(self, token: str) -> None:
         """Start a model that never ends, and stop it from any server; the stop must arrive in time."""
-        ask = replace(self.draw(token), hangs=True, on_busy=OnBusy.QUEUE)
+        request = replace(self.draw(token), hangs=True, on_busy=OnBusy.QUEUE)
         if self._diverges:
-            ask = await self._diverted(ask)
+            request = await self._diverted(request)
         servers = self._scene.servers
-        task = asyncio.ensure_future(servers.do(self._handle(ask)))
+        task = asyncio.ensure_future(servers.do(self._handle(request)))
         for _ in range(40):
             await asyncio.wait((task,), timeout=LEASE_TIME)
             if task.done():
                 return
-            stopping = actions.stop(self._scene, ask.conversation, any_turn=False)
+            stopping = actions.stop(self._scene, request.conversation, any_turn=False)
             await servers.do(stopping, timeout=LEASE_TIME * 8)
         self._world.violations.append(f"{token} could not be stopped")
         task.cancel()
@@ -157,77 +157,78 @@ class RequestSender:
         await self._scene.servers.do(see)
         return turns
 
-    async def send(self, ask: ClientRequest) -> Turn | None:
+    async def send(self, request: ClientRequest) -> Turn | None:
         """Send a request as impatient clients do: twice at once, again after a failure, or given up."""
         self.count += 1
         do = self._scene.servers.do
-        copies = 2 if ask.idempotency_key and self._random.random() < 0.3 else 1
-        tries = self._random.choice((1, 3, 4)) if ask.idempotency_key else 1
+        copies = 2 if request.idempotency_key and self._random.random() < 0.3 else 1
+        tries = self._random.choice((1, 3, 4)) if request.idempotency_key else 1
         answer: Turn | None = None
         for _ in range(tries):
             timeout = self._random.choice((None, None, None, 0.01, 1.0, 15.0))
-            await asyncio.gather(*(do(self._handle(ask), timeout) for _ in range(copies)))
+            await asyncio.gather(*(do(self._handle(request), timeout) for _ in range(copies)))
             answer = next(
-                (view.answer for view in self._world.client_views if view.ask is ask and view.answer), None
+                (view.answer for view in self._world.client_views if view.request is request and view.answer),
+                None,
             )
             if answer is not None and self._random.random() < 0.7:
                 break
         return answer
 
-    def _handle(self, ask: ClientRequest) -> Work:
+    def _handle(self, request: ClientRequest) -> Work:
         world = self._world
 
         async def handle(ledger: Ledger) -> None:
             events: list[Event] = []
             try:
-                turn = await self._run(await self._block(ledger, ask, events), ask)
+                turn = await self._run(await self._block(ledger, request, events), request)
             except (TurnledgerError, ModelFailed) as problem:
                 code = problem.code if isinstance(problem, TurnledgerError) else "model_failed"
-                world.client_views.append(ClientView(ask, None, b"", code, None))
-                if code == Superseded.code and not world.was_taken_over(ask):
-                    world.violations.append(f"{ask.token} lost its lane without a takeover")
+                world.client_views.append(ClientView(request, None, b"", code, None))
+                if code == Superseded.code and not world.was_taken_over(request):
+                    world.violations.append(f"{request.token} lost its lane without a takeover")
             else:
                 world.client_views.append(
-                    ClientView(ask, turn.id, turn.body, "", world.begun_in[turn.id], turn)
+                    ClientView(request, turn.id, turn.body, "", world.begun_in[turn.id], turn)
                 )
                 if events:
                     world.events[turn.id] = events
 
         return handle
 
-    async def _block(self, ledger: Ledger, ask: ClientRequest, events: list[Event]) -> TurnBlock:
-        names, name = self._scene.names, ask.conversation
-        if ask.by_key and ask.kind is RequestKind.ASK and name in names.keys:
+    async def _block(self, ledger: Ledger, request: ClientRequest, events: list[Event]) -> TurnBlock:
+        names, name = self._scene.names, request.conversation
+        if request.by_key and request.kind is RequestKind.TURN and name in names.keys:
             reset = names.details.get("reset")
             target = target_of(ledger._process, None, name, OWNER, reset=reset)
-            request = turn_request(ledger._process, target, None, ask.input, **ask.options)
-            return TurnBlock(ledger._process, request, events.append)
+            acquire = turn_request(ledger._process, target, None, request.input, **request.options)
+            return TurnBlock(ledger._process, acquire, events.append)
         generation = names.generation(name)
         chat = await names.open(ledger, name)
         if generation is not None and generation == names.generation(name):
             self._world.opened.setdefault((name, generation), set()).add(chat.id)
-        if ask.resent is not None:
+        if request.resent is not None:
             return chat.resent(
-                ask.resent.messages,
-                sent=ask.resent.sent,
-                on_divergence=ask.resent.on_divergence,
+                request.resent.messages,
+                sent=request.resent.sent,
+                on_divergence=request.resent.on_divergence,
                 on_event=events.append,
-                **ask.options,
+                **request.options,
             )
-        if ask.kind is RequestKind.REGENERATE:
-            return chat.regenerate(ask.instead_of, on_event=events.append, **ask.options)
-        if ask.kind is RequestKind.EDIT and ask.instead_of is not None:
-            return chat.edit(ask.instead_of, ask.input, on_event=events.append, **ask.options)
-        return chat.turn(ask.input, on_event=events.append, **ask.options)
+        if request.kind is RequestKind.REGENERATE:
+            return chat.regenerate(request.instead_of, on_event=events.append, **request.options)
+        if request.kind is RequestKind.EDIT and request.instead_of is not None:
+            return chat.edit(request.instead_of, request.input, on_event=events.append, **request.options)
+        return chat.turn(request.input, on_event=events.append, **request.options)
 
-    async def _run(self, block: TurnBlock, ask: ClientRequest) -> Turn:
-        self._world.requests[block.id] = ask
+    async def _run(self, block: TurnBlock, request: ClientRequest) -> Turn:
+        self._world.requests[block.id] = request
         conversation = block._request.begin.target.id
         if self._follow is not None and conversation is not None:
             self._follow(conversation, block.id)
         try:
             async with block as running:
-                await self._world.runner(ask, self._random)(running)
+                await self._world.runner(request, self._random)(running)
         except TurnReplayed as replay:
             return replay.turn
         return committed_turn(Outcome(running.state, running.turn))

@@ -35,24 +35,24 @@ def check_resent(world: World, lines: Sequence[RestingBranch]) -> Iterator[str]:
     by_branch = {line.branch.id: line for line in lines}
     for line in lines:
         for place, turn in enumerate(line.turns):
-            ask = world.requests.get(turn.id)
+            request = world.requests.get(turn.id)
             is_here = turn.branch == line.branch.id and turn.kind is not TurnKind.SETTLED
-            if ask is None or ask.resent is None or not is_here:
+            if request is None or request.resent is None or not is_here:
                 continue
             unseen = world.unseen_at_begin.get(turn.id, frozenset())
             before = _entries(line.turns[:place], unseen)
             entries = [*before, *((word, False) for word in words_of(input_messages(turn)))]
             began_on = _line_at_begin(world, by_branch, turn.id)
-            yield from _check_turn(turn, ask.resent, entries, began_on, unseen)
-            if ask.resent.note is not None and ask.resent.note[1]["content"] not in map(
+            yield from _check_turn(turn, request.resent, entries, began_on, unseen)
+            if request.resent.note is not None and request.resent.note[1]["content"] not in map(
                 _item_text, turn.input
             ):
                 yield f"{turn.id} lacks the note that its client inserted"
-            if place and _answers_twice(line.turns[place - 1], turn, ask.resent):
+            if place and _answers_twice(line.turns[place - 1], turn, request.resent):
                 yield f"{turn.id} begins with another answer than {line.turns[place - 1].id} has"
             lane, target = world.places[turn.id]
-            may_branch = ask.resent.on_divergence is OnDivergence.BRANCH
-            if lane != target and not may_branch and not _is_question(ask.resent, began_on, unseen):
+            may_branch = request.resent.on_divergence is OnDivergence.BRANCH
+            if lane != target and not may_branch and not _is_question(request.resent, began_on, unseen):
                 yield f"{turn.id} is on a branch of its own, against its policy"
 
 

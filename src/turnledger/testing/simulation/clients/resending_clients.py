@@ -38,7 +38,7 @@ class ResendingClients:
             copy = [message for turn in await self._sender.read_turns(name) for message in messages_of(turn)]
         tokens = [token, f"b{token}"] if self._random.random() < 0.4 else [token]
         tabs = [self._draw(copy, each) for each in tokens]
-        answering = (self._ask(tab, name, each) for tab, each in zip(tabs, tokens, strict=True))
+        answering = (self._send(tab, name, each) for tab, each in zip(tabs, tokens, strict=True))
         answers = await asyncio.gather(*answering)
         first = tabs[0]
         if answers[0] is not None:
@@ -50,13 +50,13 @@ class ResendingClients:
             # The client does not know the turns before.
             self._copies.pop((client, name), None)
 
-    async def _ask(self, resent: SentHistory, name: str, token: str) -> list[Message] | None:
+    async def _send(self, resent: SentHistory, name: str, token: str) -> list[Message] | None:
         instructions = str(resent.instructions[0]["content"]) if resent.instructions else None
         drawn = self._sender.draw(token)
         if self._random.random() < 0.7:
             # Most succeed, so that histories grow.
             drawn = replace(drawn, fails_at=(-1,), tool_breaks=-1, on_busy=OnBusy.QUEUE)
-        ask = replace(
+        request = replace(
             drawn,
             kind=RequestKind.RESEND,
             conversation=name,
@@ -64,7 +64,7 @@ class ResendingClients:
             resent=resent,
             briefing=Briefing(instructions=instructions),
         )
-        turn = await self._sender.send(ask)
+        turn = await self._sender.send(request)
         return answer_messages(turn) if turn is not None else None
 
     def _draw(self, copy: list[Message], token: str) -> SentHistory:

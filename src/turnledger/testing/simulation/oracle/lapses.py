@@ -118,6 +118,6 @@ def _was_used_lately(world: World, id: ConversationId) -> bool:
 
 def note_use(world: World, attempt: TurnId, conversation: ConversationId) -> None:
     """Record the begin or end of a turn as use, unless its request is no interaction."""
-    ask = world.requests.get(attempt)
-    if ask is None or ask.is_interaction:
+    request = world.requests.get(attempt)
+    if request is None or request.is_interaction:
         world.used_at[conversation] = asyncio.get_running_loop().time()

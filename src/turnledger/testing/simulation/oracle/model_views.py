@@ -32,7 +32,7 @@ def check_model_views(world: World, lines: Sequence[RestingBranch]) -> Iterator[
                 continue
             before = line.turns[:place]
             yield from _instructions(world, everything, before, turn, run.view)
-            yield from _history(world, before, turn, run.view, run.ask.briefing)
+            yield from _history(world, before, turn, run.view, run.request.briefing)
 
 
 def _instructions(
@@ -57,16 +57,16 @@ def _instructions(
 def _given(world: World, everything: Mapping[TurnId, Turn], turn: Turn) -> Given | None:
     """Return the instructions of a turn: of its request, or of the turn it replaced. A turn settled on
     another branch than requested has none."""
-    ask = world.requests.get(turn.id)
-    if ask is None:
+    request = world.requests.get(turn.id)
+    if request is None:
         return None
     lane, target = world.places[turn.id]
     if turn.kind is TurnKind.SETTLED and lane != target:
         return None
-    if ask.briefing.instructions is not None:
-        return ask.briefing.instructions, True
-    if ask.briefing.once is not None:
-        return ask.briefing.once, False
+    if request.briefing.instructions is not None:
+        return request.briefing.instructions, True
+    if request.briefing.once is not None:
+        return request.briefing.once, False
     replaced = world.replaces.get(turn.id)
     return _given(world, everything, everything[replaced]) if replaced is not None else None
 

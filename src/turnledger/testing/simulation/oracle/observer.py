@@ -286,12 +286,12 @@ async def _run_end(tables: Tables, operation: Operation[Any, Any], request: Any,
 def _check_order(queue: list[Ticket], request: BeginRequest, world: World) -> None:
     """Check that a begin passes no ticket that is due before it."""
     own = next((ticket for ticket in queue if ticket.attempt == request.attempt), None)
-    goes_front = request.policy.on_busy in (OnBusy.INTERRUPT, OnBusy.ROLLBACK)
+    is_front = request.policy.on_busy in (OnBusy.INTERRUPT, OnBusy.ROLLBACK)
     for ticket in queue:
         is_able = ticket.deadline > request.round.due and ticket.lease not in request.round.dead
-        if ticket is own or not is_able or (goes_front and not ticket.front):
+        if ticket is own or not is_able or (is_front and not ticket.front):
             continue
-        is_earlier = own is None or ticket.number < own.number or (ticket.front and not goes_front)
+        is_earlier = own is None or ticket.number < own.number or (ticket.front and not is_front)
         if is_earlier:
             world.violations.append(f"{request.attempt} passed {ticket.attempt} in the queue")
 

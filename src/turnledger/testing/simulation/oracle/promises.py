@@ -70,7 +70,7 @@ def check_requests(world: World, lines: list[RestingBranch]) -> Iterator[str]:
     answers: dict[str, set[TurnId]] = {}
     for view in world.client_views:
         if view.turn is not None:
-            answers.setdefault(view.ask.token, set()).add(view.turn)
+            answers.setdefault(view.request.token, set()).add(view.turn)
     for token, ids in answers.items():
         if len(ids) > 1:
             yield f"{token} was answered by {len(ids)} turns"
@@ -113,15 +113,15 @@ def _check_chain(world: World, turns: list[Turn]) -> Iterator[str]:
         run = world.runs.get(turn.id)
         if turn.kind is TurnKind.SETTLED or run is None:
             continue
-        if not _has_run_on(run.ask, run.history, before):
+        if not _has_run_on(run.request, run.history, before):
             yield f"{turn.id} ran on {len(run.history)} turns, but {len(before)} are before it"
 
 
-def _has_run_on(ask: ClientRequest, history: tuple[str, ...], before: tuple[str, ...]) -> bool:
+def _has_run_on(request: ClientRequest, history: tuple[str, ...], before: tuple[str, ...]) -> bool:
     """Return whether a request saw these turns: all of them, or the last ones within its context."""
     return (
         history == before[-len(history) :][: len(history)]
-        if not ask.briefing.shows_all
+        if not request.briefing.shows_all
         else history == before
     )
 
@@ -158,7 +158,7 @@ def _check_answers(world: World, conversation: ConversationId, turns: dict[TurnI
         if view.turn not in turns or turns[view.turn].body != view.body:
             yield f"{view.turn} was acknowledged and is missing or changed"
         made_for = world.requests.get(view.turn)
-        if made_for is not None and made_for.instead_of != view.ask.instead_of:
+        if made_for is not None and made_for.instead_of != view.request.instead_of:
             yield f"{view.turn} was the answer to a request for another place"
     states = {"completed": TurnKind.COMPLETED, "kept": TurnKind.INTERRUPTED, "settled": TurnKind.SETTLED}
     for id, state in world.stops:
@@ -167,7 +167,7 @@ def _check_answers(world: World, conversation: ConversationId, turns: dict[TurnI
 
 
 def _check_stops(world: World, conversation: ConversationId, turns: dict[TurnId, Turn]) -> Iterator[str]:
-    """Check that a recorded stop is obeyed, even if the holder died, unless the commit came first."""
+    """Check that a recorded stop is obeyed, even if the holder died, unless the commit was first."""
     for attempt, policy in world.recorded_stops.items():
         run = world.runs.get(attempt)
         if run is None or run.conversation != conversation:
@@ -192,24 +192,28 @@ def _check_branch(world: World, turn: Turn) -> Iterator[str]:
 
 def _check_kind(world: World, turn: Turn, turns: dict[TurnId, Turn]) -> Iterator[str]:
     """Check that only finished runs are completed, and that policies decide about the others."""
-    ask, run = world.requests.get(turn.id), world.runs.get(turn.id)
-    if ask is None:
+    request, run = world.requests.get(turn.id), world.runs.get(turn.id)
+    if request is None:
         return
     if turn.kind is TurnKind.COMPLETED and run is not None and not run.is_finished:
         yield f"{turn.id} was committed although its run did not end well"
-    if turn.kind is TurnKind.COMPLETED and ask.token in world.reported_failed:
+    if turn.kind is TurnKind.COMPLETED and request.token in world.reported_failed:
         yield f"{turn.id} was reported as failed and is in the history"
     if turn.kind is TurnKind.SETTLED and turn.id not in world.settled_by_begin:
         yield f"{turn.id} was settled without a turn that follows, or without an effect"
     if turn.id in world.stopped_in_queue:
         yield f"{turn.id} was stopped before it ran and is in the history"
     is_stopped = world.recorded_stops.get(turn.id) is OnStop.KEEP
-    if turn.kind is TurnKind.INTERRUPTED and not is_stopped and ask.on_failure is not OnFailure.KEEP:
+    if turn.kind is TurnKind.INTERRUPTED and not is_stopped and request.on_failure is not OnFailure.KEEP:
         yield f"{turn.id} was kept without a policy for it"
-    has_token = ask.kind in (RequestKind.ASK, RequestKind.EDIT) and not ask.answers_call
-    if has_token and ask.text not in map(_text, turn.input):
-        yield f"{turn.id} answers another request than {ask.token}"
-    replaced = turns.get(ask.instead_of) if ask.kind is RequestKind.REGENERATE and ask.instead_of else None
+    has_token = request.kind in (RequestKind.TURN, RequestKind.EDIT) and not request.answers_call
+    if has_token and request.text not in map(_text, turn.input):
+        yield f"{turn.id} answers another request than {request.token}"
+    replaced = (
+        turns.get(request.instead_of)
+        if request.kind is RequestKind.REGENERATE and request.instead_of
+        else None
+    )
     if replaced is not None and _messages(turn) != _messages(replaced):
         yield f"{turn.id} answers another message than {replaced.id}"
 
@@ -257,27 +261,29 @@ def _check_effects_of_line(world: World, turns: list[Turn]) -> Iterator[str]:
         histories.setdefault(effect.name, []).append(effect)
     before: tuple[str, ...] = ()
     for turn in turns:
-        ask = world.requests.get(turn.id)
+        request = world.requests.get(turn.id)
         # Effects of a failed edit are at the end of the line whose lane it held.
-        is_elsewhere = turn.kind is TurnKind.SETTLED and (ask is None or ask.kind is not RequestKind.ASK)
+        is_elsewhere = turn.kind is TurnKind.SETTLED and (
+            request is None or request.kind is not RequestKind.TURN
+        )
         for item in turn.output if not is_elsewhere else ():
             name = str(item.fields.get("output")).removeprefix(RESULT)
             effects = histories.get(name, ())
-            if effects and not any(_has_run_on(effect.ask, effect.history, before) for effect in effects):
+            if effects and not any(_has_run_on(effect.request, effect.history, before) for effect in effects):
                 yield f"the effect {name} came of another history than it stands in"
         before = (*before, name_of(turn))
 
 
 def _check_effects(world: World, conversation: ConversationId, turns: dict[TurnId, Turn]) -> Iterator[str]:
     """Check that each effect happened once and is recorded once besides copies, unless forgotten."""
-    times_told = Counter(_all_effects([turn for turn in turns.values() if turn.id in world.requests]))
+    counts = Counter(_all_effects([turn for turn in turns.values() if turn.id in world.requests]))
     times_done = Counter(effect.name for effect in world.effects if not effect.read_only)
     for effect in world.effects:
-        is_forgotten = effect.ask.on_failure is OnFailure.FORGET
+        is_forgotten = effect.request.on_failure is OnFailure.FORGET
         if effect.read_only or is_forgotten or effect.conversation != conversation:
             continue
-        if times_told[effect.name] != 1:
-            yield f"the effect {effect.name} is in the history {times_told[effect.name]} times"
+        if counts[effect.name] != 1:
+            yield f"the effect {effect.name} is in the history {counts[effect.name]} times"
         if times_done[effect.name] != 1:
             yield f"the tool {effect.name} ran {times_done[effect.name]} times"
 
@@ -308,7 +314,7 @@ def _check_results(world: World, turn: Turn) -> Iterator[str]:
         name = effect_of(turn.output[place])
         output = result.fields["output"]
         # With on_failure=forget, they may have happened in an earlier attempt.
-        if name in acted and acted[name].ask.on_failure is not OnFailure.FORGET:
+        if name in acted and acted[name].request.on_failure is not OnFailure.FORGET:
             if output == NOT_STARTED and not acted[name].read_only:
                 yield f"{name} acted, and is recorded as not started"
             if name in world.recorded_results and not output.startswith(RESULT) and not acted[name].read_only:
@@ -317,7 +323,7 @@ def _check_results(world: World, turn: Turn) -> Iterator[str]:
     if run is None:
         return
     if turn.kind is TurnKind.SETTLED:
-        if run.ask.on_failure is OnFailure.FORGET and turn.id not in world.recorded_stops:
+        if run.request.on_failure is OnFailure.FORGET and turn.id not in world.recorded_stops:
             yield f"{turn.id} was to be forgotten, and was settled"
         shown = [item for item in turn.output if item.role == "assistant" or _is_read_only(item, acted)]
         if shown:

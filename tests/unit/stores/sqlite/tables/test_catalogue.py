@@ -221,7 +221,7 @@ A_MADE_BRANCH = "(SELECT ref FROM branch WHERE start > 0 AND length = start LIMI
 
 
 @pytest.mark.parametrize(
-    ("statement", "said"),
+    ("statement", "message"),
     [
         (
             "UPDATE branch SET bytes = bytes - 1 WHERE ref = (SELECT min(ref) FROM branch WHERE bytes > 1)",
@@ -285,17 +285,17 @@ A_MADE_BRANCH = "(SELECT ref FROM branch WHERE start > 0 AND length = start LIMI
     ],
 )
 async def test_check_reports_each_disagreement_between_tables(
-    lived_in: Path, statement: str, said: str
+    lived_in: Path, statement: str, message: str
 ) -> None:
     assert await findings(lived_in) == []
     damage(lived_in, statement)
     [finding] = await findings(lived_in)
     assert finding.rule is Rule.STORE
-    assert said in finding.message
+    assert message in finding.message
 
 
 @pytest.mark.parametrize(
-    ("statement", "said"),
+    ("statement", "message"),
     [
         ("UPDATE conversation SET state = 'odd' WHERE conversation_key = 'plain'", "KeyError('odd')"),
         (
@@ -325,12 +325,12 @@ async def test_check_reports_each_disagreement_between_tables(
     ],
 )
 async def test_check_reports_an_unreadable_row_once_and_continues(
-    lived_in: Path, statement: str, said: str
+    lived_in: Path, statement: str, message: str
 ) -> None:
     damage(lived_in, statement)
     found = [finding for finding in await findings(lived_in) if finding.rule is Rule.DOCUMENT]
     assert len(found) == 1, found
-    assert said in found[0].message
+    assert message in found[0].message
 
 
 async def test_check_reports_damage_of_the_file_found_by_sqlite(lived_in: Path) -> None:

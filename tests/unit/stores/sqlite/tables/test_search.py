@@ -36,7 +36,7 @@ async def ledger(store: SqliteStore) -> AsyncIterator[Ledger]:
         yield ledger
 
 
-async def say(ledger: Ledger, text: str, conversation_key: str = "chat", owner: str = "local") -> None:
+async def run_turn(ledger: Ledger, text: str, conversation_key: str = "chat", owner: str = "local") -> None:
     async with ledger.for_owner(owner).turn(text, conversation_key=conversation_key) as turn:
         turn.emit("Yes.")
 
@@ -50,7 +50,7 @@ def rows(path: Path, query: str) -> list[tuple[object, ...]]:
 
 
 async def test_search_indexes_the_words_that_a_commit_left_out(ledger: Ledger, path: Path) -> None:
-    await say(ledger, "A heron?")
+    await run_turn(ledger, "A heron?")
     assert rows(path, "SELECT count(*) FROM turn_words_docsize") == [(0,)]
     assert len((await ledger.search("heron")).hits) == 1
     assert rows(path, "SELECT count(*) FROM turn_words_docsize") == [(1,)]
@@ -61,7 +61,7 @@ async def test_search_indexes_turns_in_steps_of_bounded_size(
 ) -> None:
     monkeypatch.setattr(search_module2, "BYTES_AT_ONCE", 2_000)
     for _ in range(3):
-        await say(ledger, "long " * 300)
+        await run_turn(ledger, "long " * 300)
     await ledger.conversation(title="Named")
     done = [await store.transact(index_some, 10) for _ in range(4)]
     assert done == [3, 1, 0, 0]
@@ -69,7 +69,7 @@ async def test_search_indexes_turns_in_steps_of_bounded_size(
 
 
 async def test_search_index_does_not_contain_the_text(ledger: Ledger, path: Path) -> None:
-    await say(ledger, "Zwiebelkuchen")
+    await run_turn(ledger, "Zwiebelkuchen")
     assert len((await ledger.search("zwiebel")).hits) == 1
     kept = [str(row) for row in rows(path, "SELECT * FROM turn_words_docsize")]
     assert not any("wiebel" in row for row in kept)
@@ -81,7 +81,7 @@ async def test_removed_turns_are_removed_from_the_search_index(ledger: Ledger, p
     async with chat.turn("A heron?") as turn:
         turn.emit("Yes.")
     await chat.flag(turn.id, [1], to_user=False)
-    await say(ledger, "An egret?")
+    await run_turn(ledger, "An egret?")
     assert len((await ledger.search("heron")).hits) == 1
     connection = apsw.Connection(str(path))
     connection.execute("DELETE FROM turn")
@@ -106,7 +106,7 @@ async def test_purged_conversation_leaves_no_rows_in_the_search_index(ledger: Le
 
 
 async def test_title_by_words_is_found_by_its_turn_and_not_indexed(ledger: Ledger, path: Path) -> None:
-    await say(ledger, "A heron by the lake")
+    await run_turn(ledger, "A heron by the lake")
     connection = apsw.Connection(str(path))
     connection.execute("UPDATE conversation SET title = 'A heron', named_by = 'words'")
     assert len((await ledger.search("heron")).hits) == 1
@@ -118,8 +118,8 @@ async def test_title_by_words_is_found_by_its_turn_and_not_indexed(ledger: Ledge
 
 
 async def test_search_finds_other_turns_next_to_a_damaged_one(ledger: Ledger, path: Path) -> None:
-    await say(ledger, "A heron?", "one")
-    await say(ledger, "An egret?", "two")
+    await run_turn(ledger, "A heron?", "one")
+    await run_turn(ledger, "An egret?", "two")
     connection = apsw.Connection(str(path))
     connection.execute("UPDATE turn SET body = x'00' WHERE ref = 1")
     connection.close()
@@ -128,8 +128,8 @@ async def test_search_finds_other_turns_next_to_a_damaged_one(ledger: Ledger, pa
 
 
 async def test_search_skips_a_turn_damaged_after_it_was_indexed(ledger: Ledger, path: Path) -> None:
-    await say(ledger, "A heron?", "one")
-    await say(ledger, "A heron!", "two")
+    await run_turn(ledger, "A heron?", "one")
+    await run_turn(ledger, "A heron!", "two")
     assert len((await ledger.search("heron")).hits) == 2
     connection = apsw.Connection(str(path))
     connection.execute("UPDATE turn SET body = x'00' WHERE ref = 1")
@@ -140,9 +140,9 @@ async def test_search_skips_a_turn_damaged_after_it_was_indexed(ledger: Ledger, 
 async def test_search_of_a_store_that_refuses_writes_returns_an_incomplete_result(path: Path) -> None:
     store = GatedStore(await SqliteStore.open(path))
     async with await Ledger.over(store, limits=QUIET) as ledger:
-        await say(ledger, "A heron?", "one")
+        await run_turn(ledger, "A heron?", "one")
         assert len((await ledger.search("heron")).hits) == 1
-        await say(ledger, "Another heron?", "two")
+        await run_turn(ledger, "Another heron?", "two")
         store.refuse(index_some)
         page = await ledger.search("heron")
         assert (len(page.hits), page.is_complete) == (1, False)
@@ -181,8 +181,8 @@ async def test_search_finds_turns_of_many_blocks_in_order(
 ) -> None:
     monkeypatch.setattr(search_module2, "BLOCK", 3)
     for number in range(10):
-        await say(ledger, f"heron {number}", str(number))
-        await say(ledger, "egret" if number % 4 else "heron 10", "other")
+        await run_turn(ledger, f"heron {number}", str(number))
+        await run_turn(ledger, "egret" if number % 4 else "heron 10", "other")
     hits = (await ledger.search("heron", limit=50)).hits
     assert [hit.snippet for hit in hits] == [f"heron {number}" for number in (9, 10, *range(8, -1, -1))]
     paged, cursor = [], None
@@ -203,13 +203,13 @@ async def test_search_finds_turns_whose_refs_were_reused_in_order(
 ) -> None:
     monkeypatch.setattr(search_module2, "BLOCK", 2)
     for number in range(7):
-        await say(ledger, f"heron {number}", str(number))
+        await run_turn(ledger, f"heron {number}", str(number))
     assert len((await ledger.search("heron")).hits) == 7
     connection = apsw.Connection(str(path))
     connection.execute("DELETE FROM turn WHERE ref > 3")
     connection.close()
     for number in range(7, 10):
-        await say(ledger, f"heron {number}", str(number))
+        await run_turn(ledger, f"heron {number}", str(number))
     found: list[str] = []
     cursor = None
     while cursor is not None or not found:
@@ -252,9 +252,9 @@ async def test_search_of_one_owner_does_not_wait_for_turns_of_another(
     ledger: Ledger, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(40):
-        await say(ledger, f"A heron {number}", owner="ann")
-    await say(ledger, "An egret of mine", "one", owner="bob")
-    await say(ledger, "A heron of mine", "two", owner="bob")
+        await run_turn(ledger, f"A heron {number}", owner="ann")
+    await run_turn(ledger, "An egret of mine", "one", owner="bob")
+    await run_turn(ledger, "A heron of mine", "two", owner="bob")
     monkeypatch.setattr(search_module, "AT_ONCE", 4)
     monkeypatch.setattr(search_module, "OTHERS_STEPS", 1)
     page = await ledger.for_owner("bob").search("heron")
@@ -274,8 +274,8 @@ async def test_search_finds_turns_indexed_out_of_order_once(
     monkeypatch.setattr(search_module, "OTHERS_STEPS", 0)
     monkeypatch.setattr(search_module, "SEARCH_STEPS", 1)
     for number in range(4):
-        await say(ledger, f"A heron {number}", str(number), owner="bob")
-        await say(ledger, f"An egret {number}", owner="ann")
+        await run_turn(ledger, f"A heron {number}", str(number), owner="bob")
+        await run_turn(ledger, f"An egret {number}", owner="ann")
     page = await ledger.for_owner("bob").search("heron")
     assert ([hit.snippet for hit in page.hits], page.is_complete) == (["A heron 3"], False)
     assert await search_module.index_texts(ledger._process.store, 100)

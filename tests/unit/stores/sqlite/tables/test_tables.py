@@ -13,7 +13,7 @@ import apsw
 import pytest
 from msgspec.structs import replace
 
-from tests.unit.engine.populated_store import say
+from tests.unit.engine.populated_store import run_turn
 from tests.unit.model.shapes import some_id
 from tests.unit.stores.sqlite.operations import ids
 from turnledger import Ledger
@@ -483,7 +483,7 @@ async def chats(path: Path) -> list[str]:
     async with await Ledger.open(f"sqlite:///{path}") as ledger:
         made = [await ledger.conversation() for _ in range(2)]
         for chat, answer in zip(made, ("A heron.", "An egret."), strict=True):
-            await say(chat, "What is it?", answer)
+            await run_turn(chat, "What is it?", answer)
         return [str(chat.id) for chat in made]
 
 
@@ -544,7 +544,7 @@ async def test_missing_turn_raises_store_corrupt_on_read_export_and_continue(
     async with await Ledger.open(f"sqlite:///{path}") as ledger:
         chat = await ledger.conversation(chats[0])
         for answer in ("An egret.", "A stork."):
-            await say(chat, "And now?", answer)
+            await run_turn(chat, "And now?", answer)
     execute(path, damage)
     async with await Ledger.open(f"sqlite:///{path}") as ledger:
         chat = await ledger.conversation(chats[0])
@@ -557,21 +557,21 @@ async def test_missing_turn_raises_store_corrupt_on_read_export_and_continue(
                 [line async for line in ledger.export(chat.id)]
         if "SET id" not in damage:
             with pytest.raises(StoreCorrupt):
-                await say(chat, "Are you there?")
+                await run_turn(chat, "Are you there?")
         assert await ledger.check() != []
 
 
 async def test_branch_of_another_conversation_raises_store_corrupt_on_read_and_continue(
     path: Path, chats: list[str]
 ) -> None:
-    # As an index does whose entry was damaged: it leads to another row.
+    # As if a damaged index entry led to another row.
     execute(path, "UPDATE branch SET conversation = (SELECT max(conversation) FROM branch) WHERE ref = 1")
     async with await Ledger.open(f"sqlite:///{path}") as ledger:
         chat = await ledger.conversation(chats[0])
         with pytest.raises(StoreCorrupt):
             await chat.turns()
         with pytest.raises(StoreCorrupt):
-            await say(chat, "Are you there?")
+            await run_turn(chat, "Are you there?")
 
 
 async def test_checksum_of_an_earlier_version_is_still_verified(path: Path, chats: list[str]) -> None:
@@ -634,7 +634,7 @@ def execute(path: Path, statement: str) -> None:
 
 
 def test_change_kind_numbers_are_unchanged() -> None:
-    """They are in files: a new kind comes at the end."""
+    """Files contain them: append new kinds at the end."""
     assert [kind.value for kind in CHANGE_KINDS] == [
         "chat.created",
         "chat.changed",
