@@ -54,17 +54,17 @@ class Guarded(NamedTuple):
     victim: Victim
     token: str
 
-    def ask(self, method: str, path: str, body: Any = None) -> Any:
+    def fetch(self, method: str, path: str, body: Any = None) -> Any:
         connection = http.client.HTTPConnection(self.victim.address, self.victim.port, timeout=PATIENCE)
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
         try:
             connection.request(method, path, None if body is None else json.dumps(body), headers)
             answer = connection.getresponse()
-            told = json.loads(answer.read())
+            result = json.loads(answer.read())
         finally:
             connection.close()
-        assert answer.status < 300, told
-        return told
+        assert answer.status < 300, result
+        return result
 
 
 @pytest.fixture(scope="package")

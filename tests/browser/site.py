@@ -37,17 +37,17 @@ class _Answers(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         where = urlsplit(self.path)
-        asked = {name: values[0] for name, values in parse_qs(where.query).items()}
+        query = {name: values[0] for name, values in parse_qs(where.query).items()}
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if where.path == "/redirect":
-            self._answer(int(asked.get("status", "302")), "", Location=asked["to"])
+            self._answer(int(query.get("status", "302")), "", Location=query["to"])
         elif where.path == "/worker.js":
             self._answer(200, SERVICE_WORKER, **{"Content-Type": "text/javascript"})
         elif where.path == "/reporting":
-            policy = f"img-src 'none'; report-uri {asked['to']}"
+            policy = f"img-src 'none'; report-uri {query['to']}"
             self._answer(200, f"{PAGE}<img src=/forbidden>", **{"Content-Security-Policy": policy})
         else:
-            self._answer(200, asked.get("html", PAGE))
+            self._answer(200, query.get("html", PAGE))
 
     do_POST = do_GET
 

@@ -28,7 +28,7 @@ ASK = """async ([url, headers, body]) => {
 
 @pytest.fixture(scope="module", params=["a configured origin", "the server's own"])
 def page(request: pytest.FixtureRequest, victim: Victim, sites: Sites, browser: Browser) -> Iterator[Page]:
-    # What the server shows by itself may call nobody, so the page is one that could.
+    # Pages of the server may call no other origin, so the page is from another site.
     is_own = request.param == "the server's own"
     context = browser.new_context(bypass_csp=is_own)
     context.set_default_timeout(PATIENCE * 1000)
@@ -52,8 +52,8 @@ def test_allowed_page_runs_a_turn_and_reads_the_response_headers(
         "Idempotency-Key": f"once-{name}",
         "Authorization": "Bearer of-no-use-to-anybody",
     }
-    asked = [victim.url(COMPLETIONS), headers, json.dumps(question("Hello from a page"))]
-    first, again = (page.evaluate(ASK, asked) for _ in range(2))
+    arguments = [victim.url(COMPLETIONS), headers, json.dumps(question("Hello from a page"))]
+    first, again = (page.evaluate(ASK, arguments) for _ in range(2))
     assert (first["status"], again["status"]) == (200, 200)
     answer = json.loads("".join(first["parts"]))
     assert answer["choices"][0]["message"]["content"] == "One two three."
@@ -65,10 +65,10 @@ def test_allowed_page_runs_a_turn_and_reads_the_response_headers(
 
 def test_allowed_page_reads_a_streamed_answer(victim: Victim, page: Page) -> None:
     body = json.dumps(question("Hello in parts", stream=True))
-    told = page.evaluate(ASK, [victim.url(COMPLETIONS), {}, body])
-    assert told["status"] == 200
-    assert told["headers"]["content-type"].startswith("text/event-stream")
-    assert "".join(told["parts"]).endswith("data: [DONE]\n\n")
+    result = page.evaluate(ASK, [victim.url(COMPLETIONS), {}, body])
+    assert result["status"] == 200
+    assert result["headers"]["content-type"].startswith("text/event-stream")
+    assert "".join(result["parts"]).endswith("data: [DONE]\n\n")
 
 
 def test_allowed_page_reads_chats_and_events(victim: Victim, page: Page) -> None:
@@ -91,8 +91,8 @@ def test_allowed_page_reads_chats_and_events(victim: Victim, page: Page) -> None
 
 def test_allowed_page_reads_a_refusal_and_its_retry_header(victim: Victim, page: Page, name: str) -> None:
     headers = {"X-Conversation-Id": f"refused-{name}", "X-Turn-On-Divergence": "reject"}
-    said = [("user", "Never said before"), ("assistant", "Nor answered"), ("user", "And now?")]
-    resent = {"model": "demo", "messages": [{"role": role, "content": text} for role, text in said]}
+    messages = [("user", "Never said before"), ("assistant", "Nor answered"), ("user", "And now?")]
+    resent = {"model": "demo", "messages": [{"role": role, "content": text} for role, text in messages]}
     bodies = [json.dumps(question("The first thing said")), json.dumps(resent)]
     one, other = (page.evaluate(ASK, [victim.url(COMPLETIONS), headers, body]) for body in bodies)
     assert (one["status"], other["status"]) == (200, 409)
@@ -117,8 +117,8 @@ HELLO = json.dumps(question("Hello with a token"))
 def test_page_of_a_foreign_origin_is_refused_even_with_a_valid_token(guarded: Guarded, page_of: Open) -> None:
     victim, token = guarded
     with victim.unharmed(COMPLETIONS) as seen:
-        told = page_of("evil.test").evaluate(ASK_WITH, [victim.url(COMPLETIONS), token, HELLO])
-    assert told == {"error": "TypeError"}
+        result = page_of("evil.test").evaluate(ASK_WITH, [victim.url(COMPLETIONS), token, HELLO])
+    assert result == {"error": "TypeError"}
     assert [line["method"] for line in seen] == ["OPTIONS"]
 
 
@@ -140,8 +140,8 @@ def test_token_used_by_an_allowed_page_is_not_sent_with_requests_of_a_foreign_pa
     victim, token = guarded
     page_of("friend.test").evaluate(ASK_WITH, [victim.url(COMPLETIONS), token, HELLO])
     for attack in ("fetch of text without cors", "form of text", "beacon of text"):
-        asked, _ = victim.everything()
+        request_count, _ = victim.everything()
         with victim.watched(COMPLETIONS) as seen:
             page_of("evil.test").evaluate(RUNNING[attack], [victim.url(COMPLETIONS), HELLO])
         assert [line["status"] for line in seen] == [403], attack
-        assert victim.everything()[0] == asked, attack
+        assert victim.everything()[0] == request_count, attack

@@ -38,8 +38,8 @@ def test_chat_page_runs_no_injected_script_and_sends_no_foreign_request(
                 () => { document.body.innerHTML = "<b>taken over</b>"; },
             ]) { try { add(); } catch {} }
         }""")
-        told = page.evaluate("fetch('http://evil.test/').then(() => 'sent', problem => problem.name)")
-        assert (page.evaluate("window.ran"), told) == (None, "TypeError"), path
+        result = page.evaluate("fetch('http://evil.test/').then(() => 'sent', problem => problem.name)")
+        assert (page.evaluate("window.ran"), result) == (None, "TypeError"), path
         assert "taken over" not in page.inner_text("body"), path
 
 
@@ -56,7 +56,7 @@ def test_chat_page_is_framed_only_by_configured_ancestors(
         page.frames[1].wait_for_url(f"{url}**")
         assert page.frames[1].query_selector("#page") is not None, url
         page.goto(sites.of("evil.test"))
-        with page.expect_console_message(lambda said: "frame-ancestors" in said.text):
+        with page.expect_console_message(lambda message: "frame-ancestors" in message.text):
             page.evaluate(add, url)
         assert not page.frames[1].url.startswith(guarded.victim.url()), url
 
@@ -64,14 +64,14 @@ def test_chat_page_is_framed_only_by_configured_ancestors(
 def test_share_link_exchange_by_a_foreign_page_is_blocked_and_counts_no_use(
     guarded: Guarded, page_of: Open
 ) -> None:
-    link = guarded.ask("POST", "/api/shares", {"chat": guarded.victim.chat})
-    told = page_of("evil.test").evaluate(
+    link = guarded.fetch("POST", "/api/shares", {"chat": guarded.victim.chat})
+    result = page_of("evil.test").evaluate(
         """([url, code]) => tried(async () => read(await fetch(url, {method: "POST", headers: {
             "Content-Type": "application/json"}, body: JSON.stringify({code, nonce: "n".repeat(32)})})))""",
         [guarded.victim.url(EXCHANGE), link["code"]],
     )
-    assert told == {"error": "TypeError"}
-    [left] = [each for each in guarded.ask("GET", "/api/shares")["data"] if each["id"] == link["id"]]
+    assert result == {"error": "TypeError"}
+    [left] = [each for each in guarded.fetch("GET", "/api/shares")["data"] if each["id"] == link["id"]]
     assert left["uses"] == 0
 
 
@@ -115,18 +115,18 @@ def png(width: int, height: int) -> bytes:
 
 
 def holding(page: Page, frames: str) -> list[Request]:
-    """A page of the server's own with its policy, and an image elsewhere; who asks for the image."""
-    asked: list[Request] = []
+    """Serve a page with the server's policy, and an image elsewhere; return the image requests."""
+    requests: list[Request] = []
 
     def give(route: Route) -> None:
-        asked.append(route.request)
+        requests.append(route.request)
         route.fulfill(status=200, content_type="image/png", body=png(30, 20))
 
     policy = f"{POLICY.decode()}; frame-ancestors {frames}"
     head = {"content-security-policy": policy, "content-type": "text/html"}
     page.context.route(f"**{HOLDER}", lambda route: route.fulfill(status=200, headers=head, body="<p>Holder"))
     page.context.route("http://pictures.test/**", give)
-    return asked
+    return requests
 
 
 def address(url: str) -> str:
@@ -137,12 +137,12 @@ def test_image_frame_shows_an_image_and_isolates_it_from_page_storage_and_networ
     guarded: Guarded, visit: Open
 ) -> None:
     server, page = guarded.victim, visit("about:blank")
-    asked = holding(page, "'none'")
+    requests = holding(page, "'none'")
     for is_sandboxed in (True, False):
         page.goto(server.url(HOLDER))
-        told = page.evaluate(FRAMED, [address(IMAGE), is_sandboxed])
-        assert told == {"told": {"width": 30, "height": 20}, "origin": "null"}
-        [request] = asked
+        result = page.evaluate(FRAMED, [address(IMAGE), is_sandboxed])
+        assert result == {"told": {"width": 30, "height": 20}, "origin": "null"}
+        [request] = requests
         assert request.url.startswith("http://pictures.test/one%20image.png?a=1&b=")
         assert "referer" not in request.all_headers()
         frame = page.frames[1]
@@ -151,19 +151,19 @@ def test_image_frame_shows_an_image_and_isolates_it_from_page_storage_and_networ
         send = "url => fetch(url).then(() => 'sent', problem => problem.name)"
         assert frame.evaluate(send, "http://pictures.test/sent") == "TypeError"
         assert frame.evaluate(send, server.url("/healthz")) == "TypeError"
-        asked.clear()
+        requests.clear()
 
 
 def test_image_frame_with_an_invalid_address_or_a_non_image_shows_no_image(
     guarded: Guarded, visit: Open
 ) -> None:
     page = visit("about:blank")
-    asked = holding(page, "'none'")
+    requests = holding(page, "'none'")
     for url in ("javascript:parent.ran = 1", "data:image/png;base64,AA", "file:///etc/passwd", "", "%"):
         page.goto(guarded.victim.url(HOLDER))
         src = address(url) if url != "%" else "/picture#%"
         assert page.evaluate(FRAMED, [src, True]) == {"told": None, "origin": "null"}, url
-        assert (asked, page.evaluate("window.ran")) == ([], None), url
+        assert (requests, page.evaluate("window.ran")) == ([], None), url
     page.context.route("http://text.test/**", lambda route: route.fulfill(status=200, body="no image"))
     page.goto(guarded.victim.url(HOLDER))
     assert page.evaluate(FRAMED, [address("http://text.test/x"), True])["told"] is None
@@ -173,26 +173,26 @@ def test_remote_image_is_blocked_on_the_page_and_in_a_top_level_image_frame(
     guarded: Guarded, visit: Open
 ) -> None:
     page = visit("about:blank")
-    asked = holding(page, "'none'")
+    requests = holding(page, "'none'")
     page.goto(guarded.victim.url(HOLDER))
     load = """url => new Promise(resolve => { const image = new Image();
         image.onload = () => resolve("shown"); image.onerror = () => resolve("refused");
         image.src = url; })"""
-    assert (page.evaluate(load, IMAGE), asked) == ("refused", [])
+    assert (page.evaluate(load, IMAGE), requests) == ("refused", [])
     page.goto(guarded.victim.url(address(IMAGE)))
     assert page.evaluate("document.images.length") == 0
-    assert asked == []
+    assert requests == []
 
 
 def test_image_frame_shows_the_image_only_under_a_configured_ancestor(
     guarded: Guarded, sites: Sites, visit: Open
 ) -> None:
     server, page = guarded.victim, visit(sites.of("evil.test"))
-    asked = holding(page, sites.of("friend.test"))
-    with page.expect_console_message(lambda said: "frame-ancestors" in said.text):
+    requests = holding(page, sites.of("friend.test"))
+    with page.expect_console_message(lambda message: "frame-ancestors" in message.text):
         page.evaluate(LOADED, server.url(address(IMAGE)))
-    assert asked == []
+    assert requests == []
     page.goto(sites.of("friend.test"))
     page.evaluate(LOADED, server.url(HOLDER))
-    told: Any = page.frames[1].evaluate(FRAMED, [address(IMAGE), True])
-    assert told["told"] == {"width": 30, "height": 20}
+    result: Any = page.frames[1].evaluate(FRAMED, [address(IMAGE), True])
+    assert result["told"] == {"width": 30, "height": 20}

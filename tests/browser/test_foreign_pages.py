@@ -36,9 +36,9 @@ def test_foreign_page_reads_nothing_and_cannot_detect_a_chat(
     paths = [*victim.private, victim.not_there]
     page = page_of(page_host)
     with victim.unharmed(*paths):
-        told = [page.evaluate(ATTACKS[attack], victim.url(path, host=host)) for path in paths]
-    assert learned_values(told) == []
-    assert all(each == told[0] for each in told), "it can tell what is there from what is not"
+        results = [page.evaluate(ATTACKS[attack], victim.url(path, host=host)) for path in paths]
+    assert learned_values(results) == []
+    assert all(each == results[0] for each in results), "it can tell what is there from what is not"
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
@@ -51,11 +51,11 @@ def test_foreign_page_reads_nothing_where_browsers_send_no_fetch_metadata(
     page = page_of("evil.test")
     before = victim.everything()
     with victim.watched(*paths) as seen:
-        told = [page.evaluate(ATTACKS[attack], victim.url(path, host=NAMED)) for path in paths]
+        results = [page.evaluate(ATTACKS[attack], victim.url(path, host=NAMED)) for path in paths]
     assert {line["status"] for line in seen} <= {200, 403, 404}
     assert victim.everything() == before
-    assert learned_values(told) == []
-    assert all(each == told[0] for each in told), "it can tell what is there from what is not"
+    assert learned_values(results) == []
+    assert all(each == results[0] for each in results), "it can tell what is there from what is not"
 
 
 @ELSEWHERE
@@ -79,7 +79,7 @@ def test_foreign_service_worker_reads_and_caches_nothing(victim: Victim, sites: 
     page = visit(sites.of("localhost"))  # elsewhere there are none without https
     path = victim.private[0]
     with victim.unharmed(path) as seen:
-        told = page.evaluate(
+        result = page.evaluate(
             """async url => {
                 await navigator.serviceWorker.register("/worker.js");
                 const {active} = await navigator.serviceWorker.ready;
@@ -91,7 +91,7 @@ def test_foreign_service_worker_reads_and_caches_nothing(victim: Victim, sites: 
             }""",
             victim.url(path, host="localhost"),
         )
-    assert told == [[{"error": "TypeError"}, {"error": "TypeError"}], None]
+    assert result == [[{"error": "TypeError"}, {"error": "TypeError"}], None]
     assert [line["code"] for line in seen] == ["origin_not_allowed", "cross_site_request"]
 
 
@@ -115,8 +115,8 @@ def test_foreign_page_cannot_run_or_stop_a_turn(
     paths = [COMPLETIONS, f"/api/turns/{victim.turn}/stop"]
     page = page_of(page_host)
     with victim.unharmed(*paths) as seen:
-        told = [page.evaluate(RUNNING[attack], [victim.url(path, host=host), BODY]) for path in paths]
-    assert learned_values(told) == []
+        results = [page.evaluate(RUNNING[attack], [victim.url(path, host=host), BODY]) for path in paths]
+    assert learned_values(results) == []
     assert {line["code"] for line in seen} == {"origin_not_allowed"}
 
 
@@ -125,11 +125,11 @@ def test_foreign_page_cannot_change_a_chat(method: str, victim: Victim, page_of:
     page = page_of("evil.test")
     path = victim.private[0]
     with victim.unharmed(path) as seen:
-        told = page.evaluate(
+        result = page.evaluate(
             "([url, method]) => tried(async () => read(await fetch(url, {method})))",
             [victim.url(path), method],
         )
-    assert told == {"error": "TypeError"}
+    assert result == {"error": "TypeError"}
     assert [line["method"] for line in seen] == ["OPTIONS"]
 
 
@@ -198,13 +198,13 @@ def test_page_opened_from_a_file_is_treated_as_cross_site(
     file.write_text("<!doctype html><body>")
     page = visit(file.as_uri())
     with victim.unharmed(path) as seen:
-        told = [
+        results = [
             page.evaluate("(url) => tried(async () => read(await fetch(url)))", victim.url(path)),
             page.evaluate("url => loaded('script', {src: url})", victim.url(path))["event"],
         ]
         page.evaluate("url => { location = url; }", victim.url(path))
         content = shown(page)
-    assert told == [{"error": "TypeError"}, "error"]
+    assert results == [{"error": "TypeError"}, "error"]
     assert SECRET not in content
     assert [line["code"] for line in seen] == [
         "origin_not_allowed",
@@ -289,9 +289,9 @@ def rebound(victim: Victim, sites: Sites, page_of: Open) -> Iterator[Page]:
 def test_rebound_page_reads_nothing(attack: str, victim: Victim, rebound: Page) -> None:
     with victim.unharmed(*victim.private) as seen:
         for path in victim.private:
-            told = rebound.evaluate({**READING, "web socket": WEB_SOCKET}[attack], path_of(rebound, path))
-            assert victim.chat not in repr(told)
-            assert SECRET not in repr(told)
+            result = rebound.evaluate({**READING, "web socket": WEB_SOCKET}[attack], path_of(rebound, path))
+            assert victim.chat not in repr(result)
+            assert SECRET not in repr(result)
     assert {line["code"] for line in seen} == {"host_not_allowed"}
 
 
@@ -307,9 +307,9 @@ def test_rebound_page_cannot_run_or_stop_a_turn(attack: str, victim: Victim, reb
 def test_rebound_page_receives_only_the_host_not_allowed_error(victim: Victim, rebound: Page) -> None:
     """It may read the answer, being of the same origin: so the browser is no help here."""
     with victim.unharmed(COMPLETIONS):
-        told = rebound.evaluate(RUNNING["fetch with a conversation"], [COMPLETIONS, BODY])
-    assert told["status"] == 403
-    assert json.loads(told["body"])["error"]["code"] == "host_not_allowed"
+        result = rebound.evaluate(RUNNING["fetch with a conversation"], [COMPLETIONS, BODY])
+    assert result["status"] == 403
+    assert json.loads(result["body"])["error"]["code"] == "host_not_allowed"
 
 
 def test_request_by_another_host_name_of_the_machine_is_refused(victim: Victim, visit: Open) -> None:

@@ -89,15 +89,15 @@ WHOLE = ["turn.started", "text.delta", "text.delta", "text.delta", "item.done", 
 def test_typescript_client_on_a_broken_connection_runs_a_turn_once_and_raises_typed_errors(
     victim: Victim, page: Page
 ) -> None:
-    asked, preflight = victim.everything()[0], None
+    request_count, preflight = victim.everything()[0], None
     faults = (preflight, Fault(received=0, resets=True), Fault(received=1200))
     with breaking(victim.port, *faults) as url:
-        told = page.evaluate(SEND, [url, "from a page"])
-    assert told["told"] == [[kind, number] for number, kind in enumerate(WHOLE, 1)]
-    assert told["heard"] == told["text"] == "One two three."
-    assert told["turnCount"] == 1
-    assert told["isSecure"] is False
-    assert victim.everything()[0] == asked + 1
+        result = page.evaluate(SEND, [url, "from a page"])
+    assert result["told"] == [[kind, number] for number, kind in enumerate(WHOLE, 1)]
+    assert result["heard"] == result["text"] == "One two three."
+    assert result["turnCount"] == 1
+    assert result["isSecure"] is False
+    assert victim.everything()[0] == request_count + 1
     # And an error is of its class.
     assert page.evaluate(REFUSED, victim.url()) == {
         "name": "ConversationNotFound",

@@ -27,12 +27,12 @@ def open_house(sites: Sites, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def test_unguarded_server_runs_a_turn_for_every_running_attack(
     attack: str, open_house: Victim, page_of: Open
 ) -> None:
-    asked, _ = open_house.everything()
+    request_count, _ = open_house.everything()
     page = page_of("evil.test")
     with open_house.watched(COMPLETIONS) as seen:
         page.evaluate(RUNNING[attack], [open_house.url(COMPLETIONS), BODY])
     assert [line["status"] for line in seen] == [200]
-    assert open_house.everything()[0] == asked + 1
+    assert open_house.everything()[0] == request_count + 1
 
 
 @pytest.mark.parametrize(
@@ -52,9 +52,9 @@ def test_unguarded_server_exposes_chats_and_turns_to_a_rebound_page(
     page = visit(open_house.url("/", host="rebound.test"))
     sites.rebinding.rebind(open_house.port)
     try:
-        told = page.evaluate(READING["fetch"], open_house.private[0])
+        result = page.evaluate(READING["fetch"], open_house.private[0])
         ran = page.evaluate(RUNNING["fetch with a conversation"], [COMPLETIONS, BODY])
     finally:
         sites.rebinding.rebind(sites.port)
-    assert SECRET in told["body"]
+    assert SECRET in result["body"]
     assert dict(ran["headers"])["x-conversation-state"] == "created"

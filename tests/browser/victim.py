@@ -43,7 +43,7 @@ class Model:
         self.url = self._upstream.url
 
     @property
-    def asked(self) -> int:
+    def request_count(self) -> int:
         """Number of requests."""
         return sum(request.method == "POST" for request in self._upstream.received)
 
@@ -69,11 +69,11 @@ class Victim:
         self.address, self.port = server.address
         self._listener = threading.Thread(target=self._listen, args=(server,), daemon=True)
         self._listener.start()
-        answer = self.ask("POST", COMPLETIONS, question(SECRET), **{"X-Conversation-Id": "private"})
+        answer = self.fetch("POST", COMPLETIONS, question(SECRET), **{"X-Conversation-Id": "private"})
         assert answer.status == 200
         self.chat, self.turn = answer.headers["X-Conversation-Id"], answer.headers["X-Turn-Id"]
         # A search writes the index now, instead of some seconds later.
-        assert self.ask("GET", "/api/search?q=confidence").status == 200
+        assert self.fetch("GET", "/api/search?q=confidence").status == 200
 
     @property
     def private(self) -> tuple[str, ...]:
@@ -88,7 +88,7 @@ class Victim:
     def url(self, path: str = "", *, host: str | None = None) -> str:
         return f"http://{host or self.address}:{self.port}{path}"
 
-    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> http.client.HTTPResponse:
+    def fetch(self, method: str, path: str, body: Any = None, **headers: str) -> http.client.HTTPResponse:
         """Send a request as a program does, and read the answer."""
         connection = http.client.HTTPConnection(self.address, self.port, timeout=PATIENCE)
         try:
@@ -115,11 +115,11 @@ class Victim:
             }
         finally:
             connection.close()
-        return self._model.asked, rows
+        return self._model.request_count, rows
 
     @contextmanager
     def unharmed(self, *paths: str) -> Iterator[list[Line]]:
-        """Expect that in the block each path was requested, every request refused, the model not asked and
+        """Expect that in the block each path was requested, every request refused, the model not called and
         nothing written. The yielded log lines are complete after the block."""
         before = self.everything()
         with self.watched(*paths) as seen:
@@ -144,7 +144,7 @@ class Victim:
     def _barrier(self) -> int:
         """Return the number of lines once a request sent now has been logged."""
         request_id = f"{BARRIER}{next(self._barriers)}"
-        self.ask("GET", "/healthz", **{"X-Request-Id": request_id})
+        self.fetch("GET", "/healthz", **{"X-Request-Id": request_id})
         return self._wait_for(lambda line: line.get("request_id") == request_id, 0)
 
     def _wait_for(self, is_it: Callable[[Line], object], begin: int) -> int:
@@ -156,7 +156,7 @@ class Victim:
             assert found is not None, f"it was not logged: {self._lines[begin:]}"
             return found
 
-    def hear_the_end(self) -> None:
+    def join_log(self) -> None:
         """Wait until the log of a killed server is read to its end."""
         self._listener.join(PATIENCE)
 
@@ -170,15 +170,15 @@ class Victim:
                 self._changed.notify_all()
 
 
-def learned_values(told: Any) -> list[Any]:
+def learned_values(result: Any) -> list[Any]:
     """Return the values a page read, without the event or error that ended the attack."""
-    match told:
+    match result:
         case dict():
-            rest = [value for name, value in told.items() if name not in {"event", "error"}]
+            rest = [value for name, value in result.items() if name not in {"event", "error"}]
             return [each for value in rest for each in learned_values(value)]
         case list():
-            return [each for value in told for each in learned_values(value)]
-    return [told] if told else []
+            return [each for value in result for each in learned_values(value)]
+    return [result] if result else []
 
 
 def question(text: str, **others: Any) -> dict[str, Any]:
@@ -204,7 +204,7 @@ def run_victim(
                 yield victim
             finally:
                 server.process.kill()
-                victim.hear_the_end()
+                victim.join_log()
     finally:
         model.close()
 

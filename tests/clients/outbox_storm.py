@@ -47,9 +47,9 @@ def send_for_ever(url: str, folder: Path, program: int) -> None:
         assert isinstance(answer, Answer), (unsent, answer)
 
     def talk(lane: str) -> None:
-        chat, said = client.chats.open(conversation_key=lane), folder / lane
-        number = max(numbers_in(said), default=0)
-        with said.open("a") as intended:
+        chat, journal = client.chats.open(conversation_key=lane), folder / lane
+        number = max(numbers_in(journal), default=0)
+        with journal.open("a") as intended:
             while True:
                 number += 1
                 intended.write(f"{number}\n")
@@ -108,11 +108,11 @@ class Storm:
                 assert client.outbox.pending() == []
                 for lane in lanes_of(program):
                     turns = list(client.chats.open(conversation_key=lane).turns())
-                    said = [turn.input[0].text for turn in reversed(turns)]
-                    numbers = [int(each.removeprefix(f"{lane} ")) for each in said]
+                    questions = [turn.input[0].text for turn in reversed(turns)]
+                    numbers = [int(each.removeprefix(f"{lane} ")) for each in questions]
                     assert numbers == sorted(set(numbers)), f"{lane}: {numbers}"
                     assert set(numbers) <= set(numbers_in(self._folder / lane))
-                    there += said
+                    there += questions
         lost = self._recorded - set(there)
         assert not lost, f"recorded, and never sent: {sorted(lost)}"
         return len(there), len(self._recorded)

@@ -149,8 +149,8 @@ class Play:
         await self._command(step)
 
     async def _start(self, step: Step) -> None:
-        asked = step["start"]
-        pending = self._started[asked["as"]] = self._begin(asked)
+        fields = step["start"]
+        pending = self._started[fields["as"]] = self._begin(fields)
         await asyncio.sleep(0)  # commands begin in the order of their steps
         changed = step.get("heard")
         if isinstance(changed, int):
@@ -199,8 +199,8 @@ class Play:
     async def _history(self, step: Step) -> None:
         command = Command(next(_numbers), "chat.turns", {}, step["history"])
         turns = await self._driver.do(command, lambda _: None)
-        told = [[turn["input"], turn["text"]] for turn in reversed(turns)]
-        self._hold(resolve(step["is"], self.remembered), told)
+        stored = [[turn["input"], turn["text"]] for turn in reversed(turns)]
+        self._hold(resolve(step["is"], self.remembered), stored)
 
     async def _same(self, step: Step) -> None:
         values = resolve(step["same"], self.remembered)
@@ -218,7 +218,7 @@ class Play:
 
 
 def check_stream(pending: PendingCommand, task: asyncio.Task[Any]) -> None:
-    """Check that each event of a stream came once and in order, up to the last."""
+    """Check that each event of a stream arrived once and in order, up to the last."""
     problem = task.exception()
     if problem is None:
         result = task.result()

@@ -81,7 +81,7 @@ class Storm:
         self._commands = 0
         self._words = 0
         self._following: Command
-        self._told = asyncio.Event()
+        self._has_event = asyncio.Event()
         self._edited: dict[str, tuple[str, str | None]] = {}
         """Chat and its only turn, by name."""
 
@@ -101,7 +101,7 @@ class Storm:
                 following = group.create_task(self._follow())
                 async with asyncio.timeout(PATIENCE):
                     # A follower receives changes after its connection only.
-                    await self._told.wait()
+                    await self._has_event.wait()
                 talking = [
                     group.create_task(self._talk(number, ids, is_over))
                     for number in range(self._weather.workers)
@@ -154,26 +154,26 @@ class Storm:
             "on_busy": self._dice.choice((*("queue",) * 8, "interrupt", "rollback")),
             "on_failure": self._dice.choice(("settle", "settle", "keep")),
         }
-        asked = {"input": f"/count {length} {word}", "stream": stream, **policies}
-        sending = self._do("chat.send", name, **asked)
+        options = {"input": f"/count {length} {word}", "stream": stream, **policies}
+        sending = self._do("chat.send", name, **options)
         await self._outcome(word, sending, " ".join(map(str, range(1, length + 1))))
 
     async def _outcome(self, word: str, sending: Awaitable[Any], whole: str | None) -> str | None:
         """Record the outcome of a turn: whole, partly kept, or nothing."""
         try:
-            told = await sending
+            result = await sending
         except ClientError as problem:
             if problem.code != "turn_stopped":
                 raise
             self.notes.discarded.add(word)
             return None
-        answer = told.get("answer", told)
+        answer = result.get("answer", result)
         turn, text = answer["turn"], answer["text"]
         is_whole = turn["kind"] == "completed"
         assert turn["kind"] in ("completed", "interrupted"), turn
         assert whole is None or (text == whole if is_whole else whole.startswith(text)), f"{word}: {text!r}"
-        if "events" in told:
-            self._check_stream(told["events"], text)
+        if "events" in result:
+            self._check_stream(result["events"], text)
         self.notes.answered[word] = turn["id"], text
         return str(turn["id"])
 
@@ -184,7 +184,7 @@ class Storm:
 
         def receive(change: Any) -> None:
             self.notes.changes.append(change)
-            self._told.set()
+            self._has_event.set()
 
         try:
             await self._driver.do(self._following, receive)
@@ -197,8 +197,8 @@ class Storm:
         last = await self._do("chats.create", "two", "last", scope="last")
         async with asyncio.timeout(PATIENCE):
             while not any(change["chat"] == last["id"] for change in self.notes.changes):
-                self._told.clear()
-                await self._told.wait()
+                self._has_event.clear()
+                await self._has_event.wait()
         await self._do("cancel", "one", command=self._following.id)
         await following
 
@@ -233,8 +233,8 @@ class Storm:
         begun = asyncio.Event()
         stream = f"stream-{number}"
         self._commands += 1
-        asked = {"input": f"/stall after 4 {word}", "stream": True}
-        command = Command(self._commands, "chat.send", asked, name, stream)
+        options = {"input": f"/stall after 4 {word}", "stream": True}
+        command = Command(self._commands, "chat.send", options, name, stream)
 
         def receive(event: Any) -> None:
             self._receive(event)

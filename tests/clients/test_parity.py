@@ -34,7 +34,7 @@ CLASSES = {
 }
 PYTHON_ONLY = {
     "Client": {"close", "outbox"},  # fetch has no connections to let go of
-    "TurnStream": {"begin", "close", "fail"},  # who leaves a `for await` has closed it
+    "TurnStream": {"begin", "close", "fail"},  # leaving a `for await` closes it
 }
 TYPESCRIPT_ONLY = {
     # Its outbox is a class of its own, and stands on the first two; devices with browsers change networks.
@@ -70,9 +70,9 @@ def test_python_and_typescript_classes_have_the_same_members(name: str) -> None:
 
 
 def test_python_and_typescript_turn_options_are_the_same() -> None:
-    said = set(get_type_hints(turn_request.TurnOptions))
+    options = set(get_type_hints(turn_request.TurnOptions))
     # Python's calls wait for the head of their answers: they have an order by themselves.
-    assert members_in_typescript("interface", "TurnOptions") == said | {"before_retry"}
+    assert members_in_typescript("interface", "TurnOptions") == options | {"before_retry"}
 
 
 SAME = {
@@ -88,7 +88,7 @@ SAME = {
     "Visit": Visit,
 }
 WIDER = (ListedChat, RestoredChat, FoundChat)
-"""In TypeScript one type has what any of them tells."""
+"""In TypeScript one type has the fields of all of them."""
 COMPONENT = Components([*SAME.values(), *WIDER, ShownChat]).schemas
 PLAIN = {"integer": "number", "number": "number", "string": "string", "boolean": "boolean", "null": "null"}
 MEMBER = re.compile(r"^ *(?:\| \{ )?readonly (\w+)(\??): (.+?);?$", re.MULTILINE)
@@ -148,20 +148,20 @@ def test_typescript_interface_has_the_fields_of_the_api_shape(name: str) -> None
 
 def test_typescript_chat_info_marks_partial_fields_as_optional() -> None:
     known = fields_of(ChatInfo)
-    told = {field: kinds for shape in WIDER for field, kinds in fields_of(shape).items()}
+    fields = {field: kinds for shape in WIDER for field, kinds in fields_of(shape).items()}
     optional = {field: kinds for field, (is_optional, kinds) in members("ChatInfo").items() if is_optional}
-    assert optional == {field: kinds for field, kinds in told.items() if field not in known}
+    assert optional == {field: kinds for field, kinds in fields.items() if field not in known}
 
 
 def test_typescript_chat_page_has_turns_before_and_attempts() -> None:
     own = {field: kinds for field, (_, kinds) in members("ChatPage").items() if field != "chat"}
-    told = fields_of(ShownChat)
-    assert own == {field: told[field] for field in ("turns", "before", "attempts")}
+    fields = fields_of(ShownChat)
+    assert own == {field: fields[field] for field in ("turns", "before", "attempts")}
 
 
 def test_typescript_change_has_the_fields_of_the_api_shape() -> None:
-    told = source()[source().index("interface ChangeFacts") : source().index("export interface Model")]
-    names = {snake(name) for name in re.findall(r"readonly (\w+)\??:", told)}
+    facts = source()[source().index("interface ChangeFacts") : source().index("export interface Model")]
+    names = {snake(name) for name in re.findall(r"readonly (\w+)\??:", facts)}
     assert names == set(Change.__struct_fields__)
 
 

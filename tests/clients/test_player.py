@@ -39,7 +39,7 @@ class Nowhere(Place):
 
 
 class Parrot(Driver):
-    """Says what it was told to say."""
+    """Returns the given replies."""
 
     name = "parrot"
 
@@ -47,11 +47,11 @@ class Parrot(Driver):
         self._replies = list(replies)
         self._events = events or []
 
-    async def do(self, command: Command, tell: OnEvent) -> Any:
+    async def do(self, command: Command, on_event: OnEvent) -> Any:
         if command.do == "client":
             return None
         for event in self._events:
-            tell(event)
+            on_event(event)
         reply = self._replies.pop(0)
         if isinstance(reply, Exception):
             raise reply
@@ -71,9 +71,11 @@ SEND: Step = {"do": "chat.send", "with": {"input": "Hi", "stream": True}, "as": 
 
 
 async def test_play_accepts_a_driver_that_follows_the_script() -> None:
-    told = {"events": EVENTS, "answer": ANSWER}
-    play = await played(Parrot(told, events=EVENTS), {**SEND, "expect": {"answer": {"turn": {"number": 1}}}})
-    assert play.remembered["sent"] == told
+    result = {"events": EVENTS, "answer": ANSWER}
+    play = await played(
+        Parrot(result, events=EVENTS), {**SEND, "expect": {"answer": {"turn": {"number": 1}}}}
+    )
+    assert play.remembered["sent"] == result
 
 
 async def test_play_accepts_event_numbers_restarting_after_a_restart() -> None:
@@ -223,7 +225,7 @@ def takes_an_end_for_the_end(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TurnFollower, "_read_events", listen)
 
 
-def asks_a_model_again_that_failed(patch: pytest.MonkeyPatch) -> None:
+def retries_a_failed_model(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(turn_stream, "PROCESS_CODES", turn_stream.PROCESS_CODES | {"model_unavailable"})
 
 
@@ -245,7 +247,7 @@ BROKEN: list[tuple[Break, str]] = [
     (reads_from_the_beginning, "wire: a stream that is cut goes on"),
     (skips_an_event, "wire: a stream that is cut goes on"),
     (takes_an_end_for_the_end, "wire: a stream that is reset goes on"),
-    (asks_a_model_again_that_failed, "wire: a failure that is the model's is not tried again"),
+    (retries_a_failed_model, "wire: a failure that is the model's is not tried again"),
     (gives_up_at_once, "wire: a stream that is cut goes on"),
     (names_no_fork, "lost: a fork is made once"),
 ]

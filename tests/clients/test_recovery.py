@@ -49,14 +49,14 @@ async def test_client_recovers_from_a_sample_of_cuts_at_every_byte(client: str) 
 
 
 class Naive(AsyncDriver):
-    """A client as one writes it in a minute: what went wrong is sent again, as another request."""
+    """A naive client: it resends a failed message as another request."""
 
-    async def do(self, command: Command, tell: OnEvent) -> Any:
+    async def do(self, command: Command, on_event: OnEvent) -> Any:
         if command.do == "client":
             command.arguments["retries"] = {"times": 0}
         for _ in range(3):
             try:
-                return await super().do(command, tell)
+                return await super().do(command, on_event)
             except ClientError as problem:
                 if problem.code != "server_unavailable":
                     raise

@@ -16,7 +16,7 @@ from turnledger.model.turn import AttemptState, TurnKind
 ROOMS, TALKERS, STOPPED = 8, 5, 5
 """Chats that several talk in, how many in each, and chats in which one is stopped by another thread."""
 COMMAND = ("tests.tuned_cli", "pace=0.005", "serve", "--port", "0", "--log-level", "warning")
-"""Nobody reads what it logs."""
+"""Its log is discarded."""
 EACH = 2
 """Messages of each."""
 
@@ -60,35 +60,35 @@ class Crowd:
 
 
 def talk(client: Client, room: str, name: str) -> None:
-    """Say something several times, and hear that it was answered: in turns whole, and by its events."""
+    """Send messages and check their answers, by turns whole and streamed."""
     chat = client.chats.open(conversation_key=room)
     for number in range(EACH):
-        said = f"{name}-{number}"
+        question = f"{name}-{number}"
         if number % 2:
-            assert f'You said "{said}".' in chat.send(said).text
+            assert f'You said "{question}".' in chat.send(question).text
             continue
-        with chat.send(said, stream=True) as stream:
+        with chat.send(question, stream=True) as stream:
             events = list(stream)
             answer = stream.answer()
         assert [event.number for event in events] == list(range(1, len(events) + 1))
         text = "".join(event.text for event in events if isinstance(event, TextDelta))
         assert text == answer.text
-        assert f'You said "{said}".' in text
+        assert f'You said "{question}".' in text
         assert answer.turn.id == stream.turn_id
 
 
-def be_stopped(client: Client, room: str, is_heard: threading.Event) -> None:
+def be_stopped(client: Client, room: str, has_text: threading.Event) -> None:
     with client.chats.open(conversation_key=room).send("/count 9999", stream=True) as stream:
         for event in stream:
             if isinstance(event, TextDelta):
-                is_heard.set()
+                has_text.set()
         answer = stream.answer()
     assert isinstance(event, TurnFinished)
     assert (event.state, answer.turn.kind) == (AttemptState.KEPT, TurnKind.INTERRUPTED)
 
 
-def stop(client: Client, room: str, is_heard: threading.Event) -> None:
-    assert is_heard.wait(timeout=30)
+def stop(client: Client, room: str, has_text: threading.Event) -> None:
+    assert has_text.wait(timeout=30)
     ended = client.chats.open(conversation_key=room).stop()
     assert ended is not None
     assert (ended.state, ended.committed) == (AttemptState.KEPT, True)
@@ -101,18 +101,20 @@ def test_fifty_threads_on_one_client_get_their_own_answers_in_order(client: Clie
         for name in talkers:
             crowd.add(lambda room=room, name=name: talk(client, f"room-{room}", name))  # type: ignore[misc]
     for number in range(STOPPED):
-        heard = threading.Event()
-        crowd.add(lambda room=f"stopped-{number}", heard=heard: be_stopped(client, room, heard))  # type: ignore[misc]
-        crowd.add(lambda room=f"stopped-{number}", heard=heard: stop(client, room, heard))  # type: ignore[misc]
+        has_text = threading.Event()
+        crowd.add(lambda room=f"stopped-{number}", has_text=has_text: be_stopped(client, room, has_text))  # type: ignore[misc]
+        crowd.add(lambda room=f"stopped-{number}", has_text=has_text: stop(client, room, has_text))  # type: ignore[misc]
     crowd.run()
     for room, talkers in enumerate(names):
         page = client.chats.open(conversation_key=f"room-{room}").read()
         assert page.attempts == ()
         assert [turn.number for turn in page.turns] == list(range(1, TALKERS * EACH + 1))
         assert [turn.parent for turn in page.turns[1:]] == [turn.id for turn in page.turns[:-1]]
-        said = [turn.input[0].text for turn in page.turns]
+        questions = [turn.input[0].text for turn in page.turns]
         for name in talkers:
-            assert [each for each in said if each.startswith(name)] == [f"{name}-{n}" for n in range(EACH)]
+            assert [each for each in questions if each.startswith(name)] == [
+                f"{name}-{n}" for n in range(EACH)
+            ]
     assert len(list(client.chats.list())) == ROOMS + STOPPED
 
 
@@ -142,9 +144,9 @@ def test_client_close_ends_all_waiting_threads_and_their_messages_stay_in_the_ou
     for room in rooms:
         assert client.chats.open(conversation_key=room).stop() is not None
     with Client(url, model="demo", outbox=outbox) as next_one:
-        told = next_one.outbox.send_all()
-        assert sorted(unsent.fields["conversation_key"] for unsent, _ in told) == rooms
-        for unsent, answer in told:
+        answers = next_one.outbox.send_all()
+        assert sorted(unsent.fields["conversation_key"] for unsent, _ in answers) == rooms
+        for unsent, answer in answers:
             assert isinstance(answer, Answer)
             page = client.chats.open(conversation_key=unsent.fields["conversation_key"]).read()
             assert [turn.id for turn in page.turns] == [answer.turn.id]

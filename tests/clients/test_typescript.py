@@ -71,7 +71,7 @@ const isNamed = (await stream.begun) === answer.turn.id;
 console.log(JSON.stringify([texts.length, isSame, isNamed, states.length % 2]));
 """
 UNTOLD = {"TurnReplayed", "TurnAttached", "NotAStore", "StoreTooNew", "UnsafeSqlite"}
-"""What no server tells: it answers with the turn instead; or it never started."""
+"""Errors that no server sends: it answers with the turn instead, or has not started."""
 TREE = """
 const tree = ({ errors }) => {
   const named = Object.fromEntries([["Error", Error], ...Object.entries(errors)]);
@@ -91,8 +91,8 @@ def package() -> Path:
 @pytest.fixture(scope="module")
 def size(package: Path) -> dict[str, int]:
     """The sizes of the small file, which is there from then on."""
-    told: dict[str, int] = json.loads(run(package, "npm", "--silent", "run", "size"))
-    return told
+    sizes: dict[str, int] = json.loads(run(package, "npm", "--silent", "run", "size"))
+    return sizes
 
 
 @pytest.fixture(scope="module")
@@ -117,8 +117,8 @@ def test_typescript_tests_pass(package: Path) -> None:
     script = "".join(
         f'await import("./dist/test/{name}");' for name in files
     )  # `npm test` starts a process each
-    told = run(package, "node", "--input-type=module", "-e", script)
-    count = re.search(r"^(?:#|ℹ) pass (\d+)$", told, re.MULTILINE)
+    output = run(package, "node", "--input-type=module", "-e", script)
+    count = re.search(r"^(?:#|ℹ) pass (\d+)$", output, re.MULTILINE)
     assert count is not None
     assert int(count[1]) > 140
 
@@ -127,15 +127,15 @@ def test_typescript_bundle_is_small_and_complete(
     package: Path, size: dict[str, int], server: ServerProcess
 ) -> None:
     assert size["gzipped"] < MOST_BYTES
-    told = script(package, TALK, server.url)
-    assert told == [ANSWER, True, "Small", 1, "InvalidId", "turn.started", "turn.finished", True]
+    output = script(package, TALK, server.url)
+    assert output == [ANSWER, True, "Small", 1, "InvalidId", "turn.started", "turn.finished", True]
 
 
 def test_typescript_unkept_chat_keeps_its_own_history(package: Path) -> None:
     with started("turnledger", "serve", "--port", "0", "--store", "memory:") as server:
-        told = script(package, UNKEPT, server.url)
+        output = script(package, UNKEPT, server.url)
     more = 'You said "More". I remember 1 message from you before that, the last one "One two three".'
-    assert told == [[ANSWER, more], "ModelUnavailable", 4, {"role": "assistant", "content": "You"}, []]
+    assert output == [[ANSWER, more], "ModelUnavailable", 4, {"role": "assistant", "content": "You"}, []]
 
 
 def test_typescript_stream_paused_and_reconnected_repeatedly_yields_events_once(
@@ -164,8 +164,8 @@ def test_typescript_errors_match_the_python_error_tree(package: Path, size: dict
 
     tree = below(errors.TurnledgerError)
     assert tree.keys() > UNTOLD
-    told = {"TurnledgerError": "Error", **{name: tree[name] for name in tree if name not in UNTOLD}}
-    assert script(package, TREE) == [told, told]
+    expected = {"TurnledgerError": "Error", **{name: tree[name] for name in tree if name not in UNTOLD}}
+    assert script(package, TREE) == [expected, expected]
 
 
 def test_error_code_is_the_snake_case_name_of_its_class() -> None:
@@ -218,5 +218,5 @@ def test_typescript_message_of_a_killed_program_is_sent_once(
     program, box = str(package / "dist" / "test" / "crashing.js"), str(tmp_path / "unsent")
     killed = subprocess.run(["node", program, server.url, box, "send"], timeout=60, check=False)
     assert killed.returncode == -signal.SIGKILL
-    told = json.loads(run(package, "node", program, server.url, box, "resend"))
-    assert told == {"answers": [ANSWER], "turns": 1, "left": 0}
+    output = json.loads(run(package, "node", program, server.url, box, "resend"))
+    assert output == {"answers": [ANSWER], "turns": 1, "left": 0}

@@ -75,7 +75,7 @@ def result(call_id: str, text: str) -> dict[str, str]:
     return {"role": "tool", "tool_call_id": call_id, "content": text}
 
 
-def ask_whole(client: OpenAI, messages: Messages, *, model: str = MODEL, **options: Any) -> Answer:
+def send_whole(client: OpenAI, messages: Messages, *, model: str = MODEL, **options: Any) -> Answer:
     response = client.chat.completions.with_raw_response.create(
         model=model, messages=_listed(messages), **options
     )
@@ -93,44 +93,44 @@ def ask_whole(client: OpenAI, messages: Messages, *, model: str = MODEL, **optio
     )
 
 
-def ask_streamed(client: OpenAI, messages: Messages, *, model: str = MODEL, **options: Any) -> Answer:
+def send_streamed(client: OpenAI, messages: Messages, *, model: str = MODEL, **options: Any) -> Answer:
     response = client.chat.completions.with_raw_response.create(
         model=model, messages=_listed(messages), stream=True, **options
     )
     with response.parse() as chunks:
-        told = collect(chunks)
-    told.headers = response.headers
-    return told
+        answer = collect(chunks)
+    answer.headers = response.headers
+    return answer
 
 
 def collect(chunks: Iterable[ChatCompletionChunk]) -> Answer:
     """Join the chunks. Role, ids and names must occur once, and the end must be last."""
-    told, roles = Answer(), 0
+    answer, roles = Answer(), 0
     calls: list[list[str]] = []
     for chunk in chunks:
-        assert told.id in ("", chunk.id)
-        told.id = chunk.id
-        told.usage = chunk.usage or told.usage
+        assert answer.id in ("", chunk.id)
+        answer.id = chunk.id
+        answer.usage = chunk.usage or answer.usage
         for choice in chunk.choices:
-            assert told.finish_reason is None, "something was said after the end"
+            assert answer.finish_reason is None, "something was said after the end"
             roles += choice.delta.role is not None
-            told.text += choice.delta.content or ""
-            told.refusal += choice.delta.refusal or ""
-            told.finish_reason = choice.finish_reason
+            answer.text += choice.delta.content or ""
+            answer.refusal += choice.delta.refusal or ""
+            answer.finish_reason = choice.finish_reason
             for call in choice.delta.tool_calls or ():
                 if call.id is not None:
                     assert call.index == len(calls)
                     calls.append([call.id, call.function.name, ""])
                 calls[call.index][2] += call.function.arguments or ""
-    assert told.finish_reason is not None, "the stream ended without an end"
+    assert answer.finish_reason is not None, "the stream ended without an end"
     assert roles == 1
-    told.calls = [tuple(call) for call in calls]
-    return told
+    answer.calls = [tuple(call) for call in calls]
+    return answer
 
 
 def _listed(messages: Messages) -> Any:
     return [user(messages)] if isinstance(messages, str) else list(messages)
 
 
-both_ways = pytest.mark.parametrize("way", [ask_whole, ask_streamed])
+both_ways = pytest.mark.parametrize("way", [send_whole, send_streamed])
 """Runs the test with whole and with streamed answers."""

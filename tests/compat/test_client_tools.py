@@ -28,17 +28,17 @@ def test_client_tool_calls_commit_and_the_next_request_brings_their_results(
 ) -> None:
     served = serve(["Let me look.", *TWO_CALLS], ["Warm and cold."], ["You are welcome."], store=store_url)
     client = served.client("k")
-    asked = way(client, "Weather?", tools=[WEATHER])
-    assert asked.finish_reason == "tool_calls"
-    assert asked.calls == [
+    first = way(client, "Weather?", tools=[WEATHER])
+    assert first.finish_reason == "tool_calls"
+    assert first.calls == [
         ("call_a", "weather", '{"city": "Rome"}'),
         ("call_b", "weather", '{"city": "Oslo"}'),
     ]
     assert len(served.chat_json("k")["turns"]) == 1
     results = [result("call_a", "30"), result("call_b", "-5")]
-    history = [user("Weather?"), asked.message] if resends else []
-    told = way(client, [*history, *results], tools=[WEATHER])
-    assert (told.text, told.state) == ("Warm and cold.", CONTINUED)
+    history = [user("Weather?"), first.message] if resends else []
+    answer = way(client, [*history, *results], tools=[WEATHER])
+    assert (answer.text, answer.state) == ("Warm and cold.", CONTINUED)
     seen = served.upstream.received[-1].body["messages"]
     assert [each["role"] for each in seen] == ["user", "assistant", "tool", "tool"]
     assert [(each["tool_call_id"], each["content"]) for each in seen[2:]] == [
@@ -65,12 +65,12 @@ def test_client_tool_calls_resent_with_other_ids_and_spacing_continue(serve: Ser
         {"role": "tool", "tool_call_id": "mine_1", "content": [{"type": "text", "text": "30"}]},
         {"role": "tool", "tool_call_id": "mine_2", "content": "-5"},
     ]
-    told = way(client, history, tools=[WEATHER])
-    assert (told.state, told.text) == (CONTINUED, "Warm and cold.")
+    answer = way(client, history, tools=[WEATHER])
+    assert (answer.state, answer.text) == (CONTINUED, "Warm and cold.")
     seen = served.upstream.received[-1].body["messages"]
     assert [call["id"] for call in seen[1]["tool_calls"]] == [each["tool_call_id"] for each in seen[2:]]
-    told = way(client, [*history, assistant("Warm and cold."), user("Thanks")], tools=[WEATHER])
-    assert told.state == CONTINUED
+    answer = way(client, [*history, assistant("Warm and cold."), user("Thanks")], tools=[WEATHER])
+    assert answer.state == CONTINUED
     assert len(served.chat_json("k")["turns"]) == 3
 
 
@@ -129,8 +129,8 @@ def test_tool_calls_of_a_failed_answer_are_not_pending(serve: Serve, way: Way) -
 def test_demo_model_calls_client_tools(serve: Serve, way: Way) -> None:
     served = serve()
     client = served.client("k")
-    asked = way(client, '/call weather {"city": "Rome"}', tools=[WEATHER], model="demo")
-    [(call_id, name, arguments)] = asked.calls
+    first = way(client, '/call weather {"city": "Rome"}', tools=[WEATHER], model="demo")
+    [(call_id, name, arguments)] = first.calls
     assert (name, arguments) == ("weather", '{"city": "Rome"}')
-    told = way(client, [result(call_id, "30 degrees")], tools=[WEATHER], model="demo")
-    assert 'The tool returned "30 degrees"' in told.text
+    answer = way(client, [result(call_id, "30 degrees")], tools=[WEATHER], model="demo")
+    assert 'The tool returned "30 degrees"' in answer.text

@@ -18,7 +18,7 @@ import pytest
 from openai import OpenAI
 from pydantic import BaseModel
 
-from tests.compat.completions import CONTINUED, CREATED, ask_streamed, ask_whole, assistant, result, user
+from tests.compat.completions import CONTINUED, CREATED, assistant, result, send_streamed, send_whole, user
 from tests.compat.conftest import Serve
 from tests.compat.live_server import MODEL, PATIENCE
 from tests.compat.test_client_tools import TWO_CALLS, WEATHER
@@ -123,8 +123,8 @@ class TestSynchronous:
         served = serve(['{"name":', ' "Rome"}'])
         answer = served.client("k").chat.completions.parse(**ASKED, response_format=City)
         assert answer.choices[0].message.parsed == City(name="Rome")
-        asked = served.upstream.received[-1].body["response_format"]
-        assert asked["json_schema"]["name"] == "City"
+        wanted = served.upstream.received[-1].body["response_format"]
+        assert wanted["json_schema"]["name"] == "City"
 
     def test_raw_streaming_response_ends_with_done(self, serve: Serve) -> None:
         served = serve(["Hello."])
@@ -142,8 +142,8 @@ class TestAsynchronous:
             answer = await client.chat.completions.create(**ASKED)
             assert answer.choices[0].message.content == "One."
             chunks = await client.chat.completions.create(**ASKED, stream=True)
-            said = [chunk.choices[0].delta.content or "" async for chunk in chunks]
-        assert "".join(said) == "Two."
+            pieces = [chunk.choices[0].delta.content or "" async for chunk in chunks]
+        assert "".join(pieces) == "Two."
         assert len(served.chat_json("k")["turns"]) == 2
 
     async def test_async_concurrent_conversations_stay_separate(self, serve: Serve, store_url: str) -> None:
@@ -153,13 +153,13 @@ class TestAsynchronous:
             async def talk(name: str) -> None:
                 own: Any = {"model": "demo", "extra_headers": {"X-Conversation-Id": name}}
                 for number in range(3):
-                    said: Any = [user(f"{name} {number}")]
-                    await client.chat.completions.create(messages=said, **own)
+                    history: Any = [user(f"{name} {number}")]
+                    await client.chat.completions.create(messages=history, **own)
 
             await asyncio.gather(*(talk(f"chat-{number}") for number in range(10)))
         for number in range(10):
-            asked = [text for role, text in served.messages(f"chat-{number}") if role == "user"]
-            assert asked == [f"chat-{number} {each}" for each in range(3)]
+            questions = [text for role, text in served.messages(f"chat-{number}") if role == "user"]
+            assert questions == [f"chat-{number} {each}" for each in range(3)]
 
     async def test_async_stream_closed_early_counts_as_a_disconnect(self, serve: Serve) -> None:
         gate = Gate()
@@ -203,10 +203,10 @@ def process(folder: Path, *flags: str) -> Iterator[OpenAI]:
 @pytest.mark.skipif(os.name != "posix", reason="it is told to end by a signal")
 def test_conversation_continues_after_a_server_restart(tmp_path: Path) -> None:
     with process(tmp_path) as client:
-        first = ask_streamed(client, "Hello", model="demo")
+        first = send_streamed(client, "Hello", model="demo")
         assert [model.id for model in client.models.list()] == ["demo"]
     with process(tmp_path) as client:
-        second = ask_whole(client, "And now?", model="demo")
+        second = send_whole(client, "And now?", model="demo")
     assert (first.state, second.state) == (CREATED, CONTINUED)
     assert second.conversation == first.conversation
     assert 'the last one "Hello"' in second.text
@@ -216,8 +216,8 @@ def test_conversation_continues_after_a_server_restart(tmp_path: Path) -> None:
 def test_upstream_flag_serves_every_model_name(tmp_path: Path, serve: Serve) -> None:
     upstream = serve(["One."], ["Two."]).upstream
     with process(tmp_path, "--upstream", upstream.url, "--store", "memory:") as client:
-        assert ask_streamed(client, "first").text == "One."
-        assert ask_whole(client, "second").text == "Two."
-    asked = upstream.received[-1].body
-    assert asked["messages"] == [user("first"), assistant("One."), user("second")]
-    assert asked["model"] == "scripted"
+        assert send_streamed(client, "first").text == "One."
+        assert send_whole(client, "second").text == "Two."
+    body = upstream.received[-1].body
+    assert body["messages"] == [user("first"), assistant("One."), user("second")]
+    assert body["model"] == "scripted"

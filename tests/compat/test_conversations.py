@@ -13,10 +13,10 @@ from tests.compat.completions import (
     CONTINUED,
     CREATED,
     Way,
-    ask_streamed,
-    ask_whole,
     assistant,
     both_ways,
+    send_streamed,
+    send_whole,
     system,
     user,
 )
@@ -51,14 +51,14 @@ def test_conversation_key_creates_and_then_continues_a_chat(serve: Serve, store_
 
 def test_conversation_key_may_be_any_text(serve: Serve) -> None:
     served = serve(otherwise=["Hello."])
-    ask_whole(served.client(quote("büro/ß €")), "Hi")
+    send_whole(served.client(quote("büro/ß €")), "Hi")
     assert served.messages("büro/ß €") == [("user", "Hi"), ("assistant", "Hello.")]
 
 
 def test_unknown_conversation_id_is_not_found_without_a_model_call(serve: Serve) -> None:
     served = serve()
     with pytest.raises(openai.NotFoundError) as problem:
-        ask_whole(served.client(UNKNOWN), "Hi")
+        send_whole(served.client(UNKNOWN), "Hi")
     assert problem.value.code == "conversation_not_found"
     assert served.upstream.received == []
     assert served.http.get(f"/api/chats/{UNKNOWN}").status_code == 404
@@ -67,12 +67,12 @@ def test_unknown_conversation_id_is_not_found_without_a_model_call(serve: Serve)
 @both_ways
 def test_deleted_conversation_is_gone_and_its_key_is_free(serve: Serve, store_url: str, way: Way) -> None:
     served = serve(otherwise=["Hello."], store=store_url)
-    told = way(served.client("k"), "Hi")
+    answer = way(served.client("k"), "Hi")
     served.do(served.chat("k").delete())
     with pytest.raises(openai.APIStatusError) as problem:
-        way(served.client(told.conversation), "again")
+        way(served.client(answer.conversation), "again")
     assert (problem.value.status_code, problem.value.code) == (410, "conversation_deleted")
-    assert served.http.get(f"/api/chats/{told.conversation}").status_code == 410
+    assert served.http.get(f"/api/chats/{answer.conversation}").status_code == 410
     assert way(served.client("k"), "Hi").state == CREATED
 
 
@@ -82,7 +82,7 @@ def test_expired_conversation_is_answered_410_by_id_and_by_key(serve: Serve, sto
     served.clock.ahead_ms = 61_000
     for name in (chat.id, "k"):
         with pytest.raises(openai.APIStatusError) as problem:
-            ask_whole(served.client(name), "Hi")
+            send_whole(served.client(name), "Hi")
         assert (problem.value.status_code, problem.value.code) == (410, "conversation_expired")
     assert served.upstream.received == []
 
@@ -91,13 +91,13 @@ def test_expect_continued_does_not_create_a_conversation(serve: Serve) -> None:
     served = serve(otherwise=["Hello."])
     expecting = served.client("k", X_Conversation_Expect="continued")
     with pytest.raises(openai.NotFoundError) as problem:
-        ask_whole(expecting, "Hi")
+        send_whole(expecting, "Hi")
     assert problem.value.code == "conversation_not_found"
     assert served.do(served.ledger.list()).chats == ()
-    ask_whole(served.client("k"), "Hi")
-    assert ask_whole(expecting, "again").state == CONTINUED
+    send_whole(served.client("k"), "Hi")
+    assert send_whole(expecting, "again").state == CONTINUED
     with pytest.raises(openai.BadRequestError, match="continued"):
-        ask_whole(served.client("k", X_Conversation_Expect="created"), "Hi")
+        send_whole(served.client("k", X_Conversation_Expect="created"), "Hi")
 
 
 class TestMessages:
@@ -109,9 +109,9 @@ class TestMessages:
         client, messages = served.client("k"), [system("Be brief.")]
         for text in ("first", "second", "third"):
             messages.append(user(text))
-            told = way(client, messages)
-            assert told.state == (CREATED if text == "first" else CONTINUED)
-            messages.append(told.message)
+            answer = way(client, messages)
+            assert answer.state == (CREATED if text == "first" else CONTINUED)
+            messages.append(answer.message)
         assert seen(served) == messages[:-1]
         assert len(served.chat_json("k")["turns"]) == 3
 
@@ -121,8 +121,8 @@ class TestMessages:
         client = served.client("k")
         way(client, "first")
         way(client, "second")
-        told = way(client, [user("second"), assistant("Two."), user("third")])
-        assert told.state == CONTINUED
+        answer = way(client, [user("second"), assistant("Two."), user("third")])
+        assert answer.state == CONTINUED
         assert len(seen(served)) == 5
 
     @both_ways
@@ -130,8 +130,8 @@ class TestMessages:
         served = serve(["One."], ["Two."])
         client = served.client("k")
         way(client, "first")
-        told = way(client, [user("second"), user("and third")])
-        assert told.state == CONTINUED
+        answer = way(client, [user("second"), user("and third")])
+        assert answer.state == CONTINUED
         assert seen(served) == [user("first"), assistant("One."), user("second"), user("and third")]
         assert [len(turn["input"]) for turn in served.chat_json("k")["turns"]] == [1, 2]
 
@@ -141,8 +141,8 @@ class TestMessages:
         client = served.client("k")
         way(client, "first")
         way(client, "second")
-        told = way(client, [user("first"), assistant("One."), user("edited")])
-        assert told.state == BRANCHED
+        answer = way(client, [user("first"), assistant("One."), user("edited")])
+        assert answer.state == BRANCHED
         assert seen(served) == [user("first"), assistant("One."), user("edited")]
         way(client, "next")
         assert [text for _, text in served.messages("k")] == [
@@ -156,13 +156,13 @@ class TestMessages:
         gate = Gate()
         served = serve(["One."], ["Once upon", gate], ["As I said."])
         client = served.client("k")
-        ask_whole(client, "first")
-        asked = client.chat.completions.create(model=MODEL, messages=[user("Tell")], stream=True)
-        with asked as chunks:
+        send_whole(client, "first")
+        stream = client.chat.completions.create(model=MODEL, messages=[user("Tell")], stream=True)
+        with stream as chunks:
             served.http.post(f"/api/turns/{next(chunks).id}/stop")
         partial = [assistant("Once upon")] if has_partial else []
-        told = ask_whole(client, [user("first"), assistant("One."), user("Tell"), *partial, user("Go on")])
-        assert told.state == CONTINUED
+        answer = send_whole(client, [user("first"), assistant("One."), user("Tell"), *partial, user("Go on")])
+        assert answer.state == CONTINUED
         expected = ["first", "One.", "Tell", "Once upon", "Go on"]
         assert [each["content"] for each in seen(served)] == expected
         assert [turn["kind"] for turn in served.chat_json("k")["turns"]] == [
@@ -178,8 +178,8 @@ class TestMessages:
         history = [user("first"), assistant(way(client, "first").text)]
         with pytest.raises(openai.APIError):
             way(client, [*history, user("second")])
-        told = way(client, [*history, user("second"), user("third")])
-        assert told.state == CONTINUED
+        answer = way(client, [*history, user("second"), user("third")])
+        assert answer.state == CONTINUED
         assert seen(served) == [*history, user("second"), user("third")]
         assert [len(turn["input"]) for turn in served.chat_json("k")["turns"]] == [1, 2]
 
@@ -189,8 +189,8 @@ class TestMessages:
         client = served.client("k")
         way(client, "first")
         way(client, "second")
-        told = way(client, [user("first"), assistant("One."), user("second")])
-        assert (told.state, told.text) == (BRANCHED, "Another two.")
+        answer = way(client, [user("first"), assistant("One."), user("second")])
+        assert (answer.state, answer.text) == (BRANCHED, "Another two.")
         assert seen(served) == [user("first"), assistant("One."), user("second")]
         assert [text for _, text in served.messages("k")] == ["first", "One.", "second", "Another two."]
 
@@ -208,23 +208,23 @@ class TestMessages:
     def test_diverged_history_is_refused_with_on_divergence_reject(self, serve: Serve) -> None:
         served = serve(["One."])
         client = served.client("k", X_Turn_On_Divergence="reject")
-        ask_whole(client, "first")
+        send_whole(client, "first")
         before = served.turns("k")
         with pytest.raises(openai.ConflictError) as problem:
-            ask_whole(client, [user("first"), assistant("Never said."), user("second")])
+            send_whole(client, [user("first"), assistant("Never said."), user("second")])
         assert problem.value.code == "history_diverged"
         assert problem.value.response.headers["x-should-retry"] == "false"
         assert served.turns("k") == before
 
     def test_messages_header_selects_new_or_full_history(self, serve: Serve) -> None:
         served = serve(["One."], ["Two."], ["Three."])
-        ask_whole(served.client("k"), "first")
+        send_whole(served.client("k"), "first")
         pasted = [user("Look:"), assistant("One."), user("What is that?")]
-        told = ask_whole(served.client("k", X_Conversation_Messages="new"), pasted)
-        assert told.state == CONTINUED
+        answer = send_whole(served.client("k", X_Conversation_Messages="new"), pasted)
+        assert answer.state == CONTINUED
         assert seen(served) == [user("first"), assistant("One."), *pasted]
-        told = ask_whole(served.client("k", X_Conversation_Messages="full"), [user("first")])
-        assert told.state == BRANCHED
+        answer = send_whole(served.client("k", X_Conversation_Messages="full"), [user("first")])
+        assert answer.state == BRANCHED
         assert seen(served) == [user("first")]
 
     @both_ways
@@ -256,12 +256,12 @@ class TestMessages:
     def test_blank_input_creates_no_conversation(self, serve: Serve) -> None:
         served = serve()
         with pytest.raises(openai.BadRequestError):
-            ask_whole(served.client("k"), " ")
+            send_whole(served.client("k"), " ")
         assert served.do(served.ledger.list()).chats == ()
 
 
 class TestParameters:
-    """What is asked for beside the messages."""
+    """Request fields beside the messages."""
 
     @both_ways
     def test_several_answers_in_a_conversation_are_refused_by_name(self, serve: Serve, way: Way) -> None:
@@ -274,7 +274,7 @@ class TestParameters:
 
     def test_several_answers_without_a_conversation_are_passed_through(self, serve: Serve) -> None:
         served = serve(["One."])
-        ask_whole(served.client(), "Hi", n=2)
+        send_whole(served.client(), "Hi", n=2)
         assert served.upstream.received[0].body["n"] == 2
 
     @pytest.mark.parametrize(
@@ -285,20 +285,20 @@ class TestParameters:
     ) -> None:
         served = serve(["One."], ["Two."])
         with pytest.raises(openai.BadRequestError, match="modalities: audio") as problem:
-            ask_whole(served.client("k"), "Hi", **spoken)
+            send_whole(served.client("k"), "Hi", **spoken)
         assert problem.value.code == "unsupported_parameter"
-        ask_whole(served.client(), "Hi", **spoken)
+        send_whole(served.client(), "Hi", **spoken)
         assert spoken.items() <= served.upstream.received[0].body.items()
-        ask_whole(served.client("k"), "Hi", extra_body={"audio": None})
+        send_whole(served.client("k"), "Hi", extra_body={"audio": None})
 
     def test_legacy_functions_in_a_conversation_are_refused_before_a_model_call(self, serve: Serve) -> None:
         served = serve(["One."])
         functions = [{"name": "f", "parameters": {}}]
         with pytest.raises(openai.BadRequestError, match=r"functions: .* Send `tools`") as problem:
-            ask_whole(served.client("k"), "Hi", functions=functions)
+            send_whole(served.client("k"), "Hi", functions=functions)
         assert problem.value.code == "unsupported_parameter"
         assert served.upstream.received == []
-        ask_whole(served.client(), "Hi", functions=functions)
+        send_whole(served.client(), "Hi", functions=functions)
         assert served.upstream.received[0].body["functions"] == functions
 
     @both_ways
@@ -337,10 +337,10 @@ class TestParameters:
     def test_usage_is_sent_on_request(self, serve: Serve, conversation: str | None) -> None:
         served = serve(otherwise=["One."])
         client = served.client(conversation)
-        assert ask_streamed(client, "Hi").usage is None
-        told = ask_streamed(client, "Hi again", stream_options={"include_usage": True})
-        assert told.usage.total_tokens == told.usage.prompt_tokens + told.usage.completion_tokens > 0
-        assert ask_whole(client, "Hi once more").usage.total_tokens > 0
+        assert send_streamed(client, "Hi").usage is None
+        answer = send_streamed(client, "Hi again", stream_options={"include_usage": True})
+        assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens > 0
+        assert send_whole(client, "Hi once more").usage.total_tokens > 0
 
     def test_unknown_policy_is_refused_with_the_known_ones(self, serve: Serve) -> None:
         policies = {
@@ -354,7 +354,7 @@ class TestParameters:
         served = serve()
         for header, known in policies.items():
             with pytest.raises(openai.BadRequestError) as problem:
-                ask_whole(served.client("k", **{header: "whatever"}), "Hi")
+                send_whole(served.client("k", **{header: "whatever"}), "Hi")
             assert all(each in problem.value.message for each in known), header
             assert header.replace("_", "-").lower() in problem.value.message
         assert served.do(served.ledger.list()).chats == ()
@@ -370,16 +370,16 @@ class TestParameters:
 
     def test_request_without_a_conversation_stores_no_chat(self, serve: Serve) -> None:
         served = serve(otherwise=["One."])
-        for way in (ask_whole, ask_streamed):
-            told = way(served.client(), "Hi")
-            assert told.id == "chatcmpl-scripted"
-            assert "x-conversation-id" not in told.headers
+        for way in (send_whole, send_streamed):
+            answer = way(served.client(), "Hi")
+            assert answer.id == "chatcmpl-scripted"
+            assert "x-conversation-id" not in answer.headers
         assert served.do(served.ledger.list()).chats == ()
 
     def test_policy_without_a_conversation_is_refused(self, serve: Serve) -> None:
         served = serve()
         with pytest.raises(openai.BadRequestError, match="x-turn-on-stop"):
-            ask_whole(served.client(X_Turn_On_Stop="keep"), "Hi")
+            send_whole(served.client(X_Turn_On_Stop="keep"), "Hi")
 
 
 class TestModels:

@@ -13,7 +13,7 @@ import httpx2
 import openai
 import pytest
 
-from tests.compat.completions import Way, ask_streamed, ask_whole, both_ways, user
+from tests.compat.completions import Way, both_ways, send_streamed, send_whole, user
 from tests.compat.conftest import Serve
 from tests.compat.live_server import LiveServer
 from tests.unit.server.logging_state import kept_logging
@@ -27,8 +27,8 @@ from turnledger.testing.upstream import CUT, Data, End, Status
 def counts(served: LiveServer) -> dict[str, float]:
     """Every number by its name, `turnledger_` left out."""
     lines = served.app.service.metrics.text().decode().splitlines()
-    told = (line.removeprefix("turnledger_").rsplit(" ", 1) for line in lines if not line.startswith("#"))
-    return {name: float(value) for name, value in told}
+    samples = (line.removeprefix("turnledger_").rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    return {name: float(value) for name, value in samples}
 
 
 def open_streams(served: LiveServer) -> float:
@@ -38,23 +38,23 @@ def open_streams(served: LiveServer) -> float:
 def test_turns_are_counted_by_their_outcome(serve: Serve) -> None:
     served = serve(["Hello."], [Status(400)], ["Hel", CUT])
     keyed = served.client("k", Idempotency_Key="i")
-    ask_whole(keyed, "Hi")
-    ask_whole(keyed, "Hi")
+    send_whole(keyed, "Hi")
+    send_whole(keyed, "Hi")
     for _ in range(2):
         with pytest.raises(openai.APIError):
-            ask_streamed(served.client("k"), "Hi")
+            send_streamed(served.client("k"), "Hi")
     with pytest.raises(openai.BadRequestError):
-        ask_whole(served.client("k"), " ")
-    told = counts(served)
+        send_whole(served.client("k"), " ")
+    counters = counts(served)
     outcomes = {
         name.partition('"')[2].rstrip('"}'): value
-        for name, value in told.items()
+        for name, value in counters.items()
         if name.startswith("turns_total")
     }
     assert outcomes == {"completed": 1, "replayed": 1, "failed": 2, "refused": 1}
-    assert told["lane_wait_seconds_count"] == 3
-    assert told["commit_seconds_count"] == 1
-    assert told["first_token_seconds_count"] == 1
+    assert counters["lane_wait_seconds_count"] == 3
+    assert counters["commit_seconds_count"] == 1
+    assert counters["first_token_seconds_count"] == 1
 
 
 def test_open_streams_metric_counts_streams_only_while_they_are_sent(serve: Serve) -> None:
@@ -63,16 +63,16 @@ def test_open_streams_metric_counts_streams_only_while_they_are_sent(serve: Serv
     kept = served.client("k", Idempotency_Key="i")
     with contextlib.ExitStack() as streams:
         for client in (kept, kept, served.client()):  # one runs, one is attached, one is passed through
-            asked = client.chat.completions.create(model="m", messages=[user("Hi")], stream=True)
-            chunks = streams.enter_context(asked)
+            stream = client.chat.completions.create(model="m", messages=[user("Hi")], stream=True)
+            chunks = streams.enter_context(stream)
             next(chunks)
         assert open_streams(served) == 3
         served.release(gate)
     served.wait_until(lambda: not Host(served.ledger).at_work().running)
     for _ in range(2):
         with pytest.raises(openai.APIError):
-            ask_streamed(served.client("other"), "Hi")
-    ask_streamed(kept, "Hi", model="m")  # a replay
+            send_streamed(served.client("other"), "Hi")
+    send_streamed(kept, "Hi", model="m")  # a replay
     served.close_clients()
     served.wait_alone()
     assert open_streams(served) == 0
@@ -91,11 +91,11 @@ def test_client_that_disconnects_before_the_answer_is_counted_as_499(serve: Serv
     served.wait_alone()
     served.release(gate)
     served.wait_until(lambda: not served.app._open)
-    told = counts(served)
-    assert {name: told[name] for name in told if name.startswith("requests_total")} == {
+    counters = counts(served)
+    assert {name: counters[name] for name in counters if name.startswith("requests_total")} == {
         'requests_total{status="499"}': 2
     }
-    assert told['turns_total{outcome="completed"}'] == 1
+    assert counters['turns_total{outcome="completed"}'] == 1
 
 
 class SetTime:
@@ -113,20 +113,20 @@ def test_first_token_metric_excludes_the_wait_in_the_queue(
     gate, time = Gate(), SetTime()
     monkeypatch.setattr(run, "time", time)
     served = serve([gate, "One."], ["Two."])
-    first = threads.submit(ask_streamed, served.client("k"), "1")
+    first = threads.submit(send_streamed, served.client("k"), "1")
     served.wait_arrived(gate)
-    second = threads.submit(ask_streamed, served.client("k"), "2")
+    second = threads.submit(send_streamed, served.client("k"), "2")
     served.wait_queued("k")
-    told = counts(served)
-    assert (told["running_turns"], told["queue_length"]) == (1, 1)
+    counters = counts(served)
+    assert (counters["running_turns"], counters["queue_length"]) == (1, 1)
     time.now = 40.0
     served.release(gate)
     assert (first.result().text, second.result().text) == ("One.", "Two.")
-    told = counts(served)
-    assert (told["running_turns"], told["queue_length"]) == (0, 0)
-    assert told["lane_wait_seconds_sum"] == 40  # of the second
-    assert told["first_token_seconds_count"] == 2
-    assert told["first_token_seconds_sum"] == 40  # of the first
+    counters = counts(served)
+    assert (counters["running_turns"], counters["queue_length"]) == (0, 0)
+    assert counters["lane_wait_seconds_sum"] == 40  # of the second
+    assert counters["first_token_seconds_count"] == 2
+    assert counters["first_token_seconds_sum"] == 40  # of the first
 
 
 def test_first_token_metric_ignores_an_empty_first_chunk(
@@ -135,17 +135,17 @@ def test_first_token_metric_ignores_an_empty_first_chunk(
     gate, time = Gate(), SetTime()
     monkeypatch.setattr(run, "time", time)
     announced = b'{"id":"c","model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}'
-    said = b'{"id":"c","model":"m","choices":[{"index":0,"delta":{"content":"One."}}]}'
-    served = serve([Data(announced), gate, Data(said)])
-    asked = threads.submit(ask_streamed, served.client("k"), "1")
+    payload = b'{"id":"c","model":"m","choices":[{"index":0,"delta":{"content":"One."}}]}'
+    served = serve([Data(announced), gate, Data(payload)])
+    pending = threads.submit(send_streamed, served.client("k"), "1")
     served.wait_arrived(gate)
     served.wait_until(lambda: open_streams(served))
     assert counts(served)["first_token_seconds_count"] == 0
     time.now = 40.0
     served.release(gate)
-    assert asked.result().text == "One."
-    told = counts(served)
-    assert (told["first_token_seconds_count"], told["first_token_seconds_sum"]) == (1, 40)
+    assert pending.result().text == "One."
+    counters = counts(served)
+    assert (counters["first_token_seconds_count"], counters["first_token_seconds_sum"]) == (1, 40)
 
 
 SAID = "Nobody else's business"
@@ -167,12 +167,12 @@ def test_request_log_line_has_ids_and_outcome_but_no_content(serve: Serve, lines
         [Data(SAID.encode())],
     )
     client = served.client("k", Authorization="Bearer of-a-token")
-    told = ask_whole(client, SAID)
+    answer = send_whole(client, SAID)
     for _ in range(3):
         with pytest.raises(openai.APIError):
-            ask_streamed(client, SAID)
+            send_streamed(client, SAID)
     with pytest.raises(openai.APIError):
-        ask_whole(client, " ")
+        send_whole(client, " ")
     served.close_clients()
     served.wait_alone()
     text = lines.getvalue()
@@ -186,8 +186,8 @@ def test_request_log_line_has_ids_and_outcome_but_no_content(serve: Serve, lines
         (502, "malformed_answer"),
         (400, "no_new_input"),
     ]
-    assert (events[0]["conversation"], events[0]["turn"]) == (told.conversation, told.turn)
-    assert {each["conversation"] for each in events[:-1]} == {told.conversation}
+    assert (events[0]["conversation"], events[0]["turn"]) == (answer.conversation, answer.turn)
+    assert {each["conversation"] for each in events[:-1]} == {answer.conversation}
     assert len({each["turn"] for each in events[:-1]}) == 4
     assert len({each["request_id"] for each in events}) == 5
 
@@ -207,8 +207,8 @@ def test_request_answered_by_an_earlier_one_is_logged_and_counted_as_joined_or_r
     served.release(gate)
     assert (first.result().text, joined.result().text) == ("Hello.", "Hello.")
     assert way(client, SAID).is_replayed
-    told = counts(served)
-    assert [told[f'turns_total{{outcome="{each}"}}'] for each in outcomes] == [1, 1, 1]
+    counters = counts(served)
+    assert [counters[f'turns_total{{outcome="{each}"}}'] for each in outcomes] == [1, 1, 1]
     served.close_clients()
     served.wait_alone()
     events = [json.loads(line) for line in lines.getvalue().splitlines()]

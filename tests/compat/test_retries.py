@@ -15,12 +15,12 @@ import pytest
 from tests.compat.completions import (
     Answer,
     Way,
-    ask_streamed,
-    ask_whole,
     assistant,
     both_ways,
     collect,
     result,
+    send_streamed,
+    send_whole,
     user,
 )
 from tests.compat.conftest import Serve
@@ -35,7 +35,7 @@ from turnledger.testing.upstream import CUT, Refusal, Status
 Retry: TypeAlias = Callable[..., RetryingClient]
 HELLO = [("user", "Hi"), ("assistant", "Hello.")]
 broken = pytest.mark.parametrize(
-    ("way", "fault"), [(ask_whole, Fault.TIMES_OUT), (ask_streamed, Fault.DROPPED)]
+    ("way", "fault"), [(send_whole, Fault.TIMES_OUT), (send_streamed, Fault.DROPPED)]
 )
 
 
@@ -63,7 +63,7 @@ def running(served: LiveServer) -> str:
 
 
 def commit_unheard(served: LiveServer, gate: Gate) -> str:
-    """Have the turn commit whose client has gone; return its id."""
+    """Commit the turn of a disconnected client; return its id."""
     served.wait_alone()
     served.wait_arrived(gate)
     turn = running(served)
@@ -79,9 +79,9 @@ def test_retry_after_failed_tries_commits_once(
 ) -> None:
     served = serve(failure, failure, ["Hello."], store=store_url)
     line = FaultyLine()
-    told = way(retrying(served, line), "Hi")
+    answer = way(retrying(served, line), "Hi")
     assert line.tries == ["0", "1", "2"]
-    assert (told.text, told.is_replayed) == ("Hello.", False)
+    assert (answer.text, answer.is_replayed) == ("Hello.", False)
     assert [each.body["messages"] for each in served.upstream.received] == [[user("Hi")]] * 3
     assert served.messages("k") == HELLO
 
@@ -93,14 +93,14 @@ def test_retry_of_an_abandoned_try_joins_the_running_turn(
     gate = Gate()
     served = serve([gate, "Hello."], ["Hello, twice."], store=store_url)
     line = FaultyLine(fault)
-    asking = threads.submit(way, retrying(served, line, served.wait_alone), "Hi")
+    pending = threads.submit(way, retrying(served, line, served.wait_alone), "Hi")
     served.wait_arrived(gate)
     turn = running(served)
     served.wait_until(lambda: len(line.tries) == 2)
     served.wait_attached()
     served.release(gate)
-    told = asking.result()
-    assert (told.text, told.turn, told.is_replayed) == ("Hello.", turn, False)
+    answer = pending.result()
+    assert (answer.text, answer.turn, answer.is_replayed) == ("Hello.", turn, False)
     assert line.tries == ["0", "1"]
     assert len(served.upstream.received) == 1
     assert served.messages("k") == HELLO
@@ -113,8 +113,10 @@ def test_retry_after_an_undelivered_answer_replays_it(
     gate = Gate()
     served = serve([gate, "Hello."], ["Hello, twice."], store=store_url)
     turns: list[str] = []
-    told = way(retrying(served, FaultyLine(fault), lambda: turns.append(commit_unheard(served, gate))), "Hi")
-    assert (told.text, told.turn, told.is_replayed) == ("Hello.", turns[0], True)
+    answer = way(
+        retrying(served, FaultyLine(fault), lambda: turns.append(commit_unheard(served, gate))), "Hi"
+    )
+    assert (answer.text, answer.turn, answer.is_replayed) == ("Hello.", turns[0], True)
     assert len(served.upstream.received) == 1
     assert served.messages("k") == HELLO
 
@@ -126,12 +128,12 @@ def test_second_retry_joins_the_running_turn(
     gate = Gate()
     served = serve([gate, "Hello."], ["Hello, twice."], ["Hello, thrice."])
     line = FaultyLine(Fault.DROPPED, Fault.TIMES_OUT)
-    asking = threads.submit(way, retrying(served, line, served.wait_alone), "Hi")
+    pending = threads.submit(way, retrying(served, line, served.wait_alone), "Hi")
     served.wait_arrived(gate)
     served.wait_until(lambda: len(line.tries) == 3)
     served.wait_attached()
     served.release(gate)
-    assert asking.result().text == "Hello."
+    assert pending.result().text == "Hello."
     assert line.tries == ["0", "1", "2"]
     assert len(served.upstream.received) == 1
     assert served.messages("k") == HELLO
@@ -143,13 +145,13 @@ def test_retry_of_a_try_abandoned_in_the_queue_runs_once(
 ) -> None:
     gate = Gate()
     served = serve(["First", gate, "."], ["Hello."], ["Hello, twice."], store=store_url)
-    first = threads.submit(ask_whole, served.client("k"), "first")
+    first = threads.submit(send_whole, served.client("k"), "first")
     served.wait_arrived(gate)
     line = FaultyLine(Fault.DROPPED)
-    asking = threads.submit(way, retrying(served, line, lambda: served.wait_queued("k")), "Hi")
+    pending = threads.submit(way, retrying(served, line, lambda: served.wait_queued("k")), "Hi")
     served.wait_queued("k", 2)
     served.release(gate)
-    assert (first.result().text, asking.result().text) == ("First.", "Hello.")
+    assert (first.result().text, pending.result().text) == ("First.", "Hello.")
     assert line.tries == ["0", "1"]
     assert served.messages("k")[2:] == HELLO
     assert len(served.upstream.received) == 2
@@ -160,15 +162,15 @@ def test_retry_of_a_try_abandoned_in_the_queue_streams_the_turn_as_it_runs(
 ) -> None:
     first_gate, gate = Gate(), Gate()
     served = serve(["First", first_gate, "."], ["Hel", gate, "lo."], ["Hello, twice."])
-    first = threads.submit(ask_whole, served.client("k"), "first")
+    first = threads.submit(send_whole, served.client("k"), "first")
     served.wait_arrived(first_gate)
     client = retrying(served, FaultyLine(Fault.DROPPED), lambda: served.wait_queued("k"))
-    asked: Any = {"model": MODEL, "messages": [user("Hi")], "stream": True}
-    asking = threads.submit(client.chat.completions.create, **asked)
+    body: Any = {"model": MODEL, "messages": [user("Hi")], "stream": True}
+    pending = threads.submit(client.chat.completions.create, **body)
     served.wait_queued("k", 2)
     served.release(first_gate)
     first.result()
-    with asking.result() as chunks:
+    with pending.result() as chunks:
         early = next(chunks)
         assert early.choices[0].delta.content == "Hel"
         served.release(gate)
@@ -180,11 +182,11 @@ def test_retry_of_a_try_abandoned_in_the_queue_streams_the_turn_as_it_runs(
 def test_retry_with_a_resent_history_replays_the_answer(serve: Serve, retrying: Retry, way: Way) -> None:
     gate = Gate()
     served = serve(["One."], [gate, "Hello."], ["Hello, twice."])
-    ask_whole(served.client("k"), "first")
+    send_whole(served.client("k"), "first")
     served.close_clients()
     client = retrying(served, FaultyLine(Fault.DROPPED), lambda: commit_unheard(served, gate))
-    told = way(client, [user("first"), assistant("One."), user("Hi")])
-    assert (told.text, told.state) == ("Hello.", "continued")
+    answer = way(client, [user("first"), assistant("One."), user("Hi")])
+    assert (answer.text, answer.state) == ("Hello.", "continued")
     assert served.messages("k")[2:] == HELLO
 
 
@@ -196,10 +198,10 @@ def test_retry_after_an_unknown_commit_outcome_does_not_repeat_a_committed_turn(
     served.store.lose_answer(commit, fate)
     served.store.refuse(resolve_doubt)
     line = FaultyLine()
-    told = ask_whole(retrying(served, line, served.tend), "Hi")
+    answer = send_whole(retrying(served, line, served.tend), "Hi")
     assert line.tries == ["0", "1"]
-    assert told.is_replayed is (fate is not Fate.LOST)
-    assert served.messages("k") == [("user", "Hi"), ("assistant", told.text)]
+    assert answer.is_replayed is (fate is not Fate.LOST)
+    assert served.messages("k") == [("user", "Hi"), ("assistant", answer.text)]
     assert len(served.upstream.received) == (2 if fate is Fate.LOST else 1)
 
 
@@ -219,9 +221,9 @@ def test_second_identical_message_is_a_second_turn(
     served = serve(["One."], *failures, ["Two."], store=store_url)
     line = FaultyLine(*faults)
     client = retrying(served, line)
-    told = [way(client, "Yes"), way(client, "Yes")]
+    answers = [way(client, "Yes"), way(client, "Yes")]
     assert line.tries == tries
-    assert [(each.text, each.is_replayed) for each in told] == [("One.", False), ("Two.", False)]
+    assert [(each.text, each.is_replayed) for each in answers] == [("One.", False), ("Two.", False)]
     assert [text for _, text in served.messages("k")] == ["Yes", "One.", "Yes", "Two."]
 
 
@@ -243,14 +245,14 @@ def test_permanent_conflict_is_not_retried(
 ) -> None:
     gate = Gate()
     served = serve(["Hel", gate, "lo."])
-    asking = threads.submit(ask_whole, served.client("k"), "first")
+    pending = threads.submit(send_whole, served.client("k"), "first")
     served.wait_arrived(gate)
     line = FaultyLine()
     with pytest.raises(openai.ConflictError):
         way(retrying(served, line), "second", extra_headers={"X-Turn-On-Busy": "reject"})
     assert line.tries == ["0"]
     served.release(gate)
-    asking.result()
+    pending.result()
 
 
 class TestAsynchronous:
@@ -277,8 +279,8 @@ class TestAsynchronous:
 
 
 KEY: Any = {"extra_headers": {"Idempotency-Key": "once"}}
-crossed = pytest.mark.parametrize("other", [ask_whole, ask_streamed])
-"""How an answer is delivered is no part of what was asked."""
+crossed = pytest.mark.parametrize("other", [send_whole, send_streamed])
+"""The delivery of an answer is not part of the request."""
 
 
 def same(one: Answer, other: Answer) -> bool:
@@ -326,10 +328,10 @@ def test_idempotency_key_replays_usage_on_request(serve: Serve) -> None:
     served = serve(["One."])
     client = served.client("k")
     options: Any = {"stream_options": {"include_usage": True}, **KEY}
-    first = ask_streamed(client, "Hi", **options)
-    assert ask_streamed(client, "Hi", **options).usage == first.usage is not None
-    assert ask_streamed(client, "Hi", **KEY).usage is None
-    assert ask_whole(client, "Hi", **KEY).usage == first.usage
+    first = send_streamed(client, "Hi", **options)
+    assert send_streamed(client, "Hi", **options).usage == first.usage is not None
+    assert send_streamed(client, "Hi", **KEY).usage is None
+    assert send_whole(client, "Hi", **KEY).usage == first.usage
 
 
 @both_ways
@@ -347,7 +349,7 @@ def test_idempotency_key_attaches_to_the_running_turn(
 ) -> None:
     gate = Gate()
     served = serve(["Hel", gate, "lo."], store=store_url)
-    first = threads.submit(ask_whole, served.client("k"), "Hi", **KEY)
+    first = threads.submit(send_whole, served.client("k"), "Hi", **KEY)
     served.wait_arrived(gate)
     second = threads.submit(other, served.client("k"), "Hi", **KEY)
     served.wait_attached()
@@ -360,19 +362,19 @@ def test_idempotency_key_attaches_to_the_running_turn(
 def test_attached_stream_starts_with_the_text_already_sent(serve: Serve) -> None:
     gate = Gate()
     served = serve(["Hel", gate, "lo.", *TWO_CALLS])
-    asked: Any = {"model": MODEL, "messages": [user("Hi")], "stream": True, "tools": [WEATHER], **KEY}
-    with served.client("k").chat.completions.create(**asked) as running:
+    body: Any = {"model": MODEL, "messages": [user("Hi")], "stream": True, "tools": [WEATHER], **KEY}
+    with served.client("k").chat.completions.create(**body) as running:
         first = next(running)
-        with served.client("k").chat.completions.create(**asked) as attached:
+        with served.client("k").chat.completions.create(**body) as attached:
             early = next(attached)
             assert (early.id, early.choices[0].delta.content) == (first.id, "Hel")
             served.release(gate)
-            told = collect([early, *attached])
-        assert same_said(told, collect([first, *running]))
+            answer = collect([early, *attached])
+        assert same_answer(answer, collect([first, *running]))
     assert len(served.upstream.received) == 1
 
 
-def same_said(one: Answer, other: Answer) -> bool:
+def same_answer(one: Answer, other: Answer) -> bool:
     names = ("id", "text", "finish_reason", "calls")
     return all(getattr(one, name) == getattr(other, name) for name in names)
 
@@ -381,7 +383,7 @@ def same_said(one: Answer, other: Answer) -> bool:
 def test_attached_request_shares_the_failure(serve: Serve, threads: ThreadPoolExecutor, other: Way) -> None:
     gate = Gate()
     served = serve(["Hel", gate, CUT])
-    first = threads.submit(ask_streamed, served.client("k"), "Hi", **KEY)
+    first = threads.submit(send_streamed, served.client("k"), "Hi", **KEY)
     served.wait_arrived(gate)
     second = threads.submit(other, served.client("k"), "Hi", **KEY)
     served.wait_attached()
@@ -398,9 +400,9 @@ def test_idempotency_key_runs_again_after_a_failure(serve: Serve, way: Way) -> N
     for _ in range(2):
         with pytest.raises(openai.APIError):
             way(client, "Hi", **KEY)
-    told = way(client, "Hi", **KEY)
-    assert (told.text, told.is_replayed) == ("Hello.", False)
-    assert same(told, way(client, "Hi", **KEY))
+    answer = way(client, "Hi", **KEY)
+    assert (answer.text, answer.is_replayed) == ("Hello.", False)
+    assert same(answer, way(client, "Hi", **KEY))
     assert served.messages("k") == [("user", "Hi"), ("assistant", "Hello.")]
 
 
@@ -424,8 +426,8 @@ def test_idempotency_key_of_a_discarded_turn_stays_stopped(serve: Serve, way: Wa
     gate = Gate()
     served = serve(["Hel", gate])
     client = served.client("k", X_Turn_On_Stop="discard")
-    asked: Any = {"model": MODEL, "messages": [user("Hi")], "stream": True, **KEY}
-    with client.chat.completions.create(**asked) as chunks:
+    body: Any = {"model": MODEL, "messages": [user("Hi")], "stream": True, **KEY}
+    with client.chat.completions.create(**body) as chunks:
         turn = next(chunks).id
         assert served.http.post(f"/api/turns/{turn}/stop").json()["state"] == "discarded"
     with pytest.raises(openai.ConflictError) as problem:
@@ -440,18 +442,18 @@ def test_idempotency_key_of_a_stopped_and_kept_turn_replays_it(serve: Serve, way
     gate = Gate()
     served = serve(["Hel", gate])
     client = served.client("k")
-    asked: Any = {"model": MODEL, "messages": [user("Hi")], "stream": True, **KEY}
-    with client.chat.completions.create(**asked) as chunks:
+    body: Any = {"model": MODEL, "messages": [user("Hi")], "stream": True, **KEY}
+    with client.chat.completions.create(**body) as chunks:
         turn = next(chunks).id
         assert served.http.post(f"/api/turns/{turn}/stop").json()["state"] == "kept"
-    told = way(client, "Hi", **KEY)
-    assert (told.turn, told.text, told.is_replayed) == (turn, "Hel", True)
+    answer = way(client, "Hi", **KEY)
+    assert (answer.turn, answer.text, answer.is_replayed) == (turn, "Hel", True)
 
 
 def test_idempotency_key_of_a_deleted_conversation_is_answered_410(serve: Serve) -> None:
     served = serve(["One."])
-    ask_whole(served.client("k"), "Hi", **KEY)
+    send_whole(served.client("k"), "Hi", **KEY)
     served.do(served.chat("k").delete())
     with pytest.raises(openai.APIStatusError) as problem:
-        ask_whole(served.client("k"), "Hi", **KEY)
+        send_whole(served.client("k"), "Hi", **KEY)
     assert (problem.value.status_code, problem.value.code) == (410, "conversation_deleted")

@@ -13,7 +13,7 @@ import pytest
 from openai import OpenAI, Stream
 from openai.types.chat import ChatCompletionChunk
 
-from tests.compat.completions import Way, ask_streamed, ask_whole, assistant, both_ways, collect, user
+from tests.compat.completions import Way, assistant, both_ways, collect, send_streamed, send_whole, user
 from tests.compat.conftest import Serve
 from tests.compat.live_server import MODEL, PATIENCE, LiveServer
 from tests.compat.retry_clients import MOMENT
@@ -42,21 +42,21 @@ class TestStop:
         client = served.client("k")
         way(client, "first")
         before = served.turns("k")
-        asking = threads.submit(way, client, "second")
+        pending = threads.submit(way, client, "second")
         served.wait_arrived(gate)
         body = {} if policy is None else {"policy": policy}
         ended = served.http.post(f"/api/turns/{running_turn(served, 'k')}/stop", json=body).json()
         is_kept = policy != "discard"
         assert (ended["state"], ended["committed"]) == ("kept" if is_kept else "discarded", is_kept)
-        problem = asking.exception()
+        problem = pending.exception()
         assert isinstance(problem, openai.APIError)
-        assert isinstance(problem, openai.ConflictError) is (way is ask_whole)
+        assert isinstance(problem, openai.ConflictError) is (way is send_whole)
         assert problem.code == "turn_stopped"
         if not is_kept:
             assert served.turns("k") == before
         way(client, "third")
-        # A whole answer is emitted when it is there: nothing of it was heard before the stop.
-        partial = [assistant("Hel")] if way is ask_streamed else []
+        # An unstreamed answer is sent when complete: the client received nothing before the stop.
+        partial = [assistant("Hel")] if way is send_streamed else []
         kept = [user("second"), *partial] if is_kept else []
         seen = served.upstream.received[-1].body["messages"]
         assert [each for each in seen if each in kept] == kept
@@ -64,7 +64,7 @@ class TestStop:
 
     def test_stop_of_a_committed_turn_changes_no_turn(self, serve: Serve) -> None:
         served = serve(["One."])
-        turn = f"/api/turns/{ask_whole(served.client('k'), 'Hi').turn}"
+        turn = f"/api/turns/{send_whole(served.client('k'), 'Hi').turn}"
         before = served.turns("k")
         assert served.http.post(f"{turn}/stop").status_code == 200
         assert served.http.post(f"{turn}/stop", json={"policy": "perhaps"}).status_code == 400
@@ -88,7 +88,7 @@ class TestBusy:
     ) -> None:
         gate = Gate()
         served = serve(["Hel", gate, "lo."])
-        running = threads.submit(ask_whole, served.client("k"), "first")
+        running = threads.submit(send_whole, served.client("k"), "first")
         served.wait_arrived(gate)
         with pytest.raises(openai.ConflictError) as problem:
             way(served.client("k", X_Turn_On_Busy="reject"), "second")
@@ -105,7 +105,7 @@ class TestBusy:
     ) -> None:
         gate = Gate()
         served = serve(["Hel", gate], ["Second."])
-        running = threads.submit(ask_streamed, served.client("k"), "first")
+        running = threads.submit(send_streamed, served.client("k"), "first")
         served.wait_arrived(gate)
         assert way(served.client("k", X_Turn_On_Busy=policy), "second").text == "Second."
         problem = running.exception()
@@ -120,13 +120,13 @@ class TestBusy:
     ) -> None:
         gate = Gate()
         served = serve(["Zero", gate], ["One."], ["Two."], ["Three."], store=store_url)
-        asking = [threads.submit(way, served.client("k"), "0")]
+        pending = [threads.submit(way, served.client("k"), "0")]
         served.wait_arrived(gate)
         for number in range(1, 4):
-            asking.append(threads.submit(way, served.client("k"), str(number)))
+            pending.append(threads.submit(way, served.client("k"), str(number)))
             served.wait_queued("k", number)
         served.release(gate)
-        assert [each.result().text for each in asking] == ["Zero", "One.", "Two.", "Three."]
+        assert [each.result().text for each in pending] == ["Zero", "One.", "Two.", "Three."]
         assert [text for role, text in served.messages("k") if role == "user"] == ["0", "1", "2", "3"]
 
     @both_ways
@@ -135,16 +135,16 @@ class TestBusy:
     ) -> None:
         gate = Gate()
         served = serve(["Zero", gate], ["One."], limits=Limits(queue_length=1))
-        asking = [threads.submit(way, served.client("k"), "0")]
+        pending = [threads.submit(way, served.client("k"), "0")]
         served.wait_arrived(gate)
-        asking.append(threads.submit(way, served.client("k"), "1"))
+        pending.append(threads.submit(way, served.client("k"), "1"))
         served.wait_queued("k")
         with pytest.raises(openai.RateLimitError) as problem:
             way(served.client("k"), "2")
         assert problem.value.code == "queue_full"
         assert int(problem.value.response.headers["retry-after"]) > 0
         served.release(gate)
-        assert [each.result().text for each in asking] == ["Zero", "One."]
+        assert [each.result().text for each in pending] == ["Zero", "One."]
 
     @both_ways
     def test_busy_queue_wait_that_times_out_is_a_conflict(
@@ -152,14 +152,14 @@ class TestBusy:
     ) -> None:
         gate = Gate()
         served = serve(["Zero", gate], limits=Limits(queue_wait=0))
-        asking = threads.submit(way, served.client("k"), "0")
+        pending = threads.submit(way, served.client("k"), "0")
         served.wait_arrived(gate)
         with pytest.raises(openai.ConflictError) as problem:
             way(served.client("k"), "1")
         assert problem.value.code == "wait_ended"
         assert problem.value.response.headers["x-should-retry"] == "false"
         served.release(gate)
-        asking.result()
+        pending.result()
         assert served.messages("k") == [("user", "0"), ("assistant", "Zero")]
 
 
@@ -168,22 +168,22 @@ class TestEvents:
 
     def test_events_of_a_committed_turn_are_read_from_any_number(self, serve: Serve, store_url: str) -> None:
         served = serve(["Hel", "lo."], store=store_url)
-        told = ask_streamed(served.client("k"), "Hi")
-        everything = list(events(served, told.turn))
+        answer = send_streamed(served.client("k"), "Hi")
+        everything = list(events(served, answer.turn))
         numbers = [number for number, _, _ in everything]
         assert numbers == list(range(1, len(everything) + 1))
         assert text_of(everything) == "Hello."
         assert everything[-1][1] == "turn.finished"
         for number in numbers:
-            # Who has heard the end is told it again: a stream never ends without it.
+            # A client that has received the end receives it again: no stream ends without it.
             rest = everything[number:] or everything[-1:]
-            assert list(events(served, told.turn, after=number)) == rest
+            assert list(events(served, answer.turn, after=number)) == rest
 
     def test_events_of_a_running_turn_are_followed_from_any_number(self, serve: Serve) -> None:
         gate = Gate()
         served = serve(["Hel", gate, "lo."])
-        asked: Any = {"model": MODEL, "messages": [user("Hi")], "stream": True}
-        with served.client("k").chat.completions.create(**asked) as chunks:
+        body: Any = {"model": MODEL, "messages": [user("Hi")], "stream": True}
+        with served.client("k").chat.completions.create(**body) as chunks:
             turn = next(chunks).id
             following = events(served, turn)
             early = []
@@ -198,7 +198,7 @@ class TestEvents:
     def test_events_of_a_failed_turn_end_with_the_failure(self, serve: Serve) -> None:
         served = serve(["Hel", CUT])
         with pytest.raises(openai.APIError):
-            ask_streamed(served.client("k"), "Hi")
+            send_streamed(served.client("k"), "Hi")
         [attempt] = served.chat_json("k")["attempts"]
         *_, last = events(served, attempt["id"])
         assert last[1] == "turn.finished"
@@ -224,8 +224,8 @@ def events(served: LiveServer, turn: str, *, after: int | None = None) -> Iterat
                 fields = {}
 
 
-def text_of(told: Iterable[Told]) -> str:
-    return "".join(content["text"] for _, kind, content in told if kind == "text.delta")
+def text_of(events: Iterable[Told]) -> str:
+    return "".join(content["text"] for _, kind, content in events if kind == "text.delta")
 
 
 ASKED: Any = {
@@ -237,7 +237,7 @@ ASKED: Any = {
 
 
 def begin(client: OpenAI) -> tuple[Stream[ChatCompletionChunk], ChatCompletionChunk]:
-    """Ask, or attach to what runs, and hear the first chunk."""
+    """Start the turn or attach to it, and read the first chunk."""
     chunks = client.chat.completions.create(**ASKED)
     return chunks, next(chunks)
 
@@ -257,9 +257,9 @@ def test_turn_continues_while_another_client_reads_it(serve: Serve, policy: str,
     gate = Gate()
     served = serve(["Hel", gate, "lo."])
     readers = [served.client("k", X_Turn_On_Disconnect=policy) for _ in range(2)]
-    heard_of = [(client, *begin(client)) for client in readers]
-    assert heard_of[0][2].id == heard_of[1][2].id
-    (client, chunks, _), (_, others, early) = heard_of if leaves == "first" else reversed(heard_of)
+    streams = [(client, *begin(client)) for client in readers]
+    assert streams[0][2].id == streams[1][2].id
+    (client, chunks, _), (_, others, early) = streams if leaves == "first" else reversed(streams)
     leave(served, client, chunks)
     served.release(gate)
     assert collect([early, *others]).text == "Hello."
@@ -269,10 +269,10 @@ def test_turn_continues_while_another_client_reads_it(serve: Serve, policy: str,
 def test_turn_ends_when_its_last_reader_disconnects(serve: Serve) -> None:
     gate = Gate()
     served = serve(["Hel", gate, "lo."])
-    asking, reading = [served.client("k", X_Turn_On_Disconnect="discard") for _ in range(2)]
-    asked, first = begin(asking)
+    starter, reading = [served.client("k", X_Turn_On_Disconnect="discard") for _ in range(2)]
+    started, first = begin(starter)
     attached, _ = begin(reading)
-    leave(served, asking, asked)
+    leave(served, starter, started)
     leave(served, reading, attached)
     assert served.do(served.chat("k").outcome(first.id)).turn is None
     assert served.turns("k") == b"[]"
@@ -281,12 +281,12 @@ def test_turn_ends_when_its_last_reader_disconnects(serve: Serve) -> None:
 def test_turn_continues_while_its_events_are_read(serve: Serve) -> None:
     gate = Gate()
     served = serve(["Hel", gate, "lo."])
-    asking = served.client("k", X_Turn_On_Disconnect="discard")
-    asked, first = begin(asking)
+    client = served.client("k", X_Turn_On_Disconnect="discard")
+    chunks, first = begin(client)
     with served.http.stream("GET", f"/api/turns/{first.id}/events") as reading:
         lines = reading.iter_lines()
         next(lines)
-        leave(served, asking, asked)
+        leave(served, client, chunks)
         served.release(gate)
         assert "turn.finished" in "".join(lines)
     assert served.messages("k") == [("user", "Hi"), ("assistant", "Hello.")]
@@ -298,18 +298,18 @@ def test_queued_request_of_a_disconnected_client_follows_its_policy(
 ) -> None:
     gate = Gate()
     served = serve(["Zero", gate], ["One."], ["Two."])
-    first = threads.submit(ask_whole, served.client("k"), "0")
+    first = threads.submit(send_whole, served.client("k"), "0")
     served.wait_arrived(gate)
     impatient = served.client("k", X_Turn_On_Disconnect=policy).with_options(
         timeout=httpx2.Timeout(PATIENCE, read=MOMENT)
     )
     with pytest.raises(openai.APITimeoutError):
-        ask_whole(impatient, "1")
+        send_whole(impatient, "1")
     impatient.close()
     served.wait_until(lambda: len(served.server.server_state.connections) == 1)
     served.wait_queued("k", 1 if policy == "continue" else 0)
     served.release(gate)
     first.result()
-    ask_whole(served.client("k"), "2")
-    said = [text for role, text in served.messages("k") if role == "user"]
-    assert said == (["0", "1", "2"] if policy == "continue" else ["0", "2"])
+    send_whole(served.client("k"), "2")
+    questions = [text for role, text in served.messages("k") if role == "user"]
+    assert questions == (["0", "1", "2"] if policy == "continue" else ["0", "2"])

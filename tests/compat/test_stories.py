@@ -13,10 +13,10 @@ from tests.compat.completions import (
     CONTINUED,
     CREATED,
     Way,
-    ask_streamed,
-    ask_whole,
     assistant,
     both_ways,
+    send_streamed,
+    send_whole,
     user,
 )
 from tests.compat.conftest import Serve
@@ -44,12 +44,12 @@ class TestDockerAgent:
             assert served.turns("k") == b"[]"
             served.release(gate)
         served.do(served.chat("k").outcome(first.id))
-        said = {
+        expected = {
             "continue": [("user", "Hi"), ("assistant", "Hello.")],
             "discard": [],
             "keep": [("user", "Hi"), ("assistant", "Hel")],
         }
-        assert served.messages("k") == said[policy]
+        assert served.messages("k") == expected[policy]
         kinds = {"continue": ["completed"], "discard": [], "keep": ["interrupted"]}
         assert [each["kind"] for each in served.chat_json("k")["turns"]] == kinds[policy]
 
@@ -78,21 +78,21 @@ class TestGoose:
         path = tmp_path / "chats.db"
         served = serve(["a"] * 2, ["a"] * 500, store=f"sqlite:///{path}")
         client = served.client("k")
-        ask_streamed(client, "zeroth", model="demo")
+        send_streamed(client, "zeroth", model="demo")
         before = rows_in(path)
-        ask_streamed(client, "first")
+        send_streamed(client, "first")
         after_two = rows_in(path)
-        assert ask_streamed(client, "second").text == "a" * 500
+        assert send_streamed(client, "second").text == "a" * 500
         assert rows_in(path) - after_two == after_two - before
         assert [len(turn["output"]) for turn in served.chat_json("k")["turns"]] == [1, 1, 1]
 
 
 def rows_in(path: Path) -> int:
-    """How many rows a database holds of what was said."""
+    """The number of rows with chat data in a database."""
     with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as connection:
         names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type='table'")]
-        said = [name for name in names if name not in ("claim", "lease", "ticket")]  # these come and go
-        return sum(connection.execute(f"SELECT count(*) FROM {name}").get for name in said)
+        kept = [name for name in names if name not in ("claim", "lease", "ticket")]  # these come and go
+        return sum(connection.execute(f"SELECT count(*) FROM {name}").get for name in kept)
 
 
 class TestOpenclaw:
@@ -119,14 +119,14 @@ class TestOpenclaw:
     ) -> None:
         store = f"sqlite:///{tmp_path / 'chats.db'}"
         servers = [serve(otherwise=["Hello."], store=store) for _ in range(2)]
-        asking = [
-            threads.submit(ask_whole, served.client("new"), f"{served.url} {number}")
+        pending = [
+            threads.submit(send_whole, served.client("new"), f"{served.url} {number}")
             for number in range(4)
             for served in servers
         ]
-        told = [each.result() for each in asking]
-        assert len({each.conversation for each in told}) == 1
-        assert sorted(each.state for each in told) == [CONTINUED] * 7 + [CREATED]
+        answers = [each.result() for each in pending]
+        assert len({each.conversation for each in answers}) == 1
+        assert sorted(each.state for each in answers) == [CONTINUED] * 7 + [CREATED]
         seen = sorted(len(each.body["messages"]) for served in servers for each in served.upstream.received)
         assert seen == [1, 3, 5, 7, 9, 11, 13, 15]
 
@@ -139,20 +139,20 @@ class TestRocketride:
         self, serve: Serve, store_url: str, threads: ThreadPoolExecutor, way: Way
     ) -> None:
         served = serve(store=store_url)
-        told = way(served.client("k"), "zeroth", model="demo")
+        answer = way(served.client("k"), "zeroth", model="demo")
 
         def tab(name: str) -> list[str]:
-            client = served.client(told.conversation)
+            client = served.client(answer.conversation)
             return [way(client, f"{name} {number}", model="demo").text for number in range(5)]
 
         tabs = [threads.submit(tab, name) for name in ("left", "right")]
         answers = [text for each in tabs for text in each.result()]
         history = served.messages("k")
-        asked = [text for role, text in history if role == "user"]
-        assert sorted(asked[1:]) == sorted(f"{name} {n}" for name in ("left", "right") for n in range(5))
+        questions = [text for role, text in history if role == "user"]
+        assert sorted(questions[1:]) == sorted(f"{name} {n}" for name in ("left", "right") for n in range(5))
         assert sorted(text for role, text in history[2:] if role == "assistant") == sorted(answers)
         numbers = [turn["number"] for turn in served.chat_json("k")["turns"]]
         assert numbers == list(range(1, 12))
-        # Each ran on exactly what was there: the model tells how many messages it saw before.
+        # Each turn saw exactly the history before it: the model reports its number of messages.
         for number, (_, text) in enumerate(history[3::2], start=1):
             assert f"I remember {number} message" in text

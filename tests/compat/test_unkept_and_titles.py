@@ -13,10 +13,10 @@ from tests.compat.completions import (
     CONTINUED,
     CREATED,
     Way,
-    ask_streamed,
-    ask_whole,
     assistant,
     both_ways,
+    send_streamed,
+    send_whole,
     user,
 )
 from tests.compat.conftest import Serve
@@ -28,7 +28,7 @@ from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import CUT, Data, Status
 
 LIFE = {"renew", "find"}
-"""What the store is asked for by the server itself: signs of life, and who is let in."""
+"""Store operations of the server itself: heartbeats and authentication."""
 NOTHING_KEPT = Settings(port=0, grace=0.0, chats=ChatSettings(keep=False))
 DESK_UNKEPT = Settings(port=0, grace=0.0, chats=ChatSettings(scopes={"desk": ScopeSettings(keep=False)}))
 
@@ -41,10 +41,10 @@ def test_turn_with_keep_no_is_answered_and_not_stored(serve: Serve, store_url: s
     history = [user("first"), assistant("One."), user("second")]
     second = way(client, history)
     assert (first.text, second.text) == ("One.", "Two.")
-    for told in (first, second):
-        assert told.state == "unkept"
-        assert "x-conversation-id" not in told.headers
-        assert "x-turn-id" not in told.headers
+    for answer in (first, second):
+        assert answer.state == "unkept"
+        assert "x-conversation-id" not in answer.headers
+        assert "x-turn-id" not in answer.headers
     assert served.upstream.received[-1].body["messages"] == history
     assert not served.do(Host(served.ledger).is_named("k"))
     assert way(served.client("k"), "Hi", model="demo").state == CREATED
@@ -53,9 +53,9 @@ def test_turn_with_keep_no_is_answered_and_not_stored(serve: Serve, store_url: s
 def test_unkept_turn_does_not_write_to_the_store(serve: Serve) -> None:
     served = serve(["One."], ["Kept."], settings=DESK_UNKEPT)
     served.store.operations.clear()
-    assert ask_whole(served.client("k", X_Conversation_Scope="desk"), "first").state == "unkept"
+    assert send_whole(served.client("k", X_Conversation_Scope="desk"), "first").state == "unkept"
     unkept = set(served.store.operations)
-    ask_whole(served.client("k"), "first")
+    send_whole(served.client("k"), "first")
     writes = {"begin", "commit"}
     assert writes & unkept == set()
     assert writes <= set(served.store.operations)
@@ -74,30 +74,30 @@ def test_server_that_keeps_no_chats_answers_turns(serve: Serve, way: Way) -> Non
 def test_kept_chat_is_preserved_by_a_server_that_keeps_no_chats(serve: Serve, tmp_path: object) -> None:
     store = f"sqlite:///{tmp_path}/chats.db"
     before = serve(["One."], store=store)
-    kept = ask_whole(before.client("k"), "first")
+    kept = send_whole(before.client("k"), "first")
     after = serve(["Two."], store=store, settings=NOTHING_KEPT)
     for name in ("k", kept.conversation):
         with pytest.raises(openai.ConflictError) as problem:
-            ask_whole(after.client(name), "second")
+            send_whole(after.client(name), "second")
         assert problem.value.code == "conversation_is_kept"
         assert "Send all messages" in problem.value.message
     assert after.upstream.received == []
     everything = [user("first"), assistant("One."), user("second")]
-    told = ask_whole(after.client("k", X_Conversation_Messages="full"), everything)
-    assert (told.state, told.text) == ("unkept", "Two.")
+    answer = send_whole(after.client("k", X_Conversation_Messages="full"), everything)
+    assert (answer.state, answer.text) == ("unkept", "Two.")
     assert after.messages("k") == [("user", "first"), ("assistant", "One.")]
 
 
 def test_import_into_an_unkept_scope_is_refused(serve: Serve) -> None:
     before = serve(otherwise=["One."])
-    ask_whole(before.client("k"), "first")
-    ask_whole(before.client("k", X_Conversation_Scope="desk"), "first")
+    send_whole(before.client("k"), "first")
+    send_whole(before.client("k", X_Conversation_Scope="desk"), "first")
     file = before.http.get("/api/export")
     after = serve(settings=DESK_UNKEPT)
-    told = after.http.post(
+    response = after.http.post(
         "/api/import", content=file.content, headers={"Content-Type": "application/x-ndjson"}
     )
-    *reports, end = [msgspec.json.decode(line) for line in told.content.splitlines()]
+    *reports, end = [msgspec.json.decode(line) for line in response.content.splitlines()]
     assert (end["done"]["imported"], end["done"]["refused"]) == (1, 1)
     assert [each["why"] for each in reports if each["did"] == "refused"] == [
         "The chats of this scope are not stored."
@@ -109,10 +109,10 @@ def test_import_into_an_unkept_scope_is_refused(serve: Serve) -> None:
 def test_unkept_turn_with_a_header_that_needs_the_store_is_refused(serve: Serve) -> None:
     served = serve(settings=NOTHING_KEPT)
     with pytest.raises(openai.BadRequestError) as problem:
-        ask_whole(served.client("k", Idempotency_Key="one"), "Hi")
+        send_whole(served.client("k", Idempotency_Key="one"), "Hi")
     assert (problem.value.code, problem.value.param) == ("not_kept", "Idempotency-Key")
     with pytest.raises(openai.BadRequestError) as problem:
-        ask_whole(served.client("k", X_Conversation_Keep="yes"), "Hi")
+        send_whole(served.client("k", X_Conversation_Keep="yes"), "Hi")
     assert 'must be "no"' in problem.value.message
     assert served.upstream.received == []
 
@@ -139,7 +139,7 @@ def test_unkept_turn_counts_toward_the_turn_limit_until_it_ends(serve: Serve) ->
     with served.raw_completion(body, "k") as running:
         served.wait_arrived(gate)
         with pytest.raises(openai.RateLimitError) as problem:
-            ask_whole(served.client("other"), "Hi")
+            send_whole(served.client("other"), "Hi")
         assert problem.value.code == "server_busy"
         served.release(gate)
         assert b"[DONE]" in running.read()
@@ -157,13 +157,13 @@ def test_unkept_turn_ends_when_its_client_disconnects(serve: Serve) -> None:
 
 def test_unkept_turn_does_not_affect_the_kept_conversation(serve: Serve, store_url: str) -> None:
     served = serve(["One."], ["Aside."], ["Two."], store=store_url)
-    ask_whole(served.client("k"), "first")
+    send_whole(served.client("k"), "first")
     everything = [user("first"), assistant("One."), user("aside")]
-    aside = ask_streamed(
+    aside = send_streamed(
         served.client("k", X_Conversation_Keep="no", X_Conversation_Messages="full"), everything, model=MODEL
     )
     assert aside.state == "unkept"
-    assert ask_whole(served.client("k"), "second").state == CONTINUED
+    assert send_whole(served.client("k"), "second").state == CONTINUED
     assert [text for _, text in served.messages("k")] == ["first", "One.", "second", "Two."]
 
 
@@ -186,8 +186,8 @@ def title(served: LiveServer, conversation_key: str) -> tuple[str | None, TitleS
 def test_title_is_made_by_the_model_after_the_first_turn(serve: Serve, store_url: str, way: Way) -> None:
     gate = Gate()
     served = serve(["It rains."], [gate, '"Weather in Rome."'], ["Still."], store=store_url, settings=TITLED)
-    told = way(served.client("k"), "How is the weather in Rome today?")
-    assert told.text == "It rains."  # whole, while the one who names it has not said a word
+    answer = way(served.client("k"), "How is the weather in Rome today?")
+    assert answer.text == "It rains."  # complete, before the title model answers
     served.wait_arrived(gate)
     assert title(served, "k") == ("How is the weather in Rome today?", TitleSource.WORDS)
     served.release(gate)
@@ -205,7 +205,7 @@ def test_title_is_made_by_the_model_after_the_first_turn(serve: Serve, store_url
 def test_title_by_the_model_does_not_change_the_revision(serve: Serve) -> None:
     gate = Gate()
     served = serve(["Yes."], [gate, "By a model"], settings=TITLED)
-    ask_whole(served.client("k"), "Hello")
+    send_whole(served.client("k"), "Hello")
     served.wait_arrived(gate)
     before = served.do(served.chat("k").info())
     served.release(gate)
@@ -218,7 +218,7 @@ def test_title_by_the_model_does_not_change_the_revision(serve: Serve) -> None:
 def test_title_by_a_person_wins_over_a_pending_model_title(serve: Serve, store_url: str) -> None:
     gate = Gate()
     served = serve(["Yes."], [gate, "By a model"], store=store_url, settings=TITLED)
-    ask_whole(served.client("k"), "Hello")
+    send_whole(served.client("k"), "Hello")
     served.wait_arrived(gate)
     served.do(served.chat("k").update(title="Mine"))
     served.release(gate)
@@ -229,7 +229,7 @@ def test_title_by_a_person_wins_over_a_pending_model_title(serve: Serve, store_u
 def test_title_by_a_person_prevents_a_model_title(serve: Serve) -> None:
     served = serve(["Yes."], settings=TITLED)
     chat = served.do(served.ledger.conversation(title="Mine"))
-    ask_whole(served.client(chat.id), "Hello")
+    send_whole(served.client(chat.id), "Hello")
     named(served)
     assert len(served.upstream.received) == 1
     assert served.do(chat.info()).title == "Mine"
@@ -248,19 +248,19 @@ def test_title_by_a_person_prevents_a_model_title(serve: Serve) -> None:
 )
 def test_title_failure_leaves_the_first_words(serve: Serve, script: list[Any]) -> None:
     served = serve(["Yes."], script, ["Again."], settings=TITLED)
-    ask_whole(served.client("k"), "Hello there")
+    send_whole(served.client("k"), "Hello there")
     named(served)
     assert title(served, "k") == ("Hello there", TitleSource.WORDS)
-    assert ask_whole(served.client("k"), "Hello").text == "Again."
+    assert send_whole(served.client("k"), "Hello").text == "Again."
     assert len(served.upstream.received) == 3
 
 
 def test_title_is_not_made_for_a_failed_first_turn(serve: Serve) -> None:
     served = serve([Status(500)], ["Kept."], ["Its name"], settings=TITLED)
     with pytest.raises(openai.APIError):
-        ask_whole(served.client("k"), "Hello")
+        send_whole(served.client("k"), "Hello")
     assert len(served.upstream.received) == 1
-    ask_whole(served.client("k"), "Hello")  # the first that is committed
+    send_whole(served.client("k"), "Hello")  # the first that is committed
     named(served)
     assert title(served, "k") == ("Its name", TitleSource.MODEL)
 
@@ -270,7 +270,7 @@ def test_title_is_not_made_for_unkept_chats(serve: Serve) -> None:
     served = serve(
         ["Yes."], settings=Settings(port=0, grace=0.0, chats=ChatSettings(title_model="namer", scopes=off))
     )
-    ask_whole(served.client("k"), "Hello")
+    send_whole(served.client("k"), "Hello")
     named(served)
     assert len(served.upstream.received) == 1
 
@@ -278,7 +278,7 @@ def test_title_is_not_made_for_unkept_chats(serve: Serve) -> None:
 def test_title_for_a_chat_deleted_meanwhile_is_dropped(serve: Serve) -> None:
     gate = Gate()
     served = serve(["Yes."], [gate, "By a model"], settings=TITLED)
-    ask_whole(served.client("k"), "Hello")
+    send_whole(served.client("k"), "Hello")
     served.wait_arrived(gate)
     served.do(served.chat("k").delete())
     served.release(gate)
@@ -287,9 +287,9 @@ def test_title_for_a_chat_deleted_meanwhile_is_dropped(serve: Serve) -> None:
 
 def test_title_is_not_made_again_for_an_edited_first_turn(serve: Serve) -> None:
     served = serve(["One."], ["A name"], ["Other."], settings=TITLED)
-    ask_whole(served.client("k"), "Hello")
+    send_whole(served.client("k"), "Hello")
     named(served)
-    again = ask_streamed(served.client("k", X_Conversation_Messages="full"), [user("Hallo")])
+    again = send_streamed(served.client("k", X_Conversation_Messages="full"), [user("Hallo")])
     assert again.state == "branched"
     assert len(served.upstream.received) == 3
     assert title(served, "k") == ("A name", TitleSource.MODEL)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import openai
 import pytest
 
-from tests.compat.completions import Way, ask_streamed, ask_whole, assistant, both_ways, user
+from tests.compat.completions import Way, assistant, both_ways, send_streamed, send_whole, user
 from tests.compat.conftest import Serve
 from tests.compat.live_server import PATIENCE, LiveServer
 from turnledger.engine.turn.commit import commit
@@ -26,7 +26,7 @@ SECRET = b'{"error": {"message": "Wrong api_key sk-secret.", "code": "invalid_ap
 
 @dataclass
 class Failure:
-    """How the upstream fails, and what its client is told."""
+    """A failure of the upstream, and the error that the client receives."""
 
     name: str
     script: Callable[[], Sequence[Step]]
@@ -82,7 +82,7 @@ STATUS_ERRORS: dict[int, type[openai.APIStatusError]] = {
 every_failure = pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: failure.name)
 
 
-def check_told(error: openai.APIError, failure: Failure, *, in_band: bool) -> None:
+def check_error(error: openai.APIError, failure: Failure, *, in_band: bool) -> None:
     """In-band errors have no status: the stream had begun with a good one."""
     if in_band:
         assert not isinstance(error, openai.APIStatusError)
@@ -98,8 +98,8 @@ def check_untouched(served: LiveServer, before: bytes) -> None:
     [attempt] = served.chat_json("k")["attempts"]
     assert attempt["state"] == "failed"
     assert attempt["failure"]["message"]
-    [asked] = attempt["input"]
-    assert asked["content"][0]["text"] == "second"
+    [message] = attempt["input"]
+    assert message["content"][0]["text"] == "second"
 
 
 @both_ways
@@ -113,14 +113,14 @@ def test_upstream_failure_leaves_the_history_unchanged_and_a_retry_succeeds(
     before = served.turns("k")
     with pytest.raises(openai.APIError) as problem:
         way(client, "second")
-    check_told(problem.value, failure, in_band=failure.in_band and way is ask_streamed)
+    check_error(problem.value, failure, in_band=failure.in_band and way is send_streamed)
     check_untouched(served, before)
-    told = way(client, "second")
-    assert (told.text, told.state) == ("Two.", "continued")
+    answer = way(client, "second")
+    assert (answer.text, answer.state) == ("Two.", "continued")
     seen = served.upstream.received[-1].body["messages"]
     assert seen == [user("first"), assistant("One."), user("second")]
-    said = [("user", "first"), ("assistant", "One."), ("user", "second"), ("assistant", "Two.")]
-    assert served.messages("k") == said
+    messages = [("user", "first"), ("assistant", "One."), ("user", "second"), ("assistant", "Two.")]
+    assert served.messages("k") == messages
 
 
 @both_ways
@@ -155,7 +155,7 @@ def test_failed_first_turn_leaves_no_turn(
 
 
 def is_known_by_its_transport(failure: Failure) -> bool:
-    """What is passed through is not decoded: its transport tells what is wrong, or nothing does."""
+    """A passed-through answer is not decoded: only its transport can report an error."""
     return not any(isinstance(step, Data | End) for step in failure.script())
 
 
@@ -163,7 +163,7 @@ def is_known_by_its_transport(failure: Failure) -> bool:
 def test_stream_without_finish_reason_outside_a_conversation_is_an_error(serve: Serve, end: End) -> None:
     served = serve(['"finish_reason": "stop"', end])  # a text that only looks like it
     with pytest.raises(openai.APIError) as problem:
-        ask_streamed(served.client(), "Hi")
+        send_streamed(served.client(), "Hi")
     assert problem.value.code == "malformed_answer"
 
 
@@ -175,13 +175,13 @@ def test_upstream_failure_without_conversation_is_reported(serve: Serve, failure
     served = serve(failure.script(), timeouts=failure.timeouts)
     with pytest.raises(openai.APIError) as problem:
         way(served.client(), "Hi")
-    check_told(problem.value, failure, in_band=failure.in_band and way is ask_streamed)
+    check_error(problem.value, failure, in_band=failure.in_band and way is send_streamed)
 
 
 def test_error_event_without_a_conversation_is_passed_through(serve: Serve) -> None:
     served = serve(["Hel", Data(ERROR_OBJECT)])
     with pytest.raises(openai.APIError) as problem:
-        ask_streamed(served.client(), "Hi")
+        send_streamed(served.client(), "Hi")
     assert (problem.value.code, problem.value.message) == ("overloaded", "Overloaded.")
 
 
@@ -199,7 +199,7 @@ def test_unkept_turn_with_a_failing_finish_reason_is_an_error(
 def test_upstream_retry_after_is_passed_on(serve: Serve) -> None:
     served = serve([Status(429, headers={"Retry-After": "7"})])
     with pytest.raises(openai.RateLimitError) as problem:
-        ask_whole(served.client("k"), "Hi")
+        send_whole(served.client("k"), "Hi")
     assert problem.value.response.headers["retry-after"] == "7"
 
 
@@ -212,7 +212,7 @@ def test_failed_commit_is_answered_as_an_error(serve: Serve, way: Way) -> None:
     served.store.refuse(commit, StoreFull())
     with pytest.raises(openai.APIError) as problem:
         way(client, "second")
-    assert isinstance(problem.value, openai.InternalServerError) is (way is ask_whole)
+    assert isinstance(problem.value, openai.InternalServerError) is (way is send_whole)
     assert problem.value.code == "store_full"
     check_untouched(served, before)
     assert way(client, "second").text == "Two."
@@ -223,9 +223,9 @@ def test_failed_commit_is_answered_as_an_error(serve: Serve, way: Way) -> None:
 def test_on_failure_policy_decides_the_history_after_a_failed_turn(serve: Serve, policy: str) -> None:
     served = serve(["Hel", CUT], ["Next."])
     with pytest.raises(openai.APIError) as problem:
-        ask_streamed(served.client("k", X_Turn_On_Failure=policy), "Hi")
+        send_streamed(served.client("k", X_Turn_On_Failure=policy), "Hi")
     assert problem.value.code == "model_unavailable"
     kept = [("user", "Hi"), ("assistant", "Hel")] if policy == "keep" else []
     assert served.messages("k") == kept
-    ask_whole(served.client("k"), "next")
+    send_whole(served.client("k"), "next")
     assert served.messages("k") == [*kept, ("user", "next"), ("assistant", "Next.")]

@@ -10,7 +10,7 @@ import msgspec
 import openai
 import pytest
 
-from tests.compat.completions import Way, ask_streamed, ask_whole, both_ways, user
+from tests.compat.completions import Way, both_ways, send_streamed, send_whole, user
 from tests.compat.conftest import Serve
 from tests.compat.live_server import MODEL, LiveServer
 from tests.compat.test_client_tools import TWO_CALLS
@@ -97,7 +97,7 @@ def test_stream_end_is_sent_after_the_commit(serve: Serve, store_url: str) -> No
         assert served.turns("k") == b"[]"
         served.release(gate)
         rest = [line for line in lines if line]
-        # The client has the end: whatever it asks now, the turn is there.
+        # The client has the end, so every later request sees the turn.
         assert rest[-1] == DONE
         assert len(rest) == 2
     assert served.messages("k") == [("user", "Hi"), ("assistant", "Hello.")]
@@ -115,11 +115,11 @@ def test_stream_with_a_failed_commit_sends_no_end(serve: Serve) -> None:
 def test_answer_is_sent_after_its_commit(serve: Serve, threads: ThreadPoolExecutor, way: Way) -> None:
     served = serve(["Hello."])
     with served.store.hold(commit) as gate:
-        asking = threads.submit(way, served.client("k"), "Hi")
+        pending = threads.submit(way, served.client("k"), "Hi")
         served.wait_arrived(gate)
-        assert not asking.done()
+        assert not pending.done()
         served.release(gate)
-    assert asking.result().text == "Hello."
+    assert pending.result().text == "Hello."
 
 
 @both_ways
@@ -143,7 +143,7 @@ def test_commit_outcome_that_stays_unknown_is_reported(serve: Serve, way: Way, f
     with pytest.raises(openai.APIError) as problem:
         way(client, "Hi")
     assert problem.value.code == "commit_outcome_unknown"
-    if way is ask_whole:
+    if way is send_whole:
         assert isinstance(problem.value, openai.InternalServerError)
         assert problem.value.status_code == 503
     served.tend()
@@ -160,8 +160,8 @@ MARK_ONLY = End(None)
 def chunk(delta: dict[str, Any] | None = None, finish_reason: str | None = None, **fields: Any) -> Data:
     """A chunk; fields that are None are left out, and others stand first."""
     choices = [] if delta is None else [{"index": 0, "delta": delta, "finish_reason": finish_reason}]
-    ask_whole = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": choices}
-    fields = {**fields, **{name: value for name, value in ask_whole.items() if name not in fields}}
+    defaults = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": choices}
+    fields = {**fields, **{name: value for name, value in defaults.items() if name not in fields}}
     return Data(json.dumps({name: value for name, value in fields.items() if value is not None}).encode())
 
 
@@ -202,15 +202,17 @@ STREAMS: dict[str, list[Data]] = {
 def test_stream_in_any_upstream_dialect_is_stored_and_sent_with_the_turn_id(serve: Serve) -> None:
     served = serve(*([*script, MARK_ONLY] for script in STREAMS.values()))
     for name in STREAMS:
-        asked = served.client(name).chat.completions.create(model=MODEL, messages=[user("Hi")], stream=True)
-        with asked as chunks:
-            told = list(chunks)
+        stream = served.client(name).chat.completions.create(model=MODEL, messages=[user("Hi")], stream=True)
+        with stream as chunks:
+            received = list(chunks)
         [turn] = served.chat_json(name)["turns"]
-        assert {each.id for each in told} == {turn["id"]}, name
-        assert {each.object for each in told} == {"chat.completion.chunk"}, name
-        assert {each.model for each in told} == {"m"}, name
-        assert "".join(each.choices[0].delta.content or "" for each in told if each.choices) == "Hello.", name
-        assert [each.choices[0].finish_reason for each in told if each.choices][-1] == "stop", name
+        assert {each.id for each in received} == {turn["id"]}, name
+        assert {each.object for each in received} == {"chat.completion.chunk"}, name
+        assert {each.model for each in received} == {"m"}, name
+        assert (
+            "".join(each.choices[0].delta.content or "" for each in received if each.choices) == "Hello."
+        ), name
+        assert [each.choices[0].finish_reason for each in received if each.choices][-1] == "stop", name
         assert served.messages(name) == HELLO, name
 
 
@@ -222,36 +224,42 @@ def call_piece(arguments: str) -> dict[str, Any]:
 @pytest.mark.parametrize("conversation", ["k", None], ids=["kept", "passed through"])
 def test_fields_repeated_by_an_upstream_are_sent_once(serve: Serve, conversation: str | None) -> None:
     """The helper of the official client joins whatever comes twice: roles, ids and names, too."""
-    said = {"role": "assistant", "reasoning": "Hm."}
+    delta = {"role": "assistant", "reasoning": "Hm."}
     served = serve(
         [
-            chunk({**said, "content": "Hel"}),
-            chunk({**said, "content": "lo.", "tool_calls": [call_piece("{")]}),
-            chunk({**said, "content": "", "tool_calls": [call_piece("}")]}),
-            chunk({**said, "content": ""}, "tool_calls", x_timing=0.1),
+            chunk({**delta, "content": "Hel"}),
+            chunk({**delta, "content": "lo.", "tool_calls": [call_piece("{")]}),
+            chunk({**delta, "content": "", "tool_calls": [call_piece("}")]}),
+            chunk({**delta, "content": ""}, "tool_calls", x_timing=0.1),
             MARK_ONLY,
         ]
     )
     client = served.client(conversation)
     with client.chat.completions.stream(model=MODEL, messages=[user("Hi")]) as stream:
-        told = [event.chunk for event in stream if event.type == "chunk"]
+        chunks = [event.chunk for event in stream if event.type == "chunk"]
         message = stream.get_final_completion().choices[0].message
     assert (message.role, message.content) == ("assistant", "Hello.")
     assert [(each.id, each.function.name, each.function.arguments) for each in message.tool_calls or ()] == [
         ("call_a", "weather", "{}")
     ]
-    assert [each.choices[0].delta.role for each in told] == ["assistant", None, None, None]
-    assert [getattr(each.choices[0].delta, "reasoning", None) for each in told] == ["Hm."] * 4
-    assert getattr(told[-1], "x_timing", None) == 0.1
+    assert [each.choices[0].delta.role for each in chunks] == ["assistant", None, None, None]
+    assert [getattr(each.choices[0].delta, "reasoning", None) for each in chunks] == ["Hm."] * 4
+    assert getattr(chunks[-1], "x_timing", None) == 0.1
 
 
 @pytest.mark.parametrize("conversation", ["k", None])
 def test_chunk_on_several_lines_reaches_the_client(serve: Serve, conversation: str | None) -> None:
-    said = {"index": 0, "delta": {"role": "assistant", "content": "Hello."}, "finish_reason": "stop"}
-    told = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [said]}
-    lines = [f"data: {line}\n".encode() for line in json.dumps(told, indent=2).split("\n")]
+    choice = {"index": 0, "delta": {"role": "assistant", "content": "Hello."}, "finish_reason": "stop"}
+    chunk_body = {
+        "id": "x",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "m",
+        "choices": [choice],
+    }
+    lines = [f"data: {line}\n".encode() for line in json.dumps(chunk_body, indent=2).split("\n")]
     served = serve([b"".join([*lines, b"\n"]), MARK_ONLY])
-    assert ask_streamed(served.client(conversation), "Hi").text == "Hello."
+    assert send_streamed(served.client(conversation), "Hi").text == "Hello."
 
 
 @pytest.mark.parametrize("name", ["x", "", None, 'a"b/ü', "m", "object"])
@@ -259,9 +267,9 @@ def test_whole_answer_is_sent_with_the_turn_id(serve: Serve, name: str | None) -
     choice = {"index": 0, "message": {"role": "assistant", "content": "Hello."}, "finish_reason": "stop"}
     answer = {"object": "chat.completion", "model": "m", "id": name, "created": 1, "choices": [choice]}
     served = serve([Data(json.dumps(answer).encode())])
-    told = served.client("k").chat.completions.create(model=MODEL, messages=[user("Hi")])
+    completion = served.client("k").chat.completions.create(model=MODEL, messages=[user("Hi")])
     [turn] = served.chat_json("k")["turns"]
-    assert (told.id, told.model, told.object) == (turn["id"], "m", "chat.completion")
+    assert (completion.id, completion.model, completion.object) == (turn["id"], "m", "chat.completion")
     assert served.messages("k") == HELLO
 
 
@@ -272,31 +280,31 @@ def test_surrogate_pair_split_over_chunks_is_stored_as_one_character(serve: Serv
         chunk({"content": "\udf0d"}, "stop", id=name),
     ]
     served = serve([*halves, MARK_ONLY])
-    text = ask_streamed(served.client("k"), "Hi").text
+    text = send_streamed(served.client("k"), "Hi").text
     assert text.encode("utf-16", "surrogatepass").decode("utf-16") == "Hello 🌍"
     assert served.messages("k") == [("user", "Hi"), ("assistant", "Hello 🌍")]
 
 
 def test_stream_with_a_finish_reason_but_without_done_is_complete(serve: Serve) -> None:
     served = serve(["Hello.", End("stop", done=False)])
-    assert ask_streamed(served.client("k"), "Hi").text == "Hello."
+    assert send_streamed(served.client("k"), "Hi").text == "Hello."
     assert served.messages("k") == HELLO
 
 
 @pytest.mark.parametrize("reason", ["length", "content_filter", "eos_token"])
 def test_finish_reason_is_sent_and_replayed(serve: Serve, reason: str) -> None:
     served = serve(["Hello.", End(reason)], ["Hello.", End(reason)])
-    for number, way in enumerate((ask_whole, ask_streamed)):
+    for number, way in enumerate((send_whole, send_streamed)):
         for _ in range(2):
-            told = way(served.client("k"), "Hi", extra_headers={"Idempotency-Key": str(number)})
-            assert (told.text, told.finish_reason) == ("Hello.", reason)
+            answer = way(served.client("k"), "Hi", extra_headers={"Idempotency-Key": str(number)})
+            assert (answer.text, answer.finish_reason) == ("Hello.", reason)
 
 
 @pytest.mark.parametrize("text", ["Grüße, 世界 🌍", "a\u2028b\x00c", 'q"\\/\r\n\t', "[DONE]", "data: x\n\n"])
 def test_text_with_any_characters_is_unchanged_in_both_directions(serve: Serve, text: str) -> None:
     served = serve(otherwise=[*text])
     client = served.client("k")
-    for way in (ask_whole, ask_streamed):
+    for way in (send_whole, send_streamed):
         assert way(client, text).text == text
     assert served.messages("k") == [("user", text), ("assistant", text)] * 2
     seen = served.upstream.received[-1].body["messages"]

@@ -125,13 +125,13 @@ def at_work(folder: Path, *command: str, is_killed: bool = False, **environ: str
 
 def _address(process: subprocess.Popen[str]) -> str:
     assert process.stderr is not None
-    told = ""
+    output = ""
     for line in process.stderr:
-        told += line
+        output += line
         found = AT_WORK.search(line)
         if found is not None:
             threading.Thread(
                 target=process.stderr.read, daemon=True
             ).start()  # so that it never blocks on output
             return found[0]
-    raise AssertionError(told)
+    raise AssertionError(output)

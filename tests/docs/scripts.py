@@ -54,14 +54,14 @@ class Forking:
 
     def run(self, command: list[str], cwd: Path, files: list[Path]) -> int:
         """Run a script with its output in these files; return its exit code."""
-        asked = {"command": command, "cwd": str(cwd), "files": list(map(str, files))}
+        request = {"command": command, "cwd": str(cwd), "files": list(map(str, files))}
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(asked).encode() + b"\n")
+        self._process.stdin.write(json.dumps(request).encode() + b"\n")
         self._process.stdin.flush()
-        told = self._process.stdout.readline()
-        assert told, "The process that runs scripts has ended."
-        return int(told)
+        reply = self._process.stdout.readline()
+        assert reply, "The process that runs scripts has ended."
+        return int(reply)
 
     def close(self) -> None:
         with self._process as process:
@@ -78,13 +78,13 @@ def main() -> None:
         line += byte
         if byte != b"\n":
             continue
-        asked, line = json.loads(line), b""
-        _import_beforehand(Path(asked["command"][0]).read_text("utf-8"))
+        request, line = json.loads(line), b""
+        _import_beforehand(Path(request["command"][0]).read_text("utf-8"))
         gc.collect()
         gc.freeze()  # so that forks copy fewer pages
         child = os.fork()
         if child == 0:
-            return _become(**asked)
+            return _become(**request)
         _, status = os.waitpid(child, 0)
         os.write(1, b"%d\n" % os.waitstatus_to_exitcode(status))
     return None

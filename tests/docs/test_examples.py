@@ -92,9 +92,9 @@ def test_typescript_example_prints_the_output_on_its_page(
 def test_curl_commands_print_the_output_on_their_page(server: LiveServer) -> None:
     pages = [page.read_text() for page in PAGES if page not in APART]
     commands = COMMAND.findall("".join(block for page in pages for block in CONSOLE.findall(page)))
-    asked = [(command, printed) for command, printed in commands if command.startswith("curl ")]
-    assert len(asked) == 8
-    for command, printed in asked:
+    requests = [(command, printed) for command, printed in commands if command.startswith("curl ")]
+    assert len(requests) == 8
+    for command, printed in requests:
         words = shlex.split(command.replace(URL, server.url))
         done = subprocess.run(["curl", "--silent", *words[1:]], capture_output=True, text=True, check=True)
         expected = ".*".join(map(re.escape, printed.strip().split("…")))
@@ -112,14 +112,14 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("code", "told"), WRONG.items())
+@pytest.mark.parametrize(("code", "message"), WRONG.items())
 def test_run_script_with_a_failing_script_returns_its_exit_code_and_error(
-    code: str, told: str, tmp_path: Path
+    code: str, message: str, tmp_path: Path
 ) -> None:
     (tmp_path / "wrong.py").write_text(f"print('begun')\n{code}\nprint('never printed')\n")
     done = run_script(tmp_path / "wrong.py", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "begun\n")
-    assert done.stderr.splitlines()[-1] == told
+    assert done.stderr.splitlines()[-1] == message
 
 
 def test_run_script_passes_arguments_and_folder_and_imports_neighbouring_modules(tmp_path: Path) -> None:

@@ -53,10 +53,10 @@ async def talk(url: str, chats: dict[str, list[tuple[str, str]]]) -> list[str]:
     """Make chats by their keys, with questions and answers; their ids."""
     made = []
     async with await Ledger.open(url) as ledger:
-        for conversation_key, said in chats.items():
+        for conversation_key, turns in chats.items():
             chat = await ledger.conversation(conversation_key=conversation_key)
             made.append(str(chat.id))
-            for question, answer in said:
+            for question, answer in turns:
                 async with chat.turn(question) as turn:
                     turn.emit(answer)
     return made
@@ -68,11 +68,11 @@ def test_chats_commands_print_the_output_on_their_page(
     for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
         monkeypatch.setenv(name, str(tmp_path))
     (tmp_path / "turnledger").mkdir()
-    said = {
+    chats = {
         "my-order": [("Where is my order?", "On its way."), ("Since when?", "Since yesterday.")],
         "weather": [("How is the weather in Rome?", "It rains in Rome.")],
     }
-    asyncio.run(talk(f"sqlite:///{tmp_path / 'turnledger' / 'chats.db'}", said))
+    asyncio.run(talk(f"sqlite:///{tmp_path / 'turnledger' / 'chats.db'}", chats))
     commands = COMMAND.findall("".join(CONSOLE.findall(page("command-line"))))
     commands = [
         (command, printed) for command, printed in commands if command.startswith("turnledger chats ")
@@ -102,8 +102,8 @@ def test_piped_chat_commands_send_one_message_each_and_continue_the_chat(tmp_pat
     commands = COMMAND.findall(block)
     assert len(commands) == 2
     for command, printed in commands:
-        told = re.sub(r"\bturnledger ", "python -m turnledger ", command)
-        shell, env = ["bash", "-c", told], {**environment(), **home}
+        runnable = re.sub(r"\bturnledger ", "python -m turnledger ", command)
+        shell, env = ["bash", "-c", runnable], {**environment(), **home}
         done = subprocess.run(shell, env=env, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout) == (0, printed), done.stderr
 
@@ -114,7 +114,7 @@ def test_terminal_screen_matches_its_page(tmp_path: Path) -> None:
     with Window("chat", home=tmp_path, columns=80, rows=40, more=where) as window:
         for typed in re.findall(r"^[0-9]+ › (.*)", screen, re.MULTILINE):
             window.ready()
-            window.say(typed)
+            window.send(typed)
         window.ready()
         assert window.everything.startswith(screen.rstrip())
 
@@ -123,12 +123,12 @@ def printed_by(block: str, shell: dict[str, str]) -> list[Any]:
     """What the commands of a block print, each a document."""
     done = subprocess.run(["bash", "-ec", block], capture_output=True, text=True, env=shell, check=False)
     assert done.returncode == 0, done.stderr
-    decoder, told, text = json.JSONDecoder(), [], done.stdout.strip()
+    decoder, documents, text = json.JSONDecoder(), [], done.stdout.strip()
     while text:
         document, end = decoder.raw_decode(text)
-        told.append(document)
+        documents.append(document)
         text = text[end:].strip()
-    return told
+    return documents
 
 
 def test_sharing_commands_create_use_and_revoke_a_link_as_their_page_shows(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_sharing_commands_create_use_and_revoke_a_link_as_their_page_shows(tmp_p
 
 
 class Shell:
-    """Runs blocks of the page for somebody who has nothing yet but an empty home."""
+    """Runs blocks of the page as a user with an empty home."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -257,9 +257,9 @@ def test_operator_commands_set_up_a_server_with_tokens_behind_tls(shell: Shell) 
     assert (shell.home / "operator.token").stat().st_mode & 0o077 == 0
     left.remove(block_with("turnledger serve &"))
     assert "Turnledger is at http://127.0.0.1:" in shell.serve(block_with("turnledger serve &"))
-    told = run("/readyz")
-    assert told.startswith('{"status":"ready"}')
-    assert '"id":"demo"' in told
+    reply = run("/readyz")
+    assert reply.startswith('{"status":"ready"}')
+    assert '"id":"demo"' in reply
     run("nginx -p")
     # Without it, the server would take a client of the proxy for one on its own machine.
     assert "X-Forwarded-For" in block_with("nginx -p")

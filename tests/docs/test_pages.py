@@ -52,8 +52,8 @@ def anyio_backend() -> str:
 
 
 def links_of(page: Path) -> list[tuple[Path, str]]:
-    told = LINK.findall(FENCED.sub("", page.read_text()))
-    parts = [link.partition("#") for link in told if not link.startswith("https://")]
+    links = LINK.findall(FENCED.sub("", page.read_text()))
+    parts = [link.partition("#") for link in links if not link.startswith("https://")]
     return [((page.parent / path).resolve() if path else page, anchor) for path, _, anchor in parts]
 
 
@@ -214,18 +214,18 @@ def test_server_page_lists_every_flag_and_setting_of_a_model() -> None:
 
 
 async def test_server_page_lists_every_path_and_metric() -> None:
-    async with run_app() as asked:
-        paths = {path_of(endpoint) for endpoint in asked.endpoints}
-        told = asked.service.metrics.text().decode()
+    async with run_app() as app:
+        paths = {path_of(endpoint) for endpoint in app.endpoints}
+        metrics = app.service.metrics.text().decode()
     assert {path for cell in rows("path") for path in re.findall(r"/[^`]*", cell)} == paths
-    names = re.findall(r"^# HELP (\S+)", told, re.MULTILINE)
+    names = re.findall(r"^# HELP (\S+)", metrics, re.MULTILINE)
     real = {name for name in names if not name.endswith("_created")}
     assert set(re.findall(r"^\| `(turnledger_\w+)`", SERVER, re.MULTILINE)) == real
 
 
 def test_branches_page_names_every_field() -> None:
-    told = {*TurnBody.__struct_fields__, *Branch.__struct_fields__} - {"id", "is_current", "is_running"}
-    assert [name for name in told if f"`{name}`" not in text_of("branches")] == []
+    fields = {*TurnBody.__struct_fields__, *Branch.__struct_fields__} - {"id", "is_current", "is_running"}
+    assert [name for name in fields if f"`{name}`" not in text_of("branches")] == []
 
 
 def test_command_line_page_names_every_command_and_flag() -> None:
@@ -273,9 +273,9 @@ def test_chat_page_lists_every_shortcut_of_the_page() -> None:
 
 def test_chat_page_names_every_query_parameter() -> None:
     reading = [path.read_text() for path in SOURCES.rglob("*.ts") if "URLSearchParams" in path.read_text()]
-    asked = {name for text in reading for name in re.findall(r'\.get\("(\w+)"\)', text)}
+    read = {name for text in reading for name in re.findall(r'\.get\("(\w+)"\)', text)}
     names = {"embed", "scope", "theme", "keep"}
-    assert names <= asked
+    assert names <= read
     assert [name for name in names if f"`/?{name}=" not in text_of("chat-page")] == []
 
 
@@ -289,7 +289,7 @@ def test_retries_page_separates_process_failures_from_model_failures() -> None:
     listed = set(re.findall(r"`(\w+)`", "".join(row.split("|")[1] for row in table.splitlines())))
     made = {each.code for each in (DIED, SUPERSEDED, GAVE_UP, NOT_COMMITTED, UNHELD)}
     raised = {failure_of(each).code for each in (asyncio.CancelledError(), errors.LedgerClosed())}
-    # What no repetition mends, or nobody is told.
+    # Errors that no retry mends, or that reach no client.
     final = {"store_error", "store_corrupt", "not_a_store", "store_too_new", "unsafe_sqlite"}
     assert made | raised | codes_below(errors.StoreError) - final == listed
     rest = page.replace(table, "")

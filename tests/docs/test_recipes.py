@@ -25,7 +25,7 @@ from playwright.sync_api import expect
 
 from tests.browser.chromium import browsing, installed
 from tests.clients.typescript_package import built
-from tests.compat.completions import ask_whole, user
+from tests.compat.completions import send_whole, user
 from tests.compat.live_server import MODEL, LiveServer, run_server
 from tests.docs.recipe import FOLDER, Recipe, at_work, environment, free_port
 from tests.terminal.upstream import run_scripted_model
@@ -199,7 +199,7 @@ class Service:
         headers = {"X-Timestamp": "1", "X-Signature": signed, "Content-Type": "application/json"}
         return httpx2.post(f"{self.bot}/events", content=body, headers=headers, trust_env=False).status_code
 
-    def hears(self) -> tuple[str, str]:
+    def next_post(self) -> tuple[str, str]:
         return self.posted.get(timeout=PATIENCE)
 
 
@@ -209,13 +209,13 @@ def chat_service() -> Iterator[Service]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            told = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            service.posted.put((told["channel"], told["text"]))
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            service.posted.put((body["channel"], body["text"]))
             self.send_response(200)
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         service.url = f"http://127.0.0.1:{server.server_port}"
@@ -239,36 +239,42 @@ def test_channel_bot_recipe_behaves_as_its_table_states(server: ServerProcess, t
     Recipe("channel-bot", tmp_path, {TURNLEDGER: server.url}).write()
     with chat_service() as service:
         with bot(service, tmp_path, is_killed=True):
-            said = [service.deliver("e1", "#general", "ada", "My name is Ada.") for _ in (1, 2)]
-            assert said == [200, 200]
+            statuses = [service.deliver("e1", "#general", "ada", "My name is Ada.") for _ in (1, 2)]
+            assert statuses == [200, 200]
             first = 'You said "ada: My name is Ada.". I remember nothing before that.'
-            assert service.hears() == ("#general", first)
+            assert service.next_post() == ("#general", first)
             service.deliver("e2", "#general", "grace", "Is anyone here?")
-            assert 'the last one "ada: My name is Ada."' in service.hears()[1]
+            assert 'the last one "ada: My name is Ada."' in service.next_post()[1]
             service.deliver("e3", "#random", "alan", "Hello")
-            assert service.hears() == ("#random", 'You said "alan: Hello". I remember nothing before that.')
+            assert service.next_post() == (
+                "#random",
+                'You said "alan: Hello". I remember nothing before that.',
+            )
             assert service.deliver("e4", "#general", "mallory", "Hi", secret="guessed") == 401
             for forged in ({}, {"X-Timestamp": "1", "X-Signature": b"\xff"}):
-                told = httpx2.post(f"{service.bot}/events", content=b"{}", headers=forged, trust_env=False)
-                assert told.status_code == 401
+                response = httpx2.post(
+                    f"{service.bot}/events", content=b"{}", headers=forged, trust_env=False
+                )
+                assert response.status_code == 401
             service.deliver("e0", "#random", "/fail", "is the name of a user who makes the demo model fail")
             failed = "I have no answer to that (model_unavailable). Ask me again."
-            assert service.hears() == ("#random", failed)
+            assert service.next_post() == ("#random", failed)
             service.deliver("e9", "#random", "alan", "Hello?")
             assert (
-                'I remember 1 message from you before that, the last one "alan: Hello".' in service.hears()[1]
+                'I remember 1 message from you before that, the last one "alan: Hello".'
+                in service.next_post()[1]
             )
             service.deliver("e5", "#general", "ada", "new topic")
-            assert service.hears() == ("#general", "What is it about?")
+            assert service.next_post() == ("#general", "What is it about?")
             service.deliver("e6", "#general", "ada", "Tea.")
-            assert service.hears()[1] == 'You said "ada: Tea.". I remember nothing before that.'
+            assert service.next_post()[1] == 'You said "ada: Tea.". I remember nothing before that.'
             service.deliver("e7", "#general", "ada", "And milk.")
         with bot(service, tmp_path):  # killed above, with a message that it may or may not have answered
             service.deliver("e7", "#general", "ada", "And milk.")
             service.deliver("e8", "#general", "ada", "And sugar.")
-            heard = service.hears()[1], service.hears()[1]
-    assert '"ada: And milk."' in heard[0]
-    assert "I remember 2 messages" in heard[1]
+            posts = service.next_post()[1], service.next_post()[1]
+    assert '"ada: And milk."' in posts[0]
+    assert "I remember 2 messages" in posts[1]
     assert service.posted.empty()
 
 
@@ -282,8 +288,8 @@ NO_MARK = End(None, done=False)
 
 def chunk(delta: dict[str, Any] | None, finish_reason: str | None = None, **fields: Any) -> Data:
     choices = [] if delta is None else [{"index": 0, "delta": delta, "finish_reason": finish_reason}]
-    ask_whole = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "qwen3"}
-    return Data(json.dumps({**ask_whole, "choices": choices, **fields}).encode())
+    head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "qwen3"}
+    return Data(json.dumps({**head, "choices": choices, **fields}).encode())
 
 
 def call(index: int, name: str) -> dict[str, Any]:
@@ -397,11 +403,11 @@ def trials(*, are_kept: bool) -> list[object]:
     ]
 
 
-def ask(served: LiveServer, habit: tuple[str, str], script: Sequence[Step]) -> str:
+def run_habit(served: LiveServer, habit: tuple[str, str], script: Sequence[Step]) -> str:
     """Have one good turn, then one with the habit; what the helper of the official client made of that."""
     served.upstream.scripts.extend([["Good morning."], script])
     client = served.client(" ".join(habit))
-    ask_whole(client, "Hi")
+    send_whole(client, "Hi")
     with client.chat.completions.stream(model=MODEL, messages=[user("Hello?")]) as stream:
         message = stream.get_final_completion().choices[0].message
     assert message.role == "assistant"
@@ -412,12 +418,12 @@ def ask(served: LiveServer, habit: tuple[str, str], script: Sequence[Step]) -> s
 def test_local_model_answer_that_succeeds_stores_its_reasoning_in_separate_items(
     served: LiveServer, habit: tuple[str, str], script: Sequence[Step]
 ) -> None:
-    heard = ask(served, habit, script)
+    answer = run_habit(served, habit, script)
     *thoughts, last = served.chat_json(" ".join(habit))["turns"][-1]["output"]
     thought = [item["content"][0]["text"] for item in thoughts]
     assert thought == (["Hm."] if "thoughts" in rows()[habit] else [])
-    if heard:
-        assert (heard, last["content"][0]["text"]) == ("Hello.", "Hello.")
+    if answer:
+        assert (answer, last["content"][0]["text"]) == ("Hello.", "Hello.")
     else:
         assert (last["name"], last["arguments"]) == ("weather", ARGUMENTS)
 
@@ -427,13 +433,13 @@ def test_local_model_answer_that_fails_returns_the_listed_code_and_stores_no_tur
     served: LiveServer, habit: tuple[str, str], script: Sequence[Step]
 ) -> None:
     fate = rows()[habit]
-    told = re.search(r"(\d+) `(\w+)`", fate)
-    assert told is not None
+    listed = re.search(r"(\d+) `(\w+)`", fate)
+    assert listed is not None
     with pytest.raises(APIError) as failed:
-        ask(served, habit, script)
-    assert failed.value.code == told[2]
-    # What fails in the middle of a stream is told in it: the status has been sent.
-    assert getattr(failed.value, "status_code", 200) in (200, int(told[1]))
+        run_habit(served, habit, script)
+    assert failed.value.code == listed[2]
+    # A failure in the middle of a stream is reported in it: the status has been sent.
+    assert getattr(failed.value, "status_code", 200) in (200, int(listed[1]))
     assert served.messages(" ".join(habit)) == [("user", "Hi"), ("assistant", "Good morning.")]
     if "its message" in fate:
         [status] = script

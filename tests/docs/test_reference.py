@@ -149,8 +149,8 @@ class Colour(Enum):
 
 
 def test_section_of_an_enum_lists_its_values_first_with_their_comments() -> None:
-    told = section(Colour, [])
-    rows = [line for line in told.split("\n") if line.startswith("| `")]
+    text = section(Colour, [])
+    rows = [line for line in text.split("\n") if line.startswith("| `")]
     assert rows == [
         '| `RED` | `"red"` | as blood |',
         '| `BLUE` | `"blue"` | As the sky. |',
@@ -176,28 +176,28 @@ def test_attributes_assigned_in_init_are_listed_as_public() -> None:
 
 
 def test_aliases_returns_type_aliases_with_their_docs() -> None:
-    stands_for, says = aliases("turnledger.client")["Input"]
+    stands_for, doc = aliases("turnledger.client")["Input"]
     assert stands_for.startswith("str | ")
-    assert says.startswith("A text, or items")
+    assert doc.startswith("A text, or items")
 
 
 def test_section_of_a_class_lists_its_members_without_the_constructor() -> None:
-    told = section(Teller, [])
-    assert "secret" not in told
-    assert "_hidden" not in told
+    text = section(Teller, [])
+    assert "secret" not in text
+    assert "_hidden" not in text
     for part in (
         "## Teller\n",
         "### Teller.tell\n",
         "### Teller.inherited\n",
         "| `last` | `Told` | The last one. |",
     ):
-        assert part in told
+        assert part in text
 
 
 def test_section_of_an_async_twin_lists_only_the_differences() -> None:
-    told = section(AsyncTeller, [Teller, AsyncTeller])
-    assert "The members of [Teller](#teller), for asyncio. It alone has `aclose`." in told
-    assert "It has no `inherited`, `last`, `limit`." in told
+    text = section(AsyncTeller, [Teller, AsyncTeller])
+    assert "The members of [Teller](#teller), for asyncio. It alone has `aclose`." in text
+    assert "It has no `inherited`, `last`, `limit`." in text
 
 
 def test_prose_joins_paragraph_lines_and_keeps_lists() -> None:
@@ -307,10 +307,10 @@ def test_declarations_reads_exported_typescript_with_members_and_docs() -> None:
 
 def test_typescript_section_lists_the_members_of_a_class() -> None:
     teller = next(each for each in declarations(TYPESCRIPT) if each.name == "Teller")
-    told = typescript_section(teller)
-    assert "| `limit` | `number` | So many. |" in told
-    assert "| `last` | `Thing \\| null` | The last one. |" in told
-    assert told.count("### Teller.tell\n") == 1
+    text = typescript_section(teller)
+    assert "| `limit` | `number` | So many. |" in text
+    assert "| `last` | `Thing \\| null` | The last one. |" in text
+    assert text.count("### Teller.tell\n") == 1
 
 
 @pytest.mark.parametrize(

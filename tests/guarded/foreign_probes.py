@@ -129,12 +129,12 @@ def _plain(body: bytes) -> bytes:
 async def differences(place: Town, who: str, theirs: Ids, own: Ids) -> list[str]:
     """Send every probe twice; return the differences."""
     never, found = theirs.never(), list[str]()
-    asked = zip(probes(place, theirs, own), probes(place, never, own), strict=True)
-    for foreign, unknown in asked:
+    pairs = zip(probes(place, theirs, own), probes(place, never, own), strict=True)
+    for foreign, unknown in pairs:
         if who == "child admin" and foreign.name in VISIBLE_TO_ADMIN:
             continue
         answers = [
-            _named(comparable(await place.ask(each.method, each.path, who, each.body, each.key)), ids)
+            _named(comparable(await place.fetch(each.method, each.path, who, each.body, each.key)), ids)
             for each, ids in ((foreign, theirs), (unknown, never))
         ]
         if answers[0] != answers[1]:

@@ -8,17 +8,17 @@ import pytest
 
 from tests.guarded.foreign_probes import ROLES, add_roles, differences, ids_of, own_of
 from tests.guarded.town import ALL, SECRETS, Operation, Town, chat_body, town
-from tests.unit.server.asgi import HOST, JSON, Reply, ask
+from tests.unit.server.asgi import HOST, JSON, Reply, fetch
 from turnledger.hosting import Host
 
 
 def shows_nothing(reply: Reply, place: Town, operation: Operation) -> None:
-    """Nothing of what is Alice's, but for the ids that were asked for."""
-    told = reply.body.decode() + str(reply.headers)
+    """Check that a reply has none of Alice's data except the requested ids."""
+    text = reply.body.decode() + str(reply.headers)
     for secret in SECRETS:
-        assert secret not in told, operation.name
+        assert secret not in text, operation.name
     if "{chat}" not in operation.path:
-        assert place.ids["chat"] not in told, operation.name
+        assert place.ids["chat"] not in text, operation.name
 
 
 async def test_request_without_a_valid_token_is_refused_on_every_route() -> None:
@@ -115,7 +115,7 @@ async def test_write_only_token_never_receives_message_text() -> None:
         )
         path = f"/api/chats/{place.ids['chat']}"
         stale = [HOST, JSON, (b"authorization", f"Bearer {place.tokens['writer']}".encode())]
-        lost = await ask(
+        lost = await fetch(
             place.app,
             path,
             method="PATCH",
@@ -123,24 +123,24 @@ async def test_write_only_token_never_receives_message_text() -> None:
             parts=(b'{"pinned":true}',),
         )
         assert lost.status == 412
-        told = [lost]
+        replies = [lost]
         for operation in place.operations():
             if operation.needs_admin or operation.is_public:
                 continue
-            told.append(await place.walk(operation, "writer"))
-        told.append(await place.ask("POST", "/api/chats", "writer", {"conversation_key": SECRETS[1]}))
-        assert sum(each.status < 300 for each in told) > 8
-        assert not [each.body for each in told if SECRETS[0] in each.body.decode()]
-        named = await place.ask("PATCH", path, "writer", {"title": "Cakes"})
+            replies.append(await place.walk(operation, "writer"))
+        replies.append(await place.fetch("POST", "/api/chats", "writer", {"conversation_key": SECRETS[1]}))
+        assert sum(each.status < 300 for each in replies) > 8
+        assert not [each.body for each in replies if SECRETS[0] in each.body.decode()]
+        named = await place.fetch("PATCH", path, "writer", {"title": "Cakes"})
         assert (named.status, named.json["title"], named.json["preview"]) == (200, "Cakes", "")
 
 
 async def test_model_outside_the_token_is_not_found() -> None:
     async with town() as place:
-        asked = await place.ask("POST", "/v1/chat/completions", "modelless", chat_body("Hi"), key="new")
-        assert (asked.status, asked.code) == (404, "model_not_found")
-        assert (await place.ask("GET", "/v1/models", "modelless")).json["data"] == []
-        assert (await place.ask("GET", "/v1/models/demo", "modelless")).status == 404
+        reply = await place.fetch("POST", "/v1/chat/completions", "modelless", chat_body("Hi"), key="new")
+        assert (reply.status, reply.code) == (404, "model_not_found")
+        assert (await place.fetch("GET", "/v1/models", "modelless")).json["data"] == []
+        assert (await place.fetch("GET", "/v1/models/demo", "modelless")).status == 404
 
 
 async def test_model_outside_the_token_cannot_be_named_in_other_fields() -> None:
@@ -151,9 +151,11 @@ async def test_model_outside_the_token_cannot_be_named_in_other_fields() -> None
         for field in ({"Model": "big"}, {"models": ["big"]}):
             for key in ("new", None):
                 body = {**chat_body("Hi"), **field}
-                asked = await place.ask("POST", "/v1/chat/completions", "demo only", body, key=key)
-                assert (asked.status, asked.code) == (403, "outside_models")
-                assert (await place.ask("POST", "/v1/chat/completions", "alice", body, key=key)).status == 200
+                reply = await place.fetch("POST", "/v1/chat/completions", "demo only", body, key=key)
+                assert (reply.status, reply.code) == (403, "outside_models")
+                assert (
+                    await place.fetch("POST", "/v1/chat/completions", "alice", body, key=key)
+                ).status == 200
 
 
 @pytest.mark.parametrize("who", ROLES)
@@ -186,26 +188,28 @@ async def test_guest_of_a_scope_gets_the_same_status_as_a_stranger_on_every_rout
 
 async def test_guest_has_private_chats_in_the_shared_scope_only() -> None:
     async with town() as place:
-        said = await place.ask("POST", "/v1/chat/completions", "guest", chat_body("Hello"), key="mine")
-        assert said.status == 200
-        chat = (said.header(b"x-conversation-id") or b"").decode()
-        shown = await place.ask("GET", f"/api/chats/{chat}", "guest")
+        reply = await place.fetch("POST", "/v1/chat/completions", "guest", chat_body("Hello"), key="mine")
+        assert reply.status == 200
+        chat = (reply.header(b"x-conversation-id") or b"").decode()
+        shown = await place.fetch("GET", f"/api/chats/{chat}", "guest")
         assert (shown.status, shown.json["scope"]) == (200, "fair")
         for other in ("alice", "bob", "reader"):
-            assert (await place.ask("GET", f"/api/chats/{chat}", other)).status == 404
-        me = (await place.ask("GET", "/api/tokens/self", "guest")).json
+            assert (await place.fetch("GET", f"/api/chats/{chat}", other)).status == 404
+        me = (await place.fetch("GET", "/api/tokens/self", "guest")).json
         assert me["owner"].startswith("guest_")
         assert (me["chat_scope"], me["scopes"]) == ("fair", ["chats:read", "chats:write", "turns:run"])
 
 
 async def test_visitor_of_a_share_link_cannot_create_share_links() -> None:
     async with town() as place:
-        said = await place.ask("POST", "/v1/chat/completions", "guest", chat_body("Hello"), key="mine")
-        own = (said.header(b"x-conversation-id") or b"").decode()
+        completion = await place.fetch(
+            "POST", "/v1/chat/completions", "guest", chat_body("Hello"), key="mine"
+        )
+        own = (completion.header(b"x-conversation-id") or b"").decode()
         for chat in (own, place.ids["chat"]):
-            reply = await place.ask("POST", "/api/shares", "guest", {"chat": chat})
+            reply = await place.fetch("POST", "/api/shares", "guest", {"chat": chat})
             assert (reply.status, reply.code) == (403, "token_too_wide")
-        assert (await place.ask("POST", "/api/shares", "reader", {"chat": own})).status == 403
+        assert (await place.fetch("POST", "/api/shares", "reader", {"chat": own})).status == 403
 
 
 async def test_share_reader_can_use_only_the_routes_open_to_readers() -> None:
@@ -217,9 +221,9 @@ async def test_share_reader_can_use_only_the_routes_open_to_readers() -> None:
                 assert reply.status == 200, operation.name
             else:
                 assert reply.status == 403, operation.name
-            told = reply.body.decode() + str(reply.headers)
-            assert SECRETS[1] not in told, operation.name
-            assert (SECRETS[0] in told) == (operation.name == "GET /api/chats/{chat}"), operation.name
+            text = reply.body.decode() + str(reply.headers)
+            assert SECRETS[1] not in text, operation.name
+            assert (SECRETS[0] in text) == (operation.name == "GET /api/chats/{chat}"), operation.name
         assert await place.alices() == before
 
 
@@ -231,15 +235,15 @@ async def test_share_reader_sees_visible_messages_without_owner_data() -> None:
         async with chat.turn("Look it up") as turn:
             turn.emit("It is blue.")
         await chat.flag(turn.id, 1, to_user=False)
-        shown = (await place.ask("GET", f"/api/chats/{ids['chat']}", "reader")).json
+        shown = (await place.fetch("GET", f"/api/chats/{ids['chat']}", "reader")).json
         assert (shown["title"], shown["conversation_key"], shown["metadata"]) == ("Cakes", None, {})
         assert shown["attempts"] == []
         assert [len(each["input"]) + len(each["output"]) for each in shown["turns"]] == [2, 1]
         assert "blue" not in str(shown)
         assert "alice" not in str(shown)
-        assert (await place.ask("GET", "/api/tokens/self", "reader")).json["owner"] == ""
+        assert (await place.fetch("GET", "/api/tokens/self", "reader")).json["owner"] == ""
         other = await ledger.for_owner("alice").conversation()
-        assert (await place.ask("GET", f"/api/chats/{other.id}", "reader")).status == 404
+        assert (await place.fetch("GET", f"/api/chats/{other.id}", "reader")).status == 404
 
 
 async def test_derived_title_for_share_readers_uses_only_visible_words() -> None:
@@ -247,15 +251,15 @@ async def test_derived_title_for_share_readers_uses_only_visible_words() -> None
         path = f"/api/chats/{place.ids['chat']}"
         chat = await place.ledger.for_owner("alice").conversation(place.ids["chat"])
         [first] = await chat.turns()
-        assert (await place.ask("GET", path, "reader")).json["title"] == SECRETS[0]
+        assert (await place.fetch("GET", path, "reader")).json["title"] == SECRETS[0]
         async with chat.edit(first.id, "Nougat") as turn:
             turn.emit("Yes.")
-        assert (await place.ask("GET", path, "alice")).json["title"] == SECRETS[0]  # she sees all of it
-        shown = await place.ask("GET", path, "reader")
+        assert (await place.fetch("GET", path, "alice")).json["title"] == SECRETS[0]  # she sees all of it
+        shown = await place.fetch("GET", path, "reader")
         assert shown.json["title"] == "Nougat"
         assert SECRETS[0] not in shown.body.decode()
         await chat.flag(turn.id, 0, to_user=False)
-        shown = await place.ask("GET", path, "reader")
+        shown = await place.fetch("GET", path, "reader")
         assert shown.json["title"] is None
         assert "Nougat" not in shown.body.decode()
 
@@ -267,17 +271,17 @@ async def test_search_finds_messages_only_for_their_owner() -> None:
             owner="alice", scopes=["chats:read"], conversation=other.id
         )
         path = f"/api/search?q={SECRETS[0]}"
-        hers = (await place.ask("GET", path, "alice")).json
+        hers = (await place.fetch("GET", path, "alice")).json
         assert [each["chat"]["id"] for each in hers["data"]] == [place.ids["chat"]]
         for who in ("bob", "narrow", "guest", "of another chat"):
-            found = (await place.ask("GET", path, who)).json
+            found = (await place.fetch("GET", path, who)).json
             assert (found["data"], found["next"]) == ([], None), who
-        assert (await place.ask("GET", path, "reader")).status == 403
+        assert (await place.fetch("GET", path, "reader")).status == 403
 
 
 async def test_revoked_share_link_closes_every_route_to_its_visitors() -> None:
     async with town() as place:
-        revoked = await place.ask("DELETE", f"/api/shares/{place.ids['share']}", "alice")
+        revoked = await place.fetch("DELETE", f"/api/shares/{place.ids['share']}", "alice")
         assert revoked.json["revoked_at"] is not None
         for operation in place.operations():
             if not operation.is_public:
@@ -288,5 +292,5 @@ async def test_revoked_share_link_closes_every_route_to_its_visitors() -> None:
 async def test_visitor_can_revoke_its_own_token() -> None:
     async with town() as place:
         for who in ("guest", "reader"):
-            assert (await place.ask("DELETE", "/api/tokens/self", who)).status == 200
-            assert (await place.ask("GET", "/api/tokens/self", who)).status == 401
+            assert (await place.fetch("DELETE", "/api/tokens/self", who)).status == 200
+            assert (await place.fetch("GET", "/api/tokens/self", who)).status == 401

@@ -12,7 +12,7 @@ from starlette.types import Message
 
 from tests.guarded.test_limits import PATH, House, house
 from tests.guarded.town import Town, body_of, town
-from tests.unit.server.asgi import HOST, JSON, Reply, ask
+from tests.unit.server.asgi import HOST, JSON, Reply, fetch
 from turnledger.hosting import Host
 from turnledger.model.access.token import Token, TokenScope
 
@@ -21,14 +21,14 @@ GOOD = msgspec.json.encode({"model": "demo", "messages": [{"role": "user", "cont
 BAD = (b"{", b'{"model":"nope","messages":[]}', b'{"model":"demo","messages":[7]}', b'{"model":"demo"}')
 
 
-async def bearer(here: House, **asked: Any) -> tuple[Token, list[tuple[bytes, bytes]]]:
-    token, text = await Host(here.ledger).tokens.create(owner="ann", scopes=ALL, **asked)
+async def bearer(here: House, **fields: Any) -> tuple[Token, list[tuple[bytes, bytes]]]:
+    token, text = await Host(here.ledger).tokens.create(owner="ann", scopes=ALL, **fields)
     named = (b"x-conversation-id", b"one")
     return token, [HOST, JSON, (b"authorization", f"Bearer {text}".encode()), named]
 
 
 async def post(here: House, headers: list[tuple[bytes, bytes]], body: bytes = GOOD) -> Reply:
-    return await ask(here.app, PATH, method="POST", headers=headers, parts=(body,))
+    return await fetch(here.app, PATH, method="POST", headers=headers, parts=(body,))
 
 
 @pytest.mark.parametrize("body", BAD)
@@ -47,7 +47,7 @@ async def test_malformed_request_of_a_revoked_token_is_answered_with_token_revok
 async def test_malformed_tokenless_request_is_answered_with_missing_token(body: bytes) -> None:
     async with house() as here:
         here.model.gate.release()
-        assert (await here.ask(None, "one")).status == 200
+        assert (await here.fetch(None, "one")).status == 200
         await Host(here.ledger).tokens.create(owner="ann", scopes=ALL)
         refused = await post(here, [HOST, JSON, (b"x-conversation-id", b"one")], body)
         assert (refused.status, refused.code) == (401, "missing_token")
@@ -61,7 +61,7 @@ async def test_revoked_token_does_not_use_up_the_turn_limit_of_its_owner(body: b
         assert (await post(here, headers)).status == 200
         await Host(here.ledger).tokens.revoke(token.id)
         assert [(await post(here, headers, body)).status for _ in range(5)] == [401] * 5
-        assert (await here.ask("ann", "one")).status == 200
+        assert (await here.fetch("ann", "one")).status == 200
 
 
 async def test_revoked_token_with_a_slow_body_does_not_hold_a_turn_slot() -> None:
@@ -154,7 +154,7 @@ async def test_attached_follower_ends_when_its_token_is_revoked() -> None:
 
 
 class Slow:
-    """A request whose body comes when it is told to."""
+    """A request with a body that the test sends later."""
 
     def __init__(
         self, here: House | Town, path: str, headers: list[tuple[bytes, bytes]], method: str = "POST"
@@ -164,7 +164,7 @@ class Slow:
         self._answers: list[Message] = []
         declared = [*headers, (b"content-length", b"9")]
         scope = {"type": "http", "method": method, "path": path, "headers": declared, "query_string": b""}
-        self.asking = asyncio.create_task(here.app(scope, self._receive, self._send))
+        self.pending = asyncio.create_task(here.app(scope, self._receive, self._send))
 
     async def _receive(self) -> Message:
         self.awaited.set()
@@ -174,5 +174,5 @@ class Slow:
         self._answers.append(message)
 
     async def status(self) -> int:
-        await self.asking
+        await self.pending
         return int(self._answers[0]["status"])

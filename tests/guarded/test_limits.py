@@ -14,7 +14,7 @@ import pytest
 from starlette.types import Message
 
 from tests.guarded.town import town
-from tests.unit.server.asgi import HOST, JSON, Reply, ask
+from tests.unit.server.asgi import HOST, JSON, Reply, fetch
 from turnledger import Ledger
 from turnledger.hosting import Host
 from turnledger.model.access.token import TokenScope
@@ -42,9 +42,9 @@ class Held(DemoModel):
         super().__init__(pace=0)
         self.gate = Gate()
 
-    async def complete(self, asked: ModelRequest) -> bytes:
+    async def complete(self, request: ModelRequest) -> bytes:
         await self.gate.pass_through()
-        return await super().complete(asked)
+        return await super().complete(request)
 
 
 class House:
@@ -55,13 +55,13 @@ class House:
         self.counters = app.service.counters
         self._tokens: dict[str, str] = {}
 
-    async def ask(
+    async def fetch(
         self, who: str | None, chat: str | None, text: str = "Hi", idempotency_key: str | None = None
     ) -> Reply:
         headers, body = await self._request(who, chat, text, idempotency_key)
-        return await ask(self.app, PATH, method="POST", headers=headers, parts=(body,))
+        return await fetch(self.app, PATH, method="POST", headers=headers, parts=(body,))
 
-    async def ask_and_leave(
+    async def fetch_and_leave(
         self, who: str, chat: str, leaving: asyncio.Event, idempotency_key: str | None = None
     ) -> None:
         """Send a whole request, and go at some time."""
@@ -81,21 +81,21 @@ class House:
         await self.app(scope, receive, send)
 
     async def begin(self, who: str | None, chat: str | None, **more: Any) -> asyncio.Task[Reply]:
-        """Ask, and have the model asked."""
-        return await self._begun(asyncio.create_task(self.ask(who, chat, **more)))
+        """Send a request, and wait until it reaches the model."""
+        return await self._begun(asyncio.create_task(self.fetch(who, chat, **more)))
 
     async def begin_and_leave(self, who: str, chat: str) -> asyncio.Task[None]:
         leaving = asyncio.Event()
         leaving.set()
-        return await self._begun(asyncio.create_task(self.ask_and_leave(who, chat, leaving)))
+        return await self._begun(asyncio.create_task(self.fetch_and_leave(who, chat, leaving)))
 
-    async def _begun(self, asking: asyncio.Task[Told]) -> asyncio.Task[Told]:
+    async def _begun(self, pending: asyncio.Task[Told]) -> asyncio.Task[Told]:
         arrivals = self.model.gate._arrivals
         await self.model.gate.arrived(arrivals + 1)
-        return asking
+        return pending
 
     async def follow(self, who: str | None, turn: str) -> Reply:
-        return await ask(self.app, f"/api/turns/{turn}/events", headers=await self._heads(who))
+        return await fetch(self.app, f"/api/turns/{turn}/events", headers=await self._heads(who))
 
     async def until(self, kind: str, count: int) -> None:
         while self.counters.sum(kind) != count:
@@ -109,8 +109,8 @@ class House:
             headers.append((b"x-conversation-id", chat.encode()))
         if idempotency_key is not None:
             headers.append((b"idempotency-key", idempotency_key.encode()))
-        asked = {"model": "demo", "messages": [{"role": "user", "content": text}]}
-        return headers, msgspec.json.encode(asked)
+        body = {"model": "demo", "messages": [{"role": "user", "content": text}]}
+        return headers, msgspec.json.encode(body)
 
     async def _heads(self, who: str | None) -> list[tuple[bytes, bytes]]:
         if who is None:
@@ -139,11 +139,11 @@ def refusal(reply: Reply) -> tuple[int, str, bytes | None]:
 async def test_owner_at_the_turn_limit_is_refused_until_a_turn_ends(chat: str | None) -> None:
     async with house(owner_turns=1) as here:
         first = await here.begin("ann", chat)
-        assert refusal(await here.ask("ann", "two")) == (429, "too_many_turns", b"2")
+        assert refusal(await here.fetch("ann", "two")) == (429, "too_many_turns", b"2")
         bobs = await here.begin("bob", "two")
         here.model.gate.release()
         assert ((await first).status, (await bobs).status) == (200, 200)
-        assert (await here.ask("ann", "two")).status == 200
+        assert (await here.fetch("ann", "two")).status == 200
 
 
 async def test_refused_request_is_answered_without_reading_body_or_store(
@@ -176,18 +176,18 @@ async def test_refused_request_is_answered_without_reading_body_or_store(
 async def test_turn_counts_until_its_end_after_its_client_disconnects() -> None:
     async with house(owner_turns=1) as here:
         left = await here.begin_and_leave("ann", "one")
-        assert refusal(await here.ask("ann", "two"))[1] == "too_many_turns"
+        assert refusal(await here.fetch("ann", "two"))[1] == "too_many_turns"
         here.model.gate.release()
         await left
-        assert (await here.ask("ann", "one")).status == 200
+        assert (await here.fetch("ann", "one")).status == 200
 
 
 async def test_queued_turn_counts_as_waiting_until_it_begins() -> None:
     async with house(owner_waiting=1) as here:
         first = await here.begin("ann", "one")
-        second = asyncio.create_task(here.ask("ann", "one", "And?"))
+        second = asyncio.create_task(here.fetch("ann", "one", "And?"))
         await here.until(TURNS, 2)
-        assert refusal(await here.ask("ann", "two")) == (429, "too_many_waiting", b"2")
+        assert refusal(await here.fetch("ann", "two")) == (429, "too_many_waiting", b"2")
         here.model.gate.release()
         assert ((await first).status, (await second).status) == (200, 200)
 
@@ -204,15 +204,15 @@ async def test_attached_follower_counts_only_while_its_client_is_connected() -> 
         first = await here.begin("ann", "one", idempotency_key="once")
         for is_prompt in (True, False):
             leaving = asyncio.Event()
-            asking = asyncio.create_task(here.ask_and_leave("ann", "one", leaving, "once"))
+            pending = asyncio.create_task(here.fetch_and_leave("ann", "one", leaving, "once"))
             if not is_prompt:
                 await here.until("readers", 1)
             leaving.set()
-            await asking
+            await pending
             assert here.counters.total(TURNS, "ann") == 1
-        follower = asyncio.create_task(here.ask("ann", "one", idempotency_key="once"))
+        follower = asyncio.create_task(here.fetch("ann", "one", idempotency_key="once"))
         await here.until(TURNS, 2)
-        assert refusal(await here.ask("ann", "two"))[1] == "too_many_turns"
+        assert refusal(await here.fetch("ann", "two"))[1] == "too_many_turns"
         here.model.gate.release()
         assert (await first).header(b"x-turn-id") == (await follower).header(b"x-turn-id") is not None
 
@@ -221,7 +221,7 @@ async def test_refused_request_releases_its_slot() -> None:
     async with house(owner_turns=1) as here:
         for _ in range(2):
             headers = [*await here._heads("ann"), JSON]
-            broken = await ask(here.app, PATH, method="POST", headers=headers, parts=(b"{",))
+            broken = await fetch(here.app, PATH, method="POST", headers=headers, parts=(b"{",))
             assert (broken.status, broken.code) == (400, "malformed_json")
 
 
@@ -255,10 +255,10 @@ async def test_other_requests_are_limited_per_owner_while_their_body_arrives() -
         scope = {"type": "http", "method": "POST", "path": stop, "headers": heads, "query_string": b""}
         slow = asyncio.create_task(here.app(scope, receive, send))
         await here.until(OTHER_REQUESTS, 1)
-        refused = await ask(here.app, stop, method="POST", headers=heads)
+        refused = await fetch(here.app, stop, method="POST", headers=heads)
         assert refusal(refused) == (429, "too_many_requests", b"2")
-        assert (await ask(here.app, stop, method="POST", headers=await here._heads("bob"))).status == 404
-        assert (await ask(here.app, "/healthz", headers=heads)).status == 200
+        assert (await fetch(here.app, stop, method="POST", headers=await here._heads("bob"))).status == 404
+        assert (await fetch(here.app, "/healthz", headers=heads)).status == 200
         body.put_nowait(b"{}")
         await slow
         assert answers[0]["status"] == 200
@@ -281,14 +281,14 @@ async def test_imports_are_limited_per_owner() -> None:
         scope = {"type": "http", "method": "POST", "path": path, "headers": heads, "query_string": b""}
         slow = asyncio.create_task(here.app(scope, receive, send))
         await here.until(IMPORTS, 1)
-        refused = await ask(here.app, path, method="POST", headers=heads)
+        refused = await fetch(here.app, path, method="POST", headers=heads)
         assert refusal(refused) == (429, "too_many_imports", b"2")
         others = [*await here._heads("bob"), (b"content-type", b"application/x-ndjson")]
-        assert (await ask(here.app, path, method="POST", headers=others)).status == 200
+        assert (await fetch(here.app, path, method="POST", headers=others)).status == 200
         body.put_nowait(b"")
         await slow
         assert (answers[0]["status"], here.counters.sum(IMPORTS)) == (200, 0)
-        assert (await ask(here.app, path, method="POST", headers=heads)).status == 200
+        assert (await fetch(here.app, path, method="POST", headers=heads)).status == 200
 
 
 async def test_large_bodies_are_accepted_only_for_turns_and_imports() -> None:
@@ -301,7 +301,7 @@ async def test_large_bodies_are_accepted_only_for_turns_and_imports() -> None:
             path = re.sub(r"{(\w+)}", lambda found: place.ids[found[1]], operation.path)
             heads = [HOST, JSON, (b"authorization", f"Bearer {place.tokens['alice']}".encode())]
             announced = (b"content-length", b"1048577")
-            reply = await ask(place.app, path, method=operation.method, headers=[*heads, announced])
+            reply = await fetch(place.app, path, method=operation.method, headers=[*heads, announced])
             assert (reply.status, reply.code) == (413, "body_too_large"), operation.name
 
 
@@ -309,22 +309,22 @@ async def test_turns_per_minute_are_available_again_after_retry_after() -> None:
     async with house(owner_turns_per_minute=2) as here:
         here.model.gate.release()
         for _ in range(2):
-            assert (await here.ask("ann", "one")).status == 200
-        refused = await here.ask("ann", "one")
+            assert (await here.fetch("ann", "one")).status == 200
+        refused = await here.fetch("ann", "one")
         assert refusal(refused) == (429, "too_many_turns_per_minute", b"90")
-        assert (await here.ask("bob", "one")).status == 200
+        assert (await here.fetch("bob", "one")).status == 200
         here.clock.advance(90)
-        assert (await here.ask("ann", "one")).status == 200
+        assert (await here.fetch("ann", "one")).status == 200
 
 
 async def test_single_owner_cannot_take_the_last_turn_slots() -> None:
     async with house(turns=5) as here:
         anns = [await here.begin("ann", f"chat {number}") for number in range(4)]
-        refused = await here.ask("ann", "one more")
+        refused = await here.fetch("ann", "one more")
         assert refusal(refused) == (429, "server_busy", b"2")
         assert "share" in refused.json["error"]["message"]
         bobs = await here.begin("bob", "one")
-        assert refusal(await here.ask("cyd", "one"))[1] == "server_busy"
+        assert refusal(await here.fetch("cyd", "one"))[1] == "server_busy"
         here.model.gate.release()
         assert [(await each).status for each in (*anns, bobs)] == [200] * 5
 
@@ -332,7 +332,7 @@ async def test_single_owner_cannot_take_the_last_turn_slots() -> None:
 async def test_tokenless_server_applies_only_the_server_limits() -> None:
     async with house(turns=3, owner_turns=1, owner_turns_per_minute=1) as here:
         running = [await here.begin(None, f"chat {number}") for number in range(3)]
-        assert refusal(await here.ask(None, "one")) == (429, "server_busy", b"2")
+        assert refusal(await here.fetch(None, "one")) == (429, "server_busy", b"2")
         here.model.gate.release()
         assert [(await each).status for each in running] == [200] * 3
 
@@ -355,7 +355,7 @@ async def test_concurrent_turns_of_all_visitors_are_limited(
     async with house(**of_owner) as here:
         one, two, three = await visitors(here, 3, **of_link)
         first, second = await here.begin(one, "chat"), await here.begin(two, "chat")
-        refused = await here.ask(three, "chat")
+        refused = await here.fetch(three, "chat")
         assert (refused.status, refused.code) == (429, "too_many_turns")
         limit = "2 " if of_link else ""
         assert (
@@ -365,7 +365,7 @@ async def test_concurrent_turns_of_all_visitors_are_limited(
         anns = await here.begin("ann", "chat")
         here.model.gate.release()
         assert [(await each).status for each in (first, second, anns)] == [200, 200, 200]
-        assert (await here.ask(three, "chat")).status == 200
+        assert (await here.fetch(three, "chat")).status == 200
 
 
 @pytest.mark.parametrize(
@@ -376,24 +376,24 @@ async def test_turns_per_minute_of_all_visitors_are_limited(
 ) -> None:
     async with house(**of_owner) as here:
         here.model.gate.release()
-        asked = [await here.ask(who, "chat") for who in await visitors(here, 4, **of_link)]
-        assert [each.status for each in asked] == [200, 200, 429, 429]
-        assert ("limit of 2 turns per minute" in asked[3].body.decode()) == bool(of_link)
-        assert "owner" not in asked[3].body.decode()
-        assert (await here.ask("ann", "chat")).status == 200
+        replies = [await here.fetch(who, "chat") for who in await visitors(here, 4, **of_link)]
+        assert [each.status for each in replies] == [200, 200, 429, 429]
+        assert ("limit of 2 turns per minute" in replies[3].body.decode()) == bool(of_link)
+        assert "owner" not in replies[3].body.decode()
+        assert (await here.fetch("ann", "chat")).status == 200
         here.clock.advance(120)
-        assert (await here.ask("visitor 3", "chat")).status == 200
+        assert (await here.fetch("visitor 3", "chat")).status == 200
 
 
 async def test_storage_of_all_visitors_of_a_link_is_limited() -> None:
     async with house() as here:
         here.model.gate.release()
-        asked = [await here.ask(who, "chat") for who in await visitors(here, 3, bytes=2 * BLOCK)]
-        assert [each.status for each in asked] == [200, 200, 507]
-        assert asked[2].code == "storage_full"
-        assert f"Storage quota of {2 * BLOCK} bytes" in asked[2].body.decode()
-        asked = [await here.ask(who, "chat") for who in await visitors(here, 2, chats=1)]
-        assert [each.status for each in asked] == [200, 507]
+        replies = [await here.fetch(who, "chat") for who in await visitors(here, 3, bytes=2 * BLOCK)]
+        assert [each.status for each in replies] == [200, 200, 507]
+        assert replies[2].code == "storage_full"
+        assert f"Storage quota of {2 * BLOCK} bytes" in replies[2].body.decode()
+        replies = [await here.fetch(who, "chat") for who in await visitors(here, 2, chats=1)]
+        assert [each.status for each in replies] == [200, 507]
 
 
 @pytest.mark.parametrize(
@@ -413,10 +413,10 @@ async def test_visitor_refusal_reveals_no_owner_limit(limits: dict[str, int], be
         if limits.keys() & {"owner_bytes", "owner_chats"}:
             here.model.gate.release()
             await begun[0]
-        refused = await here.ask(visitor, "another chat")
+        refused = await here.fetch(visitor, "another chat")
         here.model.gate.release()
         assert [(await each).status for each in begun] == [200] * before
     assert refused.status in (429, 507), refused.body
-    told, _, _ = msgspec.json.decode(refused.body)["error"]["message"].partition("Try again in")
-    assert "owner" not in told
-    assert not any(character.isdigit() for character in told), told
+    message, _, _ = msgspec.json.decode(refused.body)["error"]["message"].partition("Try again in")
+    assert "owner" not in message
+    assert not any(character.isdigit() for character in message), message

@@ -36,7 +36,7 @@ NARROWED: dict[str, dict[str, Any]] = {
 }
 
 
-def asked(
+def complete(
     served: LiveServer, text: str, path: str = "/v1/chat/completions", **fields: Any
 ) -> httpx2.Response:
     body: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}], **fields}
@@ -45,13 +45,13 @@ def asked(
     return served.http.post(path, json=body, headers={"Authorization": f"Bearer {text}"})
 
 
-def token(served: LiveServer, **asked: Any) -> str:
-    _, text = served.do(Host(served.ledger).tokens.create(owner="ann", scopes=ALL, **asked))
+def token(served: LiveServer, **fields: Any) -> str:
+    _, text = served.do(Host(served.ledger).tokens.create(owner="ann", scopes=ALL, **fields))
     return text
 
 
-def visitor(served: LiveServer, **asked: Any) -> str:
-    _, code = served.do(Host(served.ledger).shares.create(scope="shop", **asked))
+def visitor(served: LiveServer, **fields: Any) -> str:
+    _, code = served.do(Host(served.ledger).shares.create(scope="shop", **fields))
     return served.do(Host(served.ledger).shares.exchange(code, nonce="made-up-by-the-page-of-1")).text
 
 
@@ -80,15 +80,15 @@ def test_unlisted_field_of_a_narrowed_token_is_refused_by_name(served: LiveServe
     narrow = [token(served, **narrowed) for narrowed in NARROWED.values()]
     for text in (*narrow, visitor(served)):
         for name, value in STRAY.items():
-            answer = asked(served, text, path, **{name: value})
+            answer = complete(served, text, path, **{name: value})
             assert refusal(answer) == (400, "unsupported_parameter", name), answer.text
     assert received(served) == []
-    assert asked(served, token(served), path, plugins=[]).status_code == 200
+    assert complete(served, token(served), path, plugins=[]).status_code == 200
 
 
 def test_listed_fields_of_a_narrowed_token_reach_the_upstream(served: LiveServer) -> None:
     fields = {"temperature": 0.5, "max_tokens": 7, "seed": 1, "user": "ann", "stop": ["."]}
-    assert asked(served, visitor(served), **fields).status_code == 200
+    assert complete(served, visitor(served), **fields).status_code == 200
     [request] = received(served)
     assert {name: request[name] for name in fields} == fields
 
@@ -96,7 +96,7 @@ def test_listed_fields_of_a_narrowed_token_reach_the_upstream(served: LiveServer
 def test_fields_allowed_by_the_operator_reach_the_upstream() -> None:
     settings = Settings(port=0, grace=0.0, passed_fields=("top_a",))
     with run_server(otherwise=["Hello."], settings=settings) as served:
-        assert asked(served, visitor(served), top_a=0.5).status_code == 200
+        assert complete(served, visitor(served), top_a=0.5).status_code == 200
         assert received(served)[0]["top_a"] == 0.5
 
 
@@ -105,15 +105,19 @@ def test_fields_allowed_by_the_operator_reach_the_upstream() -> None:
 def test_max_tokens_above_the_token_limit_is_refused(served: LiveServer, path: str, name: str) -> None:
     for text in (token(served, max_tokens=100), visitor(served, max_tokens=100)):
         for value, code in ((101, "parameter_too_large"), (10**9, "parameter_too_large")):
-            assert refusal(asked(served, text, path, **{name: value})) == (400, code, name)
+            assert refusal(complete(served, text, path, **{name: value})) == (400, code, name)
         for odd in (1e9, "9", True, 0, -1):
-            assert refusal(asked(served, text, path, **{name: odd})) == (400, "unsupported_parameter", name)
+            assert refusal(complete(served, text, path, **{name: odd})) == (
+                400,
+                "unsupported_parameter",
+                name,
+            )
     assert received(served) == []
     text = token(served, max_tokens=100)
-    assert asked(served, text, path, **{name: 100}).status_code == 200
-    assert asked(served, text, path).status_code == 200
+    assert complete(served, text, path, **{name: 100}).status_code == 200
+    assert complete(served, text, path).status_code == 200
     bounded, unsaid = received(served)
-    assert (bounded[name], unsaid["max_tokens"]) == (100, 100)  # who asks for nothing is bounded all the same
+    assert (bounded[name], unsaid["max_tokens"]) == (100, 100)  # requests without a limit are bounded, too
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/api/turns"])
@@ -121,9 +125,9 @@ def test_max_tokens_limit_is_sent_in_the_field_of_the_model(path: str) -> None:
     with run_server(otherwise=["Hello."]) as served:
         text = token(served, max_tokens=100)
         for model in ("o3-mini", "openai/gpt-5", "gpt-4o", "llama3.2"):
-            assert asked(served, text, path, model=model).status_code == 200
-        assert asked(served, text, path, max_completion_tokens=None).status_code == 200
-        assert asked(served, text, path, max_tokens=7, max_completion_tokens=8).status_code == 200
+            assert complete(served, text, path, model=model).status_code == 200
+        assert complete(served, text, path, max_completion_tokens=None).status_code == 200
+        assert complete(served, text, path, max_tokens=7, max_completion_tokens=8).status_code == 200
         fields = [lengths(body) for body in received(served)]
     completion, older = {"max_completion_tokens": 100}, {"max_tokens": 100}
     both = {"max_tokens": 7, "max_completion_tokens": 8}
@@ -140,16 +144,16 @@ def test_max_tokens_limit_is_sent_in_the_configured_field(
     with run_server(otherwise=["Hello."], settings=settings) as served:
         text = token(served, max_tokens=100)
         for sent in ({}, {name: 9}, {other: 9}, {other: None}, {name: 8, other: 9}):
-            assert asked(served, text, path, **sent).status_code == 200
-        assert asked(served, token(served), path, **{other: 9}).status_code == 200
+            assert complete(served, text, path, **sent).status_code == 200
+        assert complete(served, token(served), path, **{other: 9}).status_code == 200
         fields = [lengths(body) for body in received(served)]
     assert fields == [{name: 100}, {name: 9}, {name: 9}, {name: 100}, {name: 8, other: 9}, {other: 9}]
 
 
 def test_number_of_answers_above_the_token_limit_is_refused(served: LiveServer) -> None:
     for text, most in ((visitor(served), 1), (token(served, n=3), 3)):
-        assert refusal(asked(served, text, n=most + 1)) == (400, "parameter_too_large", "n")
-        assert asked(served, text, n=most).status_code == 200
+        assert refusal(complete(served, text, n=most + 1)) == (400, "parameter_too_large", "n")
+        assert complete(served, text, n=most).status_code == 200
     assert [each["n"] for each in received(served)] == [1, 3]
 
 
@@ -160,13 +164,13 @@ def test_narrowed_token_without_a_limit_is_bound_by_narrowed_max_tokens(path: st
     with run_server(otherwise=["Hello."], settings=settings) as served:
         for text in (token(served, models=[MODEL]), visitor(served)):
             for value in (201, 10**9):
-                refused = refusal(asked(served, text, path, **{name: value}))
+                refused = refusal(complete(served, text, path, **{name: value}))
                 assert refused == (400, "parameter_too_large", name)
-            assert refusal(asked(served, text, path, **{name: 1e9}))[1] == "unsupported_parameter"
-            assert asked(served, text, path, **{name: 200}).status_code == 200
-            assert asked(served, text, path).status_code == 200
+            assert refusal(complete(served, text, path, **{name: 1e9}))[1] == "unsupported_parameter"
+            assert complete(served, text, path, **{name: 200}).status_code == 200
+            assert complete(served, text, path).status_code == 200
         for text in (token(served), token(served, max_tokens=300)):
-            assert asked(served, text, path, **{name: 300}).status_code == 200
+            assert complete(served, text, path, **{name: 300}).status_code == 200
         sent = [lengths(body) for body in received(served)]
     assert sent == [{name: 200}, {}, {name: 200}, {}, {name: 300}, {name: 300}]
 
@@ -190,8 +194,8 @@ def test_stream_options_of_a_narrowed_token_accept_null_and_are_validated(
     served: LiveServer, path: str
 ) -> None:
     text = token(served, models=[MODEL])
-    assert asked(served, text, path, stream_options=None).status_code == 200
-    assert asked(served, text, path, stream_options=[1]).status_code == 400
+    assert complete(served, text, path, stream_options=None).status_code == 200
+    assert complete(served, text, path, stream_options=[1]).status_code == 400
 
 
 SECRET = "org-Zk3VeryPrivate"
@@ -200,7 +204,9 @@ REFUSED = [Status(400, json.dumps({"error": TOLD}).encode())]
 IN_BAND = [Data(json.dumps({"error": TOLD}).encode())]
 
 
-def say(served: LiveServer, text: str, script: list[Any], path: str, *, stream: bool, key: str | None) -> str:
+def run_script(
+    served: LiveServer, text: str, script: list[Any], path: str, *, stream: bool, key: str | None
+) -> str:
     served.upstream.scripts.append(script)
     headers = {"Authorization": f"Bearer {text}"}
     body: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}], "stream": stream}
@@ -221,16 +227,16 @@ def test_narrowed_caller_receives_no_upstream_error_text(
     for number, text in enumerate((visitor(served), token(served, chat_scope="shop"))):
         for stream in (True, False):
             for key in (f"chat {number} {stream}", None if path.startswith("/v1") else "other"):
-                told = say(served, text, script, path, stream=stream, key=key)
-                assert SECRET not in told
-                assert "model_refused" in told or "model_unavailable" in told, told
-    assert SECRET in say(served, everywhere, script, path, stream=True, key="mine")
+                response = run_script(served, text, script, path, stream=stream, key=key)
+                assert SECRET not in response
+                assert "model_refused" in response or "model_unavailable" in response, response
+    assert SECRET in run_script(served, everywhere, script, path, stream=True, key="mine")
 
 
 def test_narrowed_caller_reads_no_upstream_error_text_of_a_failed_turn(served: LiveServer) -> None:
     everywhere, narrow = token(served), token(served, max_tokens=5)
-    told = say(served, everywhere, REFUSED, "/api/turns", stream=False, key="k")
-    assert SECRET in told
+    response = run_script(served, everywhere, REFUSED, "/api/turns", stream=False, key="k")
+    assert SECRET in response
     chat = served.do(served.ledger.for_owner("ann").conversation(conversation_key="k"))
     [aside] = served.do(chat.attempts())
     paths = (
@@ -239,15 +245,15 @@ def test_narrowed_caller_reads_no_upstream_error_text_of_a_failed_turn(served: L
         f"/api/turns/{aside.attempt.id}/events",
     )
     for path in paths:
-        for text, is_told in ((everywhere, True), (narrow, False)):
+        for text, is_visible in ((everywhere, True), (narrow, False)):
             answer = served.http.get(path, headers={"Authorization": f"Bearer {text}"})
             assert answer.status_code == 200
-            assert (SECRET in answer.text) is is_told, path
+            assert (SECRET in answer.text) is is_visible, path
             assert "model_refused" in answer.text
 
 
 def test_upstream_error_text_is_logged(served: LiveServer, caplog: pytest.LogCaptureFixture) -> None:
-    say(served, visitor(served), REFUSED, "/v1/chat/completions", stream=False, key=None)
+    run_script(served, visitor(served), REFUSED, "/v1/chat/completions", stream=False, key=None)
     [line] = [each for each in caplog.records if each.message == "model_failed"]
     assert SECRET in line.details  # type: ignore[attr-defined]
 
@@ -256,9 +262,9 @@ def test_upstream_that_rejects_stream_options_is_called_again_without_them(serve
     served.upstream.scripts.extend(
         [[Status(400, b'{"error":{"message":"Unknown field stream_options"}}')], ["Hello."]]
     )
-    told = served.http.post(
+    response = served.http.post(
         "/api/turns",
         json={"model": MODEL, "input": "Hi", "stream": True},
         headers={"Authorization": f"Bearer {visitor(served)}"},
     )
-    assert "Hello." in told.text
+    assert "Hello." in response.text

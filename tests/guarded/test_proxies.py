@@ -75,8 +75,8 @@ def test_bare_proxy_pass_without_a_token_is_refused(tmp_path: Path) -> None:
     with run_server() as served, nginx(tmp_path, served.url, "proxy_http_version 1.0;") as client:
         for path in ("/api/chats", "/v1/models", "/metrics"):
             assert status_and_code(client, path) == (403, "forwarded_request")
-        asked = client.post("/v1/chat/completions", json={"model": "demo", "messages": []})
-        assert asked.json()["error"]["code"] == "forwarded_request"
+        response = client.post("/v1/chat/completions", json={"model": "demo", "messages": []})
+        assert response.json()["error"]["code"] == "forwarded_request"
         assert served.http.get("/api/chats").status_code == 200
 
 
@@ -89,7 +89,7 @@ def test_proxy_pass_over_http_1_1_with_a_client_address_header_is_refused(tmp_pa
 
 
 def test_bare_proxy_pass_over_http_1_1_is_accepted_until_a_token_exists(tmp_path: Path) -> None:
-    """Such a request is the same, byte for byte, as one of a local client: the start-up line says so."""
+    """Such a request is the same, byte for byte, as one of a local client: the start-up line warns of it."""
     with run_server() as served, nginx(tmp_path, served.url, "proxy_http_version 1.1;") as client:
         assert status_and_code(client, "/api/chats") == (200, None)
         _, text = served.do(Host(served.ledger).tokens.create(owner="ann", scopes=["chats:read"]))

@@ -28,8 +28,8 @@ class Shared:
         self.server = server
         self.gate = gate
         self.tokens: dict[str, str] = {}
-        self.heard = PartialResponse()
-        self.asking: asyncio.Task[PartialResponse]
+        self.response = PartialResponse()
+        self.pending: asyncio.Task[PartialResponse]
         self.worker = -1
 
     async def begin(self) -> None:
@@ -39,10 +39,10 @@ class Shared:
                 _, self.tokens[owner] = await Host(ledger).tokens.create(owner=owner, scopes=scopes)
         line = await self.server.line()
         self.worker = line.worker
-        self.asking = asyncio.create_task(line.ask(self.asked("ann", "one"), self.heard))
-        await self.heard.until(lambda heard: heard.text == "Hel")
+        self.pending = asyncio.create_task(line.ask(self.completion_of("ann", "one"), self.response))
+        await self.response.until(lambda response: response.text == "Hel")
 
-    def asked(self, owner: str, chat: str) -> bytes:
+    def completion_of(self, owner: str, chat: str) -> bytes:
         return completion("Hi", X_Conversation_Id=chat, Authorization=self.bearer(owner))
 
     def bearer(self, owner: str) -> str:
@@ -55,17 +55,19 @@ class Shared:
     async def same_line(self) -> Line:
         return await self.server.line(lambda worker: worker == self.worker)
 
-    async def ask_elsewhere(self, owner: str, chat: str = "two") -> PartialResponse:
-        return await (await self.other_line()).ask(self.asked(owner, chat))
+    async def send_elsewhere(self, owner: str, chat: str = "two") -> PartialResponse:
+        return await (await self.other_line()).ask(self.completion_of(owner, chat))
 
-    async def follow(self, line: Line, heard: PartialResponse | None = None) -> PartialResponse:
-        path = f"/api/turns/{self.heard.headers['x-turn-id']}/events"
-        return await line.ask(request(path, method="GET", Authorization=self.bearer("ann")), heard)
+    async def follow(self, line: Line, response: PartialResponse | None = None) -> PartialResponse:
+        path = f"/api/turns/{self.response.headers['x-turn-id']}/events"
+        return await line.ask(request(path, method="GET", Authorization=self.bearer("ann")), response)
 
     async def refusals(self) -> list[str]:
         shown = await self.server.line()
-        heard = await shown.ask(request("/metrics", method="GET", Authorization=self.bearer("root")))
-        return [line for line in heard.body.decode().splitlines() if line.startswith("turnledger_refusals_")]
+        response = await shown.ask(request("/metrics", method="GET", Authorization=self.bearer("root")))
+        return [
+            line for line in response.body.decode().splitlines() if line.startswith("turnledger_refusals_")
+        ]
 
 
 @asynccontextmanager
@@ -80,27 +82,27 @@ async def shared(folder: Path, *flags: str) -> AsyncIterator[Shared]:
         yield turn
 
 
-def code(heard: PartialResponse) -> str:
-    told = msgspec.json.decode(heard.body)["error"]["code"]
-    assert (heard.status, heard.headers["retry-after"].isdigit()) == (429, True)
-    return str(told)
+def code(response: PartialResponse) -> str:
+    found = msgspec.json.decode(response.body)["error"]["code"]
+    assert (response.status, response.headers["retry-after"].isdigit()) == (429, True)
+    return str(found)
 
 
 async def test_owner_limits_hold_across_workers(tmp_path: Path) -> None:
     flags = ("--owner-turns", "1", "--owner-streams", "1", "--owner-turns-per-minute", "2")
     async with shared(tmp_path, *flags) as turn:
-        assert code(await turn.ask_elsewhere("ann")) == "too_many_turns"
-        assert (await turn.ask_elsewhere("bob")).text == "Again"
+        assert code(await turn.send_elsewhere("ann")) == "too_many_turns"
+        assert (await turn.send_elsewhere("bob")).text == "Again"
         assert await turn.refusals() == ['turnledger_refusals_total{limit="owner_turns"} 1.0']
         reading = PartialResponse()
         following = asyncio.create_task(turn.follow(await turn.other_line(), reading))
-        await reading.until(lambda heard: b"Hel" in heard.body)
+        await reading.until(lambda response: b"Hel" in response.body)
         assert code(await turn.follow(await turn.same_line())) == "too_many_streams"
         turn.gate.release()
-        assert (await turn.asking).text == "Hello"
+        assert (await turn.pending).text == "Hello"
         assert b"turn.finished" in (await following).body
-        assert (await turn.ask_elsewhere("ann")).text == "Again"
-        again = await (await turn.same_line()).ask(turn.asked("ann", "two"))
+        assert (await turn.send_elsewhere("ann")).text == "Again"
+        again = await (await turn.same_line()).ask(turn.completion_of("ann", "two"))
         assert code(again) == "too_many_turns_per_minute"
 
 
@@ -109,11 +111,11 @@ async def test_server_limit_holds_across_workers_until_a_turn_ends_or_its_worker
 ) -> None:
     async with shared(tmp_path, "--owner-turns", "1", "--turns", "1") as turn:
         line = await turn.other_line()
-        assert code(await line.ask(turn.asked("bob", "two"))) == "server_busy"
+        assert code(await line.ask(turn.completion_of("bob", "two"))) == "server_busy"
         os.kill(turn.server.pids()[turn.worker], signal.SIGKILL)
         await turn.server.event("recovered", worker=line.worker)
-        assert (await turn.ask_elsewhere("ann")).text == "Again"
-        assert (await turn.ask_elsewhere("bob")).text == "Again"
+        assert (await turn.send_elsewhere("ann")).text == "Again"
+        assert (await turn.send_elsewhere("bob")).text == "Again"
 
 
 MOST = 5
@@ -126,9 +128,9 @@ async def follow_link(server: SeveralWorkers, code: str, nonce: str) -> dict[str
         while True:
             try:
                 body = {"code": code, "nonce": nonce}
-                heard = await exchange(server.port, request("/api/shares/exchange", body))
-                told: dict[str, Any] = msgspec.json.decode(heard.body)
-                return told
+                response = await exchange(server.port, request("/api/shares/exchange", body))
+                answer: dict[str, Any] = msgspec.json.decode(response.body)
+                return answer
             except (ConnectionError, msgspec.DecodeError):
                 await asyncio.sleep(0)
 
@@ -140,11 +142,11 @@ async def test_share_link_uses_are_counted_once_when_a_worker_is_killed(tmp_path
         nonces = [f"made-up-by-the-page-of-{number:03}" for number in range(VISITORS)]
         coming = [asyncio.create_task(follow_link(server, code, nonce)) for nonce in nonces for _ in range(2)]
         os.kill(server.pids()[0], signal.SIGKILL)
-        told = await asyncio.gather(*coming)
+        answers = await asyncio.gather(*coming)
         again = await asyncio.gather(*(follow_link(server, code, nonce) for nonce in nonces))
-    let_in = {each["token"] for each in told if "token" in each}
+    let_in = {each["token"] for each in answers if "token" in each}
     assert len(let_in) == MOST
-    assert {each["error"]["code"] for each in told if "token" not in each} == {"link_not_valid"}
+    assert {each["error"]["code"] for each in answers if "token" not in each} == {"link_not_valid"}
     assert {each["token"] for each in again if "token" in each} == let_in
     async with await Ledger.open(server.store) as ledger:
         assert [each.uses for each in await Host(ledger).shares.list()] == [MOST]

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from tests.unit.server.asgi import HOST, JSON, Reply, ask
+from tests.unit.server.asgi import HOST, JSON, Reply, fetch
 from tests.unit.server.fake_page import ASSET, PAGE
 from turnledger import Ledger
 from turnledger.engine.ports import Store
@@ -77,10 +77,12 @@ class Town:
         tokens = Host(self.ledger).tokens
         made, self.tokens["alice"] = await tokens.create(owner="alice", scopes=ALL, name=SECRETS[2])
         self.ids["token"] = str(made.id)
-        said = await self.ask("POST", "/v1/chat/completions", "alice", chat_body(SECRETS[0]), key=SECRETS[1])
-        assert said.status == 200, said.body
-        self.ids["chat"] = (said.header(b"x-conversation-id") or b"").decode()
-        self.ids["turn"] = (said.header(b"x-turn-id") or b"").decode()
+        reply = await self.fetch(
+            "POST", "/v1/chat/completions", "alice", chat_body(SECRETS[0]), key=SECRETS[1]
+        )
+        assert reply.status == 200, reply.body
+        self.ids["chat"] = (reply.header(b"x-conversation-id") or b"").decode()
+        self.ids["turn"] = (reply.header(b"x-turn-id") or b"").decode()
         self.ids["model"] = "demo"
         chat = await self.ledger.for_owner("alice").conversation(self.ids["chat"])
         BODIES["POST /api/chats/{chat}/switch"] = {"branch": str((await chat.info()).branch)}
@@ -119,9 +121,9 @@ class Town:
         """Send the operation with Alice's ids."""
         path = re.sub(r"{(\w+)}", lambda found: self.ids[found[1]], operation.path)
         body = self.bodies[operation.name] if operation.name in self.bodies else body_of(operation)
-        return await self.ask(operation.method, path, who, body)
+        return await self.fetch(operation.method, path, who, body)
 
-    async def ask(
+    async def fetch(
         self, method: str, path: str, who: str | None, body: Any = None, key: str | None = None
     ) -> Reply:
         headers = [HOST]
@@ -134,7 +136,7 @@ class Town:
             headers += [JSON, (b"content-length", b"%d" % len(sent))]
         async with asyncio.timeout(20):
             path, _, query = path.partition("?")
-            return await ask(
+            return await fetch(
                 self.app, path, method=method, headers=headers, parts=(sent,), query=query.encode()
             )
 

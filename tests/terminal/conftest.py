@@ -23,12 +23,12 @@ class Home:
         self.folder = path / "turnledger"
         self.store = f"sqlite:///{self.folder}/chats.db"
 
-    def run(self, ask: Callable[[Ledger], Awaitable[Answer]]) -> Answer:
+    def run(self, action: Callable[[Ledger], Awaitable[Answer]]) -> Answer:
         """Run work on the store."""
 
         async def answer() -> Answer:
             async with await Ledger.open(self.store) as ledger:
-                return await ask(ledger)
+                return await action(ledger)
 
         return asyncio.run(answer())
 

@@ -32,13 +32,13 @@ class Programs:
 
     def start(self, terminal: str, arguments: Sequence[str], environ: Mapping[str, str]) -> int:
         """Run the command in a terminal; return its process id once it has opened the terminal."""
-        return self._ask(terminal=terminal, arguments=arguments, environ=environ)
+        return self._request(terminal=terminal, arguments=arguments, environ=environ)
 
     def wait(self, pid: int) -> int:
         """Wait for the end of a program; return its exit code."""
-        return self._ask(wait=pid)
+        return self._request(wait=pid)
 
-    def _ask(self, **what: Any) -> int:
+    def _request(self, **what: Any) -> int:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(what).encode() + b"\n")
@@ -62,15 +62,15 @@ def main() -> None:
         importlib.import_module(f"turnledger.cli.chat.{name}")
     gc.freeze()  # so that forks copy fewer pages
     for line in sys.stdin:
-        asked = json.loads(line)
-        if "wait" in asked:
-            _, status = os.waitpid(asked["wait"], 0)
+        request = json.loads(line)
+        if "wait" in request:
+            _, status = os.waitpid(request["wait"], 0)
             answer = os.waitstatus_to_exitcode(status)
         else:
-            terminal = os.open(asked["terminal"], os.O_RDWR | os.O_NOCTTY)
+            terminal = os.open(request["terminal"], os.O_RDWR | os.O_NOCTTY)
             answer = os.fork()
             if answer == 0:
-                return _become(terminal, asked["arguments"], asked["environ"])
+                return _become(terminal, request["arguments"], request["environ"])
             os.close(terminal)
         os.write(1, b"%d\n" % answer)
     return None

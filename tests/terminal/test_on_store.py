@@ -29,7 +29,7 @@ def test_answer_is_rendered_as_markdown_and_kept_when_stopped(home: Home) -> Non
     ):
         window.ready()
         window.see("/help lists the commands, Ctrl-D quits.")
-        window.say("What now?")
+        window.send("What now?")
         window.see("Some bold words")
         window.see("Ctrl-C stops")
         assert "#" not in window.text
@@ -38,7 +38,7 @@ def test_answer_is_rendered_as_markdown_and_kept_when_stopped(home: Home) -> Non
         window.ready()
         assert "Ctrl-C stops" not in window.everything
         assert window.everything.count("Some bold words") == 1
-        window.say("Go on")
+        window.send("Go on")
         window.see("Well.")
         window.ready()
         window.type(CTRL_D)
@@ -61,10 +61,10 @@ def test_greeting_names_the_demo_model_if_no_other_is_configured(home: Home) -> 
 def test_failed_turn_shows_the_error_and_returns_its_text_to_the_prompt(home: Home) -> None:
     with Window("chat", home=home.path) as window:
         window.ready()
-        window.say("Hello")
+        window.send("Hello")
         window.see("2 ›")
         window.ready()
-        window.say("//fail after 2")
+        window.send("//fail after 2")
         window.see("✗ model_unavailable: The demo model failed, as requested.")
         window.see("2 › //fail after 2", times=2)
         window.ready()
@@ -81,45 +81,45 @@ def test_failed_turn_shows_the_error_and_returns_its_text_to_the_prompt(home: Ho
 def test_turns_are_edited_regenerated_and_undone(home: Home) -> None:
     with Window("chat", home=home.path, rows=40) as window:
         window.ready()
-        window.say("One")
+        window.send("One")
         window.see("2 ›")
         window.ready()
-        window.say("/again")
+        window.send("/again")
         window.see("Version 2 of 2; /prev shows the previous one.")
         window.ready()
-        window.say("/edit")
+        window.send("/edit")
         window.see("1 edit › One")
         window.type(" and a half", ENTER)
         window.see('You said "One and a half". I remember nothing before that.')
         window.see("Version 3 of 3")
         window.ready()
-        window.say("/prev")
+        window.send("/prev")
         window.see("Turn 1, version 2 of 3:")
         window.ready()
-        window.say("/prev")
+        window.send("/prev")
         window.see("Turn 1, version 1 of 3:")
         window.ready()
-        window.say("/<")
+        window.send("/<")
         window.see("✗ invalid_input: This is the first version of turn 1.")
         window.ready()
-        window.say("/undo")
+        window.send("/undo")
         window.see("Turn 1 is undone.")
         window.ready()
         assert window.last_input == "1 › One"
         window.type(" again", ENTER)
         window.see('You said "One again". I remember nothing before that.')
         window.ready()
-        window.say("/branches")
+        window.send("/branches")
         window.see("/switch N switches to one.")
         assert '› 1  1 turn: You said "One again".' in window.everything
         window.ready()
         other = re.search(r"^  ([2-9])  1 turn: .*One and a half", window.everything, re.MULTILINE)
         assert other is not None, window.everything
-        window.say(f"/switch {other[1]}")
+        window.send(f"/switch {other[1]}")
         window.see("1 › One and a half")
         window.see('You said "One and a half".', times=3)
         window.ready()
-        window.say("/history")
+        window.send("/history")
         window.see('You said "One and a half".', times=4)
         window.ready()
     assert [turn.text for turn in home.turns()] == [
@@ -130,24 +130,24 @@ def test_turns_are_edited_regenerated_and_undone(home: Home) -> None:
 def test_chats_are_listed_searched_and_opened(home: Home) -> None:
     with Window("chat", home=home.path, rows=40) as window:
         window.ready()
-        for said in ("Cats and dogs", "The weather in Rome"):
-            window.say("/new")
+        for question in ("Cats and dogs", "The weather in Rome"):
+            window.send("/new")
             window.until(lambda: "new chat  demo" in window.lines[-1] or "new chat" in window.text, "new")
             window.ready()
-            window.say(said)
-            window.see(f'You said "{said}"')
-            window.see(f"{said}  demo  /help")
+            window.send(question)
+            window.see(f'You said "{question}"')
+            window.see(f"{question}  demo  /help")
             window.ready()
-        window.say("/rename About the sky")
+        window.send("/rename About the sky")
         window.see("About the sky  demo  /help")
         window.ready()
-        window.say("/list dogs")
+        window.send("/list dogs")
         window.see("1  Cats and dogs")
         window.ready()
-        window.say("/open 7")
+        window.send("/open 7")
         window.see("✗ invalid_input: No chat has this number.")
         window.ready()
-        window.say("/open")
+        window.send("/open")
         window.see("Type to search, Enter opens, Esc cancels")
         assert any(line.startswith("› About the sky") for line in window.lines)
         window.type(DOWN)
@@ -174,7 +174,7 @@ def test_multi_line_input_and_history_work_at_the_prompt(home: Home) -> None:
         window.type(ENTER)
         window.see('You said "one two".')
         window.ready()
-        window.say("/nonsense")
+        window.send("/nonsense")
         window.see("Unknown command /nonsense. /help lists them.")
         window.ready()
         window.type(UP, UP)
@@ -193,7 +193,7 @@ def test_long_answer_is_printed_once_with_few_rewrites(home: Home) -> None:
         Window("chat", "--upstream", model.url, home=home.path, columns=60, rows=12) as window,
     ):
         window.ready()
-        window.say("Say much")
+        window.send("Say much")
         window.see("The end.")
         window.ready()
         shown = window.everything.split("\n")
@@ -212,7 +212,7 @@ def test_model_option_selects_the_model(home: Home) -> None:
     ):
         window.ready()
         assert "named-so at " in window.text
-        window.say("Who is there?")
+        window.send("Who is there?")
         window.see("Here.")
         window.ready()
         assert model.requested_models == ["named-so"]
@@ -226,7 +226,7 @@ def test_answer_survives_a_resize_of_a_narrow_window(home: Home) -> None:
         Window("chat", "--upstream", model.url, home=home.path, columns=24, rows=20) as window,
     ):
         window.ready()
-        window.say("Go")
+        window.send("Go")
         window.see("Ctrl-C stops")
         window.see("words")
         window.resize(50, 20)
@@ -251,14 +251,14 @@ def test_hostile_model_output_cannot_control_the_terminal(home: Home) -> None:
         Window("chat", "--upstream", model.url, home=home.path) as window,
     ):
         window.ready()
-        window.say("Hello")
+        window.send("Hello")
         window.see("The end.")
         window.ready()
-        told = window.raw.decode()
-        assert "\x1b]" not in told
-        assert "\x9b" not in told
-        assert "\u202e" not in told
-        assert not re.search(r"\x1b\[(2J|31m|41m|5m|7m)", told)
+        output = window.raw.decode()
+        assert "\x1b]" not in output
+        assert "\x9b" not in output
+        assert "\u202e" not in output
+        assert not re.search(r"\x1b\[(2J|31m|41m|5m|7m)", output)
         assert "1 › Hello" in window.text  # nothing was erased
         shown = window.one_line
         for text in (r"\x1b]0;owned\x07", "[bold]markup[/bold]", "named (http://evil.example/x)", r"\u202e"):
@@ -272,7 +272,7 @@ def test_typed_ahead_input_is_kept_and_sigterm_restores_the_terminal(home: Home)
         Window("chat", "--upstream", model.url, home=home.path) as window,
     ):
         window.ready()
-        window.say("Hello")
+        window.send("Hello")
         window.see("One")
         window.type("next")
         model.release(first)
@@ -289,10 +289,10 @@ def test_typed_ahead_input_is_kept_and_sigterm_restores_the_terminal(home: Home)
 def test_resume_after_a_crash_reports_it_and_restores_the_text(home: Home) -> None:
     with Window("chat", home=home.path) as window:
         window.ready()
-        window.say("Hello")
+        window.send("Hello")
         window.see("2 ›")
         window.ready()
-        window.say("//stall after 2")
+        window.send("//stall after 2")
         window.see("You said", times=2)
         window.send_signal(signal.SIGKILL)
         assert window.ended() == -signal.SIGKILL
@@ -303,10 +303,10 @@ def test_resume_after_a_crash_reports_it_and_restores_the_text(home: Home) -> No
         window.type(CTRL_C)  # clears the line
         window.until(lambda: window.last_input == "2 ›", "an empty prompt")
         assert len(home.turns()) == 1
-        window.say("Again")
+        window.send("Again")
         window.see("3 ›")
         window.ready()
-        window.say("/undo")
+        window.send("/undo")
         window.see("Turn 2 is undone.")
         window.ready()
     with Window("chat", "--resume", home=home.path) as window:  # more has happened since
@@ -321,7 +321,7 @@ def test_resume_after_a_crash_reports_it_and_restores_the_text(home: Home) -> No
 def test_colours_are_used_unless_no_color_is_set(home: Home, wanted: dict[str, str]) -> None:
     with Window("chat", home=home.path, more=wanted) as window:
         window.ready()
-        window.say("//fail")
+        window.send("//fail")
         window.see("✗")
         window.ready()
         colours = re.findall(
@@ -343,15 +343,15 @@ def started(home: Home, *arguments: str) -> subprocess.Popen[bytes]:
 
 def test_piped_turn_prints_raw_text_with_escaped_controls(home: Home) -> None:
     with run_scripted_model(["# Not rendered\n\n\ttab \x1b[31mred\x1b[0m [x](y)\n"]) as model:
-        told, problems = started(home, "--upstream", model.url).communicate(b"Hello\n")
-    assert told == b"# Not rendered\n\n\ttab \\x1b[31mred\\x1b[0m [x](y)\n"
+        output, problems = started(home, "--upstream", model.url).communicate(b"Hello\n")
+    assert output == b"# Not rendered\n\n\ttab \\x1b[31mred\\x1b[0m [x](y)\n"
     assert problems == b""
     assert home.turns()[0].input[0].text == "Hello"
 
 
 def test_piped_turn_names_the_demo_model_on_stderr_if_no_other_is_configured(home: Home) -> None:
-    told, problems = started(home).communicate(b"Hello\n")
-    assert (told, problems) == (
+    output, problems = started(home).communicate(b"Hello\n")
+    assert (output, problems) == (
         b'You said "Hello". I remember nothing before that.\n',
         f"{DEMO_NOTE}\n".encode(),
     )
@@ -361,8 +361,8 @@ def test_piped_turn_by_the_demo_model_in_a_chat_of_another_is_refused_unless_it_
     with run_scripted_model(["Hi."]) as model:
         started(home, "--upstream", model.url).communicate(b"Hello\n")
     refused = started(home, "--resume")
-    told, problems = refused.communicate(b"More?")
-    assert (told, refused.returncode, len(home.turns())) == (b"", 2, 1)
+    output, problems = refused.communicate(b"More?")
+    assert (output, refused.returncode, len(home.turns())) == (b"", 2, 1)
     [reason] = problems.decode().splitlines()
     assert reason.startswith("invalid_input: 'scripted' answered last")
     assert reason.endswith("Use --server URL, turnledger.toml, or --model demo.")
@@ -372,8 +372,8 @@ def test_piped_turn_by_the_demo_model_in_a_chat_of_another_is_refused_unless_it_
 
 def test_piped_turn_that_fails_exits_with_2(home: Home) -> None:
     failing = started(home, "--model", "demo")
-    told, problems = failing.communicate(b"/fail after 2")
-    assert (told, failing.returncode) == (b"You said\n", 2)
+    output, problems = failing.communicate(b"/fail after 2")
+    assert (output, failing.returncode) == (b"You said\n", 2)
     assert problems == b"model_unavailable: The demo model failed, as requested.\n"
     empty = started(home)
     assert b"no_new_input" in empty.communicate(b" \n")[1]

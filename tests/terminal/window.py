@@ -84,7 +84,7 @@ class Window:
         for each in keys:
             os.write(self._terminal, each.encode())
 
-    def say(self, text: str) -> None:
+    def send(self, text: str) -> None:
         """Type a line, and Enter once it is shown: keys before a prompt are lost."""
         self.type(text)
         self.until(lambda: text[-20:] in self.last_input, text)

@@ -29,7 +29,7 @@ def make_chats(person: Person, titles: Sequence[str], scope: str = "") -> list[s
         return [str(chat.id) for some in chats for chat in some]
 
     ids = person.server.on_ledger(make)
-    now = int(person.ask("GET", "/api/chats?limit=1")["data"][0]["touched_at"])
+    now = int(person.fetch("GET", "/api/chats?limit=1")["data"][0]["touched_at"])
     set_last_use(person, {id: now - 1_000 - at for at, id in enumerate(ids)})
     return ids
 

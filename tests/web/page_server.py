@@ -115,7 +115,7 @@ class Person:
         context.add_cookies([{"name": "enters", "value": "yes", "url": self.server.url}])
         context.add_init_script(SIGN_IN_SCRIPT % (json.dumps(STORED), json.dumps(self.token)))
 
-    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
+    def fetch(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
         """Send a request, and return the decoded answer."""
         content = None if body is None else json.dumps(body).encode()
         named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -125,17 +125,17 @@ class Person:
             return json.loads(answer.read() or b"null")
 
     def run_turn(self, text: str, chat: str | None = None, **more: Any) -> Any:
-        return self.ask("POST", "/api/turns", {"model": "scripted", "input": text, "chat": chat, **more})
+        return self.fetch("POST", "/api/turns", {"model": "scripted", "input": text, "chat": chat, **more})
 
     def turns(self, chat: str) -> list[tuple[str, str]]:
         """Return the texts of questions and answers."""
         return [
             (_words(turn["input"]), _words(turn["output"]))
-            for turn in self.ask("GET", f"/api/chats/{chat}")["turns"]
+            for turn in self.fetch("GET", f"/api/chats/{chat}")["turns"]
         ]
 
     def chats(self) -> list[Any]:
-        return list(self.ask("GET", "/api/chats")["data"])
+        return list(self.fetch("GET", "/api/chats")["data"])
 
 
 def _words(items: list[Any]) -> str:

@@ -94,7 +94,7 @@ class Scene:
         self.open(import_chat(self.person, turns, title))
         expect(self.page.locator("[data-turn]")).to_have_count(len(turns))
 
-    def ask(self, text: str) -> None:
+    def send(self, text: str) -> None:
         """Send by the button: Enter does not send on touch devices."""
         self.page.get_by_role("textbox", name="Message", exact=True).fill(text)
         self.page.get_by_role("button", name="Send", exact=True).click()
@@ -136,7 +136,7 @@ def sign_in(scene: Scene) -> None:
 
 def reader(scene: Scene) -> None:
     chat = import_chat(scene.person, TURNS, "What a turn is")
-    link = scene.person.ask("POST", "/api/shares", {"chat": chat})
+    link = scene.person.fetch("POST", "/api/shares", {"chat": chat})
     scene.page.goto(scene.person.server.url + link["path"])
     expect(scene.page.locator("[data-turn]")).to_have_count(len(TURNS))
 
@@ -161,28 +161,28 @@ def steps(scene: Scene) -> None:
 def running(scene: Scene) -> None:
     scene.chat(DINNER, "Dinner tonight")
     scene.hold("It is on its way, and so far it says **this much**")
-    scene.ask("And while it runs?")
+    scene.send("And while it runs?")
     expect(scene.page.get_by_text("It is on its way")).to_be_visible()
 
 
 def queued(scene: Scene) -> None:
     if not scene.gates:
         running(scene)
-    scene.ask("One more thing, when you are done")
+    scene.send("One more thing, when you are done")
     expect(scene.page.locator("[data-state=queued]")).to_be_visible()
 
 
 def failed(scene: Scene) -> None:
     scene.chat(DINNER, "Dinner tonight")
     scene.person.server.model.add_script("The terrace is ", CUT)
-    scene.ask("Is the terrace open?")
+    scene.send("Is the terrace open?")
     expect(scene.page.locator("[data-failed]")).to_be_visible()
 
 
 def branches(scene: Scene) -> None:
     scene.page.goto(scene.person.server.url)
     scene.person.server.model.add_script("Soup, bread and a glass of wine.")
-    scene.ask("What shall we eat?")
+    scene.send("What shall we eat?")
     expect(scene.page.locator("[data-turn]")).to_have_count(1)
     scene.person.server.model.add_script("Fish, if there is some today.")
     scene.page.get_by_role("button", name="Regenerate").click()

@@ -56,7 +56,7 @@ def expire_token(page: Page) -> None:
 
 def create_link(person: Person, **wish: Any) -> dict[str, Any]:
     """Create a share link; return it with its URL."""
-    made = person.ask("POST", "/api/shares", wish)
+    made = person.fetch("POST", "/api/shares", wish)
     return {**made, "url": person.server.url + made["path"]}
 
 

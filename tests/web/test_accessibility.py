@@ -65,7 +65,7 @@ def test_page_is_fully_usable_by_keyboard(tab: Page, person: Person) -> None:
     model, keys, log = person.server.model, tab.keyboard, tab.get_by_role("log")
     turns = tab.locator("[data-turn]")
 
-    # Sending: who opens the page can write at once.
+    # Sending: the page opens with the focus on the message.
     expect(tab.get_by_role("textbox", name="Message")).to_be_focused()
     model.add_script("An answer to the first.")
     keys.type("The first")

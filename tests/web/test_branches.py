@@ -15,7 +15,7 @@ from turnledger.testing.upstream import Status
 
 @pytest.fixture
 def spoken(tab: Page, person: Person) -> Page:
-    """The page, where two things were said."""
+    """The page, with a chat of two turns."""
     for number, text in enumerate(("One", "Two"), 1):
         person.server.model.add_script(f"{text}.")
         send(tab, text)
@@ -58,7 +58,7 @@ def test_edited_message_or_regenerated_answer_replaces_the_first_and_keeps_it_as
     [chat] = person.chats()
     assert person.turns(chat["id"]) == [("One", "One."), ("Two", "Two.")]
 
-    # Any answer can be asked for again, and by another model.
+    # Any answer can be regenerated, also by another model.
     gate = Gate()
     model.add_script("Uno", gate, ".")
     spoken.get_by_role("button", name="Regenerate").first.click()
@@ -75,7 +75,7 @@ def test_edited_message_or_regenerated_answer_replaces_the_first_and_keeps_it_as
 
 def test_chat_menu_saves_and_forks_a_chat_and_undoes_its_last_turn(spoken: Page, person: Person) -> None:
     [chat] = person.chats()
-    person.ask("PATCH", f"/api/chats/{chat['id']}", {"title": "One/Two: ..\\numbers?"})
+    person.fetch("PATCH", f"/api/chats/{chat['id']}", {"title": "One/Two: ..\\numbers?"})
     expect(spoken.get_by_role("heading", level=1)).to_contain_text("numbers")
     spoken.get_by_role("button", name="Chat options").click()
     with spoken.expect_download() as text:
@@ -113,7 +113,7 @@ def test_switch_to_an_early_sibling_keeps_the_scroll_position(tab: Page, person:
         for n in range(60)
     ]
     chat = import_chat(person, turns)
-    first = person.ask("GET", f"/api/chats/{chat}?before=12&limit=1")["turns"][0]["id"]
+    first = person.fetch("GET", f"/api/chats/{chat}?before=12&limit=1")["turns"][0]["id"]
     person.server.model.add_script("Another answer.")
     person.run_turn("Another question", chat, replaces=first)
     open_chat(tab, person, chat)

@@ -35,7 +35,7 @@ def test_chat_list_groups_chats_by_day_of_use_below_the_pinned_ones(person: Pers
     noon = 1_789_992_000_000  # 2026-09-21T12:00:00Z
     ages = [0, 1, 4, 31, 500, 400]
     set_last_use(person, {id: noon - age * DAY for id, age in zip(ids, ages, strict=True)})
-    person.ask("PATCH", f"/api/chats/{ids[5]}", {"pinned": True})
+    person.fetch("PATCH", f"/api/chats/{ids[5]}", {"pinned": True})
     page = profile(person, timezone_id="UTC", locale="en-GB").new_page()
     page.clock.install(time=noon / 1000)
     page.goto(person.server.url)
@@ -106,14 +106,14 @@ def test_chat_list_focus_and_scroll_position_survive_scrolling_and_changes(perso
     tab.keyboard.press("Enter")
     expect(tab).to_have_url(f"{person.server.url}/#{ids[30]}")
     # Where the line with the focus goes, the next one has it.
-    person.ask("DELETE", f"/api/chats/{ids[30]}")
+    person.fetch("DELETE", f"/api/chats/{ids[30]}")
     expect(chat_line(tab, "Chat number 0").get_by_role("link")).to_be_focused()
     # What is seen stays in its place when chats come above it.
     scroll_to(tab, "Chat number 60")
     expect(chat_line(tab, "Chat number 50")).to_be_visible()
     before = chat_line(tab, "Chat number 50").bounding_box()
     top = tab.locator(".lines").evaluate("(list) => list.scrollTop")
-    person.ask("POST", "/api/chats", {"title": "Another one"})
+    person.fetch("POST", "/api/chats", {"title": "Another one"})
     expect(tab.locator(".lines")).not_to_have_js_property("scrollTop", top)
     assert chat_line(tab, "Chat number 50").bounding_box() == before
 
@@ -135,15 +135,15 @@ def test_chat_list_renames_a_chat_in_place_and_offers_to_resolve_a_conflict(
     with _changed(tab):
         tab.keyboard.press("Enter")
     expect(chat_line(tab, "After <b>").get_by_role("link")).to_be_focused()
-    assert person.ask("GET", f"/api/chats/{ids[0]}")["title"] == "After <b>"
+    assert person.fetch("GET", f"/api/chats/{ids[0]}")["title"] == "After <b>"
     tab.keyboard.press("F2")
     field.fill("By going elsewhere")
     with _changed(tab):
         tab.get_by_role("searchbox").focus()
     expect(chat_line(tab, "By going elsewhere")).to_be_visible()
-    assert person.ask("GET", f"/api/chats/{ids[0]}")["title"] == "By going elsewhere"
+    assert person.fetch("GET", f"/api/chats/{ids[0]}")["title"] == "By going elsewhere"
 
-    # Whoever renames a chat goes on writing when it moves.
+    # The input keeps the focus when the renamed chat moves.
     chat_line(tab, "Chat number 2").get_by_role("link").focus()
     tab.keyboard.press("F2")
     tab.keyboard.type("Half of")
@@ -156,10 +156,10 @@ def test_chat_list_renames_a_chat_in_place_and_offers_to_resolve_a_conflict(
     expect(chat_line(tab, "Half of a name").get_by_role("link")).to_be_focused()
     assert titles(tab) == ["Half of a name", "By going elsewhere", "Chat number 0", "Chat number 1"]
 
-    # Whoever renames what somebody else renamed is told so.
+    # A rename after a rename elsewhere reports the conflict.
     chat_line(tab, "Chat number 0").get_by_role("link").focus()
     tab.keyboard.press("F2")
-    person.ask("PATCH", f"/api/chats/{ids[1]}", {"title": "Theirs"})
+    person.fetch("PATCH", f"/api/chats/{ids[1]}", {"title": "Theirs"})
     field.fill("Mine")
     tab.keyboard.press("Enter")
     expect(notice(tab, "Its name is “Theirs”")).to_be_visible()
@@ -167,7 +167,7 @@ def test_chat_list_renames_a_chat_in_place_and_offers_to_resolve_a_conflict(
     with _changed(tab):
         tab.get_by_role("button", name="Rename to “Mine”").click()
     expect(chat_line(tab, "Mine")).to_be_visible()
-    assert person.ask("GET", f"/api/chats/{ids[1]}")["title"] == "Mine"
+    assert person.fetch("GET", f"/api/chats/{ids[1]}")["title"] == "Mine"
 
 
 def test_chat_list_menu_pins_and_archives_a_chat_and_undoes_the_archiving(person: Person, tab: Page) -> None:
@@ -186,7 +186,7 @@ def test_chat_list_menu_pins_and_archives_a_chat_and_undoes_the_archiving(person
 
     def read(route: Route) -> None:
         older.append((route, route.fetch()))
-        person.ask("PATCH", f"/api/chats/{ids[1]}", {"archived": True})
+        person.fetch("PATCH", f"/api/chats/{ids[1]}", {"archived": True})
 
     # A change arrives while the archive is being read, and the answer is older.
     tab.route("**/api/chats?*archived=true*", read)
@@ -400,8 +400,8 @@ def test_search_shows_the_result_of_the_last_input_and_warns_when_incomplete(
 
     # The index may be behind.
     def answer(route: Route) -> None:
-        told: dict[str, Any] = route.fetch().json()
-        route.fulfill(json={**told, "complete": False})
+        body: dict[str, Any] = route.fetch().json()
+        route.fulfill(json={**body, "complete": False})
 
     tab.route("**/api/search*", answer)
     tab.get_by_role("searchbox").fill("herons")
@@ -411,10 +411,10 @@ def test_search_shows_the_result_of_the_last_input_and_warns_when_incomplete(
 
 def test_search_hit_opens_its_branch_and_scrolls_to_the_turn(person: Person, tab: Page) -> None:
     person.server.model.add_script("Flamingos are pink.")
-    said = person.run_turn("Which bird?")
-    chat, turn = said["chat"]["id"], said["turn"]["id"]
+    answer = person.run_turn("Which bird?")
+    chat, turn = answer["chat"]["id"], answer["turn"]["id"]
     person.server.model.add_script("Herons are grey.")
-    person.ask(
+    person.fetch(
         "POST", "/api/turns", {"model": "scripted", "chat": chat, "input": "Another bird?", "replaces": turn}
     )
     reopen(tab, person)
@@ -455,7 +455,7 @@ def test_search_hits_load_page_by_page(person: Person, tab: Page) -> None:
 def test_page_opened_without_a_chat_shows_the_last_used_chat_once(person: Person, tab: Page) -> None:
     expect(tab).to_have_url(f"{person.server.url}/#new")
     ids = make_chats(person, ["Last", "Pinned, and older"])
-    person.ask("PATCH", f"/api/chats/{ids[1]}", {"pinned": True})
+    person.fetch("PATCH", f"/api/chats/{ids[1]}", {"pinned": True})
     expect(chat_lines(tab)).to_have_count(2)
     expect(tab).to_have_url(f"{person.server.url}/#new")
     tab.reload()

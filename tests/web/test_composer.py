@@ -225,7 +225,7 @@ def test_failed_message_returns_to_the_composer_and_is_not_in_the_history(tab: P
     message_field(tab).press("Enter")
     expect_turns(tab, 1)
 
-    # Asking again takes it away.
+    # Sending again removes it.
     person.server.model.add_script(REFUSED)
     send(tab, "Fails once")
     expect(message_field(tab)).to_have_value("Fails once")
@@ -313,7 +313,7 @@ def test_composer_controls_are_reachable_by_keyboard_and_shortcuts_are_listed(ta
     expect(panel).to_have_count(0)
     expect(button).to_have_attribute("aria-expanded", "false")
 
-    # A question mark opens the list unless somebody writes it.
+    # A question mark opens the list unless it is typed into a field.
     message_field(tab).fill("")
     message_field(tab).press("?")
     expect(message_field(tab)).to_have_value("?")

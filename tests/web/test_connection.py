@@ -76,7 +76,7 @@ def spoken(page: Page, words: str) -> None:
 
 
 def test_turn_whose_server_is_killed_restarts_and_is_committed_once(tab: Page, person: Person) -> None:
-    """The server is missed until it is back, and whoever sees the turn begin anew is told so."""
+    """The page reports the missing server until it is back, and that the turn restarted."""
     page_server, first, second = person.server, Gate(), Gate()
     page_server.model.add_script("This never ", first, "happened.")
     send(tab, "What happened?")
@@ -98,7 +98,7 @@ def test_turn_whose_server_is_killed_restarts_and_is_committed_once(tab: Page, p
     expect(answers(tab)).to_have_text(["This happened.", "Well.", "Well."])
     page_server.model.release(first)
     [chat] = person.chats()
-    assert [said for said, _ in person.turns(chat["id"])] == ["What happened?", *waiting]
+    assert [question for question, _ in person.turns(chat["id"])] == ["What happened?", *waiting]
 
 
 def test_offline_page_shows_a_banner_and_sends_waiting_messages_when_back_online(
@@ -214,7 +214,7 @@ def test_hidden_tab_drops_the_stream_and_resumes_it_at_its_last_event(tab: Page,
     expect(turns_in_history(tab)).to_have_count(1)
     expect(answers(tab)).to_have_text("Zero one two three four.")
 
-    # What ends while nobody looks is there when somebody does.
+    # A turn that ends in a hidden tab is shown when the tab is visible again.
     gate = Gate()
     person.server.model.add_script("Five six ", gate, "seven.")
     send(tab, "Go on")
@@ -241,7 +241,7 @@ def test_streamed_answer_over_breaking_connections_loses_and_doubles_no_text(
         send(tab, "Say all of it")
         for number, gate in enumerate(gates):
             expect(answers(tab)).to_have_text("".join(words[: number + 1]).strip())
-            # What is asked for next is cut, too: within its head, and at a byte within a character.
+            # The next responses are cut, too: within the head, and at a byte within a character.
             loop.call_soon_threadsafe(proxy.plan, Fault(received=40 * number), Fault(received=700 + number))
             loop.call_soon_threadsafe(proxy.cut)
             person.server.model.release(gate)

@@ -26,7 +26,7 @@ FIVE = ["one", "two", "three", "four", "five"]
 
 
 def made(person: Person, *texts: str) -> list[str]:
-    """Chats in which this was said."""
+    """Make chats with these messages."""
     return [person.run_turn(text)["chat"]["id"] for text in texts]
 
 
@@ -57,7 +57,7 @@ def test_draft_is_stored_per_chat_and_deleted_with_its_chat(person: Person, prof
     open_new_chat(tab, person)
     expect(message_field(tab)).to_have_value("for a new one")
     wait_until(tab, f"{DRAFTS}.length === 3")
-    person.ask("DELETE", f"/api/chats/{one}")
+    person.fetch("DELETE", f"/api/chats/{one}")
     wait_until(tab, f"{DRAFTS}.length === 2")
 
 
@@ -141,7 +141,7 @@ def test_first_messages_of_a_new_chat_create_one_chat_in_order_despite_delays_an
         posts.append(route)
         if len(posts) == 2:
             return route.abort()
-        if len(posts) == 3:  # this one is made, and nobody hears of it
+        if len(posts) == 3:  # the chat is created, and the answer is lost
             route.fetch()
             return route.abort()
         return None if len(posts) == 1 else route.continue_()

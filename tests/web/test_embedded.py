@@ -46,8 +46,8 @@ def embedded(
 ) -> tuple[Page, FrameLocator]:
     """A page of the operator's with the chat page in it, and that."""
     page = context.new_page()
-    said = " ".join(f'{name}="{value}"' for name, value in attributes.items())
-    html = f'<!doctype html><title>Shop</title><input id=own autofocus><iframe src="{url}" {said}></iframe>'
+    markup = " ".join(f'{name}="{value}"' for name, value in attributes.items())
+    html = f'<!doctype html><title>Shop</title><input id=own autofocus><iframe src="{url}" {markup}></iframe>'
     page.goto(f"{operator}/?html={quote(html)}")
     return page, page.frame_locator("iframe")
 
@@ -61,7 +61,7 @@ def test_embedded_page_signs_in_and_chats_without_taking_the_focus(
 ) -> None:
     page, within = embedded(profile(), operator, page_server.url)
     expect(within.get_by_label("Token")).to_be_visible()
-    expect(page.locator("#own")).to_be_focused()  # nobody takes the focus from the operator's page
+    expect(page.locator("#own")).to_be_focused()  # the frame does not take the focus from the operator's page
     sign_in(within, person)
     message_field(within).fill("From within")
     message_field(within).press("Enter")
@@ -78,10 +78,10 @@ def test_embedded_page_without_storage_works_until_it_is_reloaded(
 ) -> None:
     page, within = embedded(denying, operator, page_server.url, width="1000", height="700")
     expect(within.get_by_label("Token")).to_be_visible()
-    told = inner(page).evaluate(
+    result = inner(page).evaluate(
         "() => { try { return localStorage.length } catch (problem) { return problem.name } }"
     )
-    assert told == "SecurityError"
+    assert result == "SecurityError"
     sign_in(within, person)
     for number, text in enumerate(("First", "Second"), 1):
         message_field(within).fill(text)

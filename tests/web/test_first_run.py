@@ -29,36 +29,36 @@ def begin(page: Page, name: str) -> None:
     page.get_by_role("button", name=name).click()
 
 
-def told(page: Page, words: str) -> None:
-    """It is said where it is seen, and to those who do not see it."""
+def expect_instruction(page: Page, words: str) -> None:
+    """Expect the text in the panel, and in a status for screen readers."""
     expect(page.get_by_role("complementary", name="Experiments")).to_contain_text(words)
     expect(page.get_by_role("status").filter(has_text=words)).to_have_count(1)
 
 
 def test_stop_experiment_keeps_the_partial_answer(page: Page, newcomer: Person) -> None:
     begin(page, STOP)
-    told(page, "Press Stop")
+    expect_instruction(page, "Press Stop")
     expect(page.get_by_role("log")).to_contain_text("You said")
     page.get_by_role("main").get_by_role("button", name="Stop", exact=True).click()
-    told(page, "its text so far is in the history")
+    expect_instruction(page, "its text so far is in the history")
     [chat] = newcomer.chats()
-    [(asked, answered)] = newcomer.turns(chat["id"])
-    assert asked.startswith("/slow ")
+    [(question, answered)] = newcomer.turns(chat["id"])
+    assert question.startswith("/slow ")
     assert answered.startswith("You said")
     assert not answered.endswith(".")
 
 
 def test_tabs_experiment_shows_the_same_turns_in_both_tabs(page: Page, newcomer: Person) -> None:
     begin(page, TABS)
-    told(page, "Open this chat in a second tab")
+    expect_instruction(page, "Open this chat in a second tab")
     with page.context.expect_page() as opened:
         page.get_by_role("link", name="Open a second tab").click()
     second = opened.value
-    told(second, "This is the second tab")
+    expect_instruction(second, "This is the second tab")
     assert second.evaluate("window.opener") is None
     second.get_by_role("textbox", name="Message").fill("Over there")
     second.keyboard.press("Enter")
-    told(page, "came from the other tab")
+    expect_instruction(page, "came from the other tab")
     for each in (page, second):
         expect(each.locator("[data-turn]")).to_have_count(2)
     assert messages(page).all_inner_texts() == messages(second).all_inner_texts()
@@ -69,7 +69,7 @@ def test_failure_experiment_leaves_no_turn_and_is_marked_as_tried_until_closed(
     page: Page, newcomer: Person
 ) -> None:
     begin(page, VANISH)
-    told(page, "the turn never happened")
+    expect_instruction(page, "the turn never happened")
     expect(page.get_by_role("textbox", name="Message")).to_have_value("/fail after 3")
     expect(page.locator("[data-turn]")).to_have_count(0)
     [chat] = newcomer.chats()
@@ -79,7 +79,7 @@ def test_failure_experiment_leaves_no_turn_and_is_marked_as_tried_until_closed(
     tried = page.get_by_role("button", name=f"Tried: {VANISH}")
     expect(tried).to_be_visible()
     begin(page, STOP)
-    told(page, "Press Stop")
+    expect_instruction(page, "Press Stop")
     page.get_by_role("button", name="Close experiments").click()
     page.get_by_role("main").get_by_role("button", name="Stop", exact=True).click()
     page.reload()

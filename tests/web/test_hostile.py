@@ -265,7 +265,7 @@ PRETENDS = {
 
 
 def test_bidi_controls_and_misleading_links_are_exposed(profile: Profile, person: Person) -> None:
-    """What turns text round is seen in code and gone elsewhere; a link that pretends says where it leads."""
+    """Bidi controls are visible in code and removed elsewhere; a misleading link shows its target."""
     both = WatchedPage(profile, person).show_texts(TURNS_ROUND, "\n\n".join(PRETENDS))
     shown = both.first
     for letter in TURNING:
@@ -322,14 +322,14 @@ def hostile_turns() -> list[dict[str, Any]]:
 def test_hostile_names_break_no_layout_or_direction_and_copying_keeps_the_original(
     page_server: PageServer, profile: Profile
 ) -> None:
-    """And whoever copies a message has it as it was written."""
+    """A copied message has its original text."""
     person = page_server.person(owner=f"{NAME} of test_hostile")
     watched = WatchedPage(profile, person)
     page = watched.page
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.route("**/v1/models", lambda route: route.fulfill(json=MODELS))
     chat = import_chat(person, hostile_turns(), title=NAME)
-    person.ask("POST", "/api/chats", {"scope": NAME})
+    person.fetch("POST", "/api/chats", {"scope": NAME})
     page.goto(f"{page_server.url}/?scope=#{chat}")
     expect(messages(page)).to_contain_text("Look for the needle abc<img")
     expect(page.locator("h1")).to_contain_text("abc<img")

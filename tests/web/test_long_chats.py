@@ -60,7 +60,7 @@ def test_older_messages_load_on_scrolling_up_without_moving_the_visible_ones(
     # The very beginning can be reached.
     tab.get_by_role("log", name="Messages").focus()
     while messages(tab).first.inner_text() != "Question 1":
-        # What comes above stays above what is read: whoever wants to see it goes up again.
+        # Older turns are added above without moving the visible ones; scrolling up shows them.
         tab.keyboard.press("Home")
         tab.evaluate("new Promise(requestAnimationFrame)")
     expect(turns_in_history(tab)).to_have_count(100)

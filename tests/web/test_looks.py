@@ -60,7 +60,7 @@ MOVING = """async button => {
   }
   return seen;
 }"""
-"""Press it, and tell what moves."""
+"""Press the button; return what moves."""
 
 
 def opened(
@@ -75,7 +75,7 @@ def opened(
 def hostile_chat(person: Person) -> str:
     person.server.model.add_script(HOSTILE)
     chat = person.run_turn(f"{WORD} {RTL}")["chat"]["id"]
-    person.ask("PATCH", f"/api/chats/{chat}", {"title": WORD[:500]})
+    person.fetch("PATCH", f"/api/chats/{chat}", {"title": WORD[:500]})
     return str(chat)
 
 
@@ -113,7 +113,7 @@ def test_theme_follows_the_system_until_one_is_chosen(person: Person, profile: P
     expect(page.get_by_role("menuitemradio", name="Light")).to_be_checked()
     page.get_by_role("menuitemradio", name="System").click()
     assert is_dark(page)
-    # The address may ask for a theme, too.
+    # The address can set the theme, too.
     for theme in ("light", "dark"):
         page.goto(f"{person.server.url}/?theme={theme}")
         expect(page.get_by_role("textbox", name="Message")).to_be_visible()
@@ -250,7 +250,7 @@ def test_hidden_chat_list_stays_hidden_after_a_reload(person: Person, profile: P
 
 def test_shared_chat_uses_the_full_width_and_can_change_its_theme(person: Person, profile: Profile) -> None:
     chat = person.run_turn("To be read")["chat"]["id"]
-    link = person.ask("POST", "/api/shares", {"chat": chat})
+    link = person.fetch("POST", "/api/shares", {"chat": chat})
     page = profile(viewport=ViewportSize(width=1280, height=800)).new_page()
     page.goto(person.server.url + link["path"])
     expect(page.get_by_role("log")).to_contain_text("To be read")
@@ -269,7 +269,7 @@ def test_tab_title_is_the_chat_title_with_a_dot_while_a_turn_runs(tab: Page, per
     person.server.model.release(gate)
     expect(tab).to_have_title("A question · Turnledger")
     [chat] = person.chats()
-    person.ask("PATCH", f"/api/chats/{chat['id']}", {"title": "Another name"})
+    person.fetch("PATCH", f"/api/chats/{chat['id']}", {"title": "Another name"})
     expect(tab).to_have_title("Another name · Turnledger")
     expect(tab.get_by_role("heading", level=1)).to_have_text("Another name")
     tab.get_by_role("button", name="New chat").click()

@@ -46,7 +46,7 @@ def answer(question: str) -> int:
 NARROW = ViewportSize(width=390, height=844)
 
 
-def ask(page: Page, person: Person) -> None:
+def send_question(page: Page, person: Person) -> None:
     page.goto(person.server.url)
     page.get_by_role("textbox", name="Message").fill("Tell me")
     page.keyboard.press("Enter")
@@ -59,7 +59,7 @@ def test_streamed_markdown_ends_equal_to_unstreamed_markdown(profile: Profile, p
     person.server.model.add_script(
         *(whole[at : at + 5] for at in range(0, len(whole), 5)), "\n\n", gate, "More."
     )
-    ask(watched.page, person)
+    send_question(watched.page, person)
     coming = watched.page.locator("[data-state=running] .markdown").filter(has_text=END)
     expect(coming.locator(".code-keyword").first).to_be_visible()
     expect(coming.get_by_role("link", name="one")).to_be_visible()
@@ -79,7 +79,7 @@ def test_completed_markdown_blocks_are_not_rendered_again_while_streaming(
     person.server.model.add_script(
         "One.\n\nTwo.\n\n```\ncode", first, "\nmore\n```\n\nThree.\n\nFour", second, "."
     )
-    ask(page, person)
+    send_question(page, person)
     coming = page.locator("[data-state=running] .markdown")
     expect(coming.locator("pre")).to_have_text("code")
     marked = "place => [...place.querySelectorAll('p, pre')].forEach(each => { each.marked = true; })"
@@ -159,7 +159,7 @@ def test_markdown_headings_directions_and_tasks_have_correct_semantics(
     assert [each.evaluate(direction) for each in directed.locator("p").all()] == ["rtl", "ltr", "ltr"]
     assert directed.locator("ul").evaluate(direction) == "rtl"
     assert directed.locator("pre").evaluate(direction) == "ltr"
-    # Tasks say whether they are done.
+    # Tasks show whether they are done.
     expect(tasks.get_by_role("listitem").first.get_by_role("img", name="Done")).to_be_visible()
     expect(tasks.get_by_role("listitem").last.get_by_role("img", name="To do")).to_be_visible()
 
@@ -258,10 +258,10 @@ def test_inline_image_that_is_still_streaming_shows_a_placeholder(profile: Profi
 
 def test_remote_image_is_loaded_only_on_click(profile: Profile, person: Person) -> None:
     watched = WatchedPage(profile, person)
-    asked: list[Request] = []
+    requests: list[Request] = []
 
     def answer(route: Route) -> None:
-        asked.append(route.request)
+        requests.append(route.request)
         if "gone" in route.request.url:
             route.fulfill(status=404)
         else:
@@ -274,12 +274,12 @@ def test_remote_image_is_loaded_only_on_click(profile: Profile, person: Person) 
         f"[![A bird]({ADDRESS})](https://site.example/page)",
     )
     cat, dog, bird = shown.all()
-    ask = cat.get_by_role("button", name="Load image from pictures.example")
-    expect(ask).to_have_attribute("title", ADDRESS)
+    button = cat.get_by_role("button", name="Load image from pictures.example")
+    expect(button).to_have_attribute("title", ADDRESS)
     expect(cat).to_contain_text("A cat")
     watched.expect_unharmed()
-    ask.click()
-    # Nobody else tells its size.
+    button.click()
+    # Only the frame knows its size.
     watched.page.evaluate("postMessage({turnledgerPicture: {width: 9999, height: 1}}, '*')")
     frame = cat.locator("iframe[data-fits]")
     expect(frame).to_have_attribute("title", "A cat")
@@ -288,7 +288,7 @@ def test_remote_image_is_loaded_only_on_click(profile: Profile, person: Person) 
     box = frame.bounding_box()
     assert box is not None
     assert abs(box["width"] / box["height"] - 640 / 480) < 0.02
-    [request] = asked
+    [request] = requests
     assert request.url == ADDRESS
     assert "referer" not in request.headers
     assert foreign_urls(watched.requested, person.server.url) == [ADDRESS]

@@ -90,9 +90,9 @@ def test_built_page_stays_below_its_size_limit() -> None:
 
 
 def test_page_contacts_only_its_own_host(person: Person, profile: Profile) -> None:
-    asked: list[Request] = []
+    requests: list[Request] = []
     context = profile(person)
-    context.on("request", lambda request: asked.append(request))
+    context.on("request", lambda request: requests.append(request))
     person.server.model.add_script(REMOTE)
     chat = person.run_turn("Show me")["chat"]["id"]
     page = context.new_page()
@@ -101,7 +101,7 @@ def test_page_contacts_only_its_own_host(person: Person, profile: Profile) -> No
     page.get_by_role("textbox", name="Message").fill("And more")
     page.keyboard.press("Enter")
     expect(page.get_by_role("log")).to_contain_text("Well.")
-    hosts = {urlsplit(each.url).netloc for each in asked if not each.url.startswith("data:")}
+    hosts = {urlsplit(each.url).netloc for each in requests if not each.url.startswith("data:")}
     assert hosts == {urlsplit(person.server.url).netloc}
     assert answer is not None
     policy = answer.headers["content-security-policy"]
@@ -147,9 +147,9 @@ def run(package: Path, *command: str) -> str:
 
 
 def test_page_unit_tests_pass(package: Path) -> None:
-    told = run(package, "npm", "--silent", "test")
-    count = re.search(r"^ *Tests +(\d+) passed \(\1\)$", told, re.MULTILINE)
-    assert count is not None, told
+    output = run(package, "npm", "--silent", "test")
+    count = re.search(r"^ *Tests +(\d+) passed \(\1\)$", output, re.MULTILINE)
+    assert count is not None, output
     assert int(count[1]) > 400
 
 

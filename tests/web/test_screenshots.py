@@ -51,7 +51,7 @@ WALKS = {
     "Joan": [Picture("failed")],
     "Karen": [Picture("failed", "dark", "phone")],
 }
-"""What follows each other in one page, by who is seen in it."""
+"""The scenes that share one page, by person."""
 PICTURES = [picture for walk in WALKS.values() for picture in walk]
 
 

@@ -19,12 +19,12 @@ SECRET = "Nightingale marmalade"
 
 
 def uses(person: Person, link: dict[str, Any]) -> int:
-    [found] = [each for each in person.ask("GET", "/api/shares")["data"] if each["id"] == link["id"]]
+    [found] = [each for each in person.fetch("GET", "/api/shares")["data"] if each["id"] == link["id"]]
     return int(found["uses"])
 
 
-def chat_of(person: Person, said: str = SECRET) -> str:
-    return str(person.run_turn(said)["chat"]["id"])
+def chat_of(person: Person, text: str = SECRET) -> str:
+    return str(person.run_turn(text)["chat"]["id"])
 
 
 def follow(profile: Profile, link: dict[str, Any], init: str = "") -> Page:
@@ -38,8 +38,8 @@ def test_share_code_is_removed_from_the_address_before_the_exchange(person: Pers
     link = create_link(person, chat=chat_of(person))
     page = profile().new_page()
     seen: list[str] = []
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(f"{request.url} {request.headers}"))
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(f"{request.url} {request.headers}"))
 
     def exchanged(route: Route) -> None:
         seen.append(page.evaluate("location.href"))
@@ -50,7 +50,7 @@ def test_share_code_is_removed_from_the_address_before_the_exchange(person: Pers
     expect(page.get_by_role("log").get_by_text(SECRET)).to_be_visible()
     assert seen == [f"{person.server.url}/share"]
     assert page.evaluate("location.href") == f"{person.server.url}/share"
-    assert not [each for each in asked if link["code"] in each.partition("#")[0]]
+    assert not [each for each in requests if link["code"] in each.partition("#")[0]]
     assert link["code"] not in page.content() + page.title()
     assert link["code"] not in browser_storage(page)
     page.go_back()
@@ -73,14 +73,14 @@ def test_shared_chat_shows_earlier_and_later_turns_and_has_no_composer(
     turns, first = page.locator("[data-turn]"), page.get_by_role("log").get_by_text("The first of many")
     earlier = page.get_by_role("button", name="Show earlier")
     while (shown := turns.count()) and first.count() == 0:
-        # It goes when all is there, and more may come without it: whoever scrolls up to it is shown more.
+        # It goes when all is there, and more may come without it: scrolling up to it shows more.
         earlier.evaluate_all("all => all.forEach((each) => each.click())")
         expect(turns).not_to_have_count(shown)
     expect(earlier).to_have_count(0)
     person.run_turn("And then he said more", chat)
     expect(page.get_by_role("log").get_by_text("And then he said more")).to_be_visible()
     expect(page.get_by_role("region", name="Notifications")).to_be_empty()
-    person.ask("DELETE", f"/api/chats/{chat}")
+    person.fetch("DELETE", f"/api/chats/{chat}")
     expect(page.get_by_role("alert")).to_be_visible()
     assert all(each["id"] != chat for each in person.chats())
 
@@ -129,12 +129,12 @@ def test_share_exchange_whose_answer_was_lost_is_repeated_as_the_same_use(
 def test_share_link_with_too_many_visitors_waits_and_retries(person: Person, profile: Profile) -> None:
     link = create_link(person, chat=chat_of(person))
     page = profile().new_page()
-    told = {"error": {"code": "too_many_visitors", "message": "Too many.", "type": "rate_limit_error"}}
+    refusal = {"error": {"code": "too_many_visitors", "message": "Too many.", "type": "rate_limit_error"}}
     headers, crowd = {"retry-after": "1"}, {"is": True}
     page.route(
         EXCHANGE,
         lambda route: (
-            route.fulfill(status=429, headers=headers, json=told) if crowd["is"] else route.continue_()
+            route.fulfill(status=429, headers=headers, json=refusal) if crowd["is"] else route.continue_()
         ),
     )
     page.goto(link["url"])
@@ -183,7 +183,7 @@ def test_guest_sees_the_terms_of_the_visit_and_chats_with_the_allowed_models(
     page.reload()
     expect(page.get_by_role("log").get_by_text("A guest's question")).to_be_visible()
     assert all("guest" not in str(each) for each in person.chats())
-    # Somebody else who follows it is somebody else.
+    # Another visitor of the link is another owner.
     other = follow(profile, link)
     expect(visit_note(other)).to_contain_text("guest_")
     assert "A guest's question" not in other.content()
@@ -209,7 +209,7 @@ def test_visit_ends_when_its_share_link_is_revoked(person: Person, profile: Prof
     expect(reader.get_by_role("log").get_by_text(SECRET)).to_be_visible()
     expect(visit_note(guest)).to_be_visible()
     for page, link in ((reader, readers), (guest, guests)):
-        person.ask("DELETE", f"/api/shares/{link['id']}")
+        person.fetch("DELETE", f"/api/shares/{link['id']}")
         page.bring_to_front()
         expect(page.get_by_role("heading", name="Your visit has ended")).to_be_visible()
         assert SECRET not in page.content()

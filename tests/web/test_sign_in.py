@@ -33,7 +33,7 @@ from tests.web.sign_in import (
     sign_out,
     submit_token,
 )
-from tests.web.test_unkept import says_that_nothing_is_kept
+from tests.web.test_unkept import check_nothing_is_kept
 from tests.web.thread import expect_turns, message_field, send
 from turnledger import Ledger
 from turnledger.hosting import Host
@@ -42,7 +42,7 @@ from turnledger.testing.gates import Gate
 
 @pytest.fixture
 def stranger(page_server: PageServer, person: Person, profile: Profile) -> Page:
-    """The page, opened by somebody who has no token, where one is needed: the person has one."""
+    """The page, opened without a token on a server that needs one; the person has one."""
     page = profile().new_page()
     page.goto(page_server.url)
     return page
@@ -51,8 +51,8 @@ def stranger(page_server: PageServer, person: Person, profile: Profile) -> Page:
 def test_sign_in_with_a_token_survives_a_reload_and_does_not_leak_the_token(
     stranger: Page, person: Person
 ) -> None:
-    asked: list[str] = []
-    stranger.on("request", lambda request: asked.append(f"{request.url} {request.post_data}"))
+    requests: list[str] = []
+    stranger.on("request", lambda request: requests.append(f"{request.url} {request.post_data}"))
     person.run_turn("Something to be found again")
     expect(stranger.get_by_role("heading", name="Sign in")).to_be_visible()
     assert stranger.title() == "Turnledger"
@@ -61,9 +61,9 @@ def test_sign_in_with_a_token_survives_a_reload_and_does_not_leak_the_token(
     stranger.reload()
     expect(stranger.get_by_text("Something to be found again").first).to_be_visible()
     assert stranger.evaluate("name => localStorage.getItem(name)", STORED) == person.token
-    # It is shown to nobody, and said where it is asked for only.
-    assert asked
-    assert not [each for each in asked if person.token in each]
+    # The token is not displayed, and sent only to the API.
+    assert requests
+    assert not [each for each in requests if person.token in each]
     assert person.token not in stranger.content()
     assert person.token not in stranger.url + stranger.title()
     names = stranger.evaluate("Object.keys(localStorage).concat(Object.keys(sessionStorage))")
@@ -73,18 +73,18 @@ def test_sign_in_with_a_token_survives_a_reload_and_does_not_leak_the_token(
 def test_sign_in_with_an_invalid_token_is_refused_with_the_reason_and_stores_nothing(
     stranger: Page, person: Person, tmp_path: Path
 ) -> None:
-    """And what cannot be one is sent to nobody."""
+    """Text that cannot be a token is not sent."""
     last = "a" if person.token[10] != "a" else "b"
     spoilt = ["", "hello", person.token[:-1], person.token[:10] + last + person.token[11:]]
     expect(stranger.get_by_label("Token")).to_be_focused()
-    asked: list[str] = []
-    stranger.on("request", lambda request: asked.append(request.url))
+    requests: list[str] = []
+    stranger.on("request", lambda request: requests.append(request.url))
     for text in spoilt:
         submit_token(stranger, text)
         expect(stranger.get_by_role("alert")).to_contain_text("not a valid token")
         expect(stranger.get_by_label("Token")).to_have_attribute("aria-invalid", "true")
     assert violations(stranger) == []
-    assert asked == []
+    assert requests == []
     submit_token(stranger, of_another_server(tmp_path))
     expect(stranger.get_by_role("alert")).to_contain_text("Unknown token")
     assert stranger.evaluate("Object.keys(localStorage)") == []
@@ -133,19 +133,19 @@ def test_sign_out_removes_all_local_data(tab: Page, person: Person) -> None:
 def test_revoked_token_ends_the_session_and_a_new_token_returns_to_the_chat(
     page_server: PageServer, person: Person, profile: Profile
 ) -> None:
-    said = person.run_turn("Nightingale marmalade")
+    answer = person.run_turn("Nightingale marmalade")
     tab = profile(person).new_page()
     tab.add_init_script(FAST_TIMERS)
-    tab.goto(f"{page_server.url}/#{said['chat']['id']}")
+    tab.goto(f"{page_server.url}/#{answer['chat']['id']}")
     expect(tab.get_by_text("Nightingale marmalade").first).to_be_visible()
-    person.ask("DELETE", "/api/tokens/self")
+    person.fetch("DELETE", "/api/tokens/self")
     expect(tab.get_by_role("heading", name="Your access has ended")).to_be_visible()
     expect(tab.get_by_role("alert")).to_contain_text("revoked")
     assert "marmalade" not in tab.content()
     again = page_server.person(owner=person.owner)
     sign_in(tab, again)
     expect(tab.get_by_text("Nightingale marmalade").first).to_be_visible()
-    expect(tab).to_have_url(f"{page_server.url}/#{said['chat']['id']}")
+    expect(tab).to_have_url(f"{page_server.url}/#{answer['chat']['id']}")
 
 
 def test_token_that_expires_in_an_open_page_ends_the_session(
@@ -174,7 +174,7 @@ def test_unreachable_server_at_startup_is_retried_until_the_page_opens(tab: Page
     tab.get_by_role("button", name="Try again").evaluate("button => { window.again = button; }")
     with tab.expect_event("requestfailed"):
         tab.get_by_role("button", name="Try again").click()
-    # It is not made anew each time: what is read out is read out once, and who was at the button still is.
+    # The message is not rebuilt each time: it is read out once, and the button keeps the focus.
     assert tab.evaluate("again.isConnected && document.activeElement === again")
     away["is"] = False
     expect(message_field(tab)).to_be_visible()  # by itself
@@ -198,18 +198,18 @@ def test_server_without_tokens_requires_a_sign_in_once_a_token_exists(
         page.goto(page_server.url)
         expect(message_field(page)).to_be_visible()
         expect(page.get_by_role("button", name="Signed in as")).to_have_count(0)
-        says_that_nothing_is_kept(page, page_server)
+        check_nothing_is_kept(page, page_server)
         long = "too long " * 4_000
         send(page, long)
         expect(page.get_by_text("body_bytes").or_(page.get_by_text("too large")).first).to_be_visible()
         expect(message_field(page)).to_have_value(long.rstrip())
         send(page, "Short")
         expect_turns(page, 1)
-        # From the first token on everybody needs one, also who is in.
+        # From the first token on every caller needs one, also an open page.
         person = page_server.person(owner="local")
         expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
         sign_in(page, person)
-        says_that_nothing_is_kept(page, page_server)
+        check_nothing_is_kept(page, page_server)
         assert person.chats() == []
 
 
@@ -251,7 +251,7 @@ LATE = """
 
 @pytest.fixture
 def other(page_server: PageServer) -> Person:
-    """Somebody else, who has a chat."""
+    """Another owner with a chat."""
     other = page_server.person()
     other.run_turn("Good morning")
     return other
@@ -260,7 +260,7 @@ def other(page_server: PageServer) -> Person:
 def traces(page: Page, former: Person, *more: str) -> list[str]:
     """What of the former one can be found."""
     found = page.evaluate(EVERYTHING)
-    told = (
+    refusal = (
         TITLE,
         ANSWER,
         DRAFT,
@@ -273,7 +273,7 @@ def traces(page: Page, former: Person, *more: str) -> list[str]:
         former.token[-6:],
         *more,
     )
-    return [each for each in told if each in found]
+    return [each for each in refusal if each in found]
 
 
 def test_sign_in_as_another_user_removes_all_traces_of_the_previous_one_in_every_tab(
@@ -282,13 +282,13 @@ def test_sign_in_as_another_user_removes_all_traces_of_the_previous_one_in_every
     chat = person.run_turn(TITLE)["chat"]["id"]
     person.run_turn("Second", chat)
     make_chats(person, ["Somewhere else"], scope=SCOPE)
-    person.ask("PATCH", f"/api/chats/{chat}", {"pinned": True})
+    person.fetch("PATCH", f"/api/chats/{chat}", {"pinned": True})
     context = profile(person)
     tabs = [open_tab(context, f"{person.server.url}/#{chat}") for _ in range(2)]
     for tab in tabs:
         expect(tab.get_by_role("log").get_by_text(TITLE)).to_be_visible()
     first, second = tabs
-    # What he likes to see, and whom he likes to ask.
+    # The chosen scope, search and model.
     second.get_by_role("button", name="Scope:").click()
     second.get_by_role("menuitemradio", name=SCOPE).click()
     expect(second.get_by_role("navigation").get_by_text(TITLE)).to_have_count(0)
@@ -296,7 +296,7 @@ def test_sign_in_as_another_user_removes_all_traces_of_the_previous_one_in_every
     first.get_by_role("button", name="Model: scripted").click()
     first.get_by_role("option", name="other").click()
     expect(first.get_by_role("button", name="Model: other")).to_be_visible()
-    # A message whose fate nobody knows, a draft, and a turn that runs.
+    # A message with an unknown outcome, a draft, and a running turn.
     second.route("**/api/turns", lambda route: route.abort())
     send(second, UNSENT)
     expect(second.get_by_role("log").get_by_text(UNSENT)).to_be_visible()
@@ -401,7 +401,7 @@ def test_data_stored_late_for_the_previous_user_is_removed(
     for name in names:
         late.evaluate("([name, text]) => localStorage.setItem(name, text)", [name, DRAFT])
     page.wait_for_function("text => !JSON.stringify({...localStorage}).includes(text)", arg=DRAFT)
-    # What is of somebody who came by a link is not touched.
+    # Data of a visitor of a share link is not touched.
     elsewhere = "turnledger page:link-abcdef.ghijkl:drafts"
     late.evaluate("name => localStorage.setItem(name, 'kept')", elsewhere)
     sign_out(page)

@@ -42,10 +42,10 @@ def test_streamed_answer_is_shown_in_two_tabs_whichever_one_asked(tab: Page, per
         expect(messages(page)).to_have_text(["Good morning", "Tell me", "Second"])
         expect(answers(page)).to_have_text(["Hello.", "Half of it.", "Two."])
 
-    # What a program elsewhere asks.
+    # A turn of another program.
     model.add_script("Said ", gates[1], "elsewhere.")
     [chat] = person.chats()
-    elsewhere = threading.Thread(target=_ask, args=(person, "From afar", chat["id"]))
+    elsewhere = threading.Thread(target=_stream_turn, args=(person, "From afar", chat["id"]))
     elsewhere.start()
     try:
         expect(answers(tab).nth(3)).to_have_text("Said")
@@ -80,7 +80,7 @@ def test_edits_switches_and_failures_appear_in_the_other_tab(tab: Page, person: 
         expect(answers(page)).to_have_text(["Good evening."])
         expect(page.locator(".siblings")).to_have_text("2/2")
     model.add_script("And to you.")
-    # What somebody is about to say in the place of what is replaced elsewhere is not lost.
+    # An edit in progress survives when its turn is replaced elsewhere.
     turn.get_by_role("button", name="Edit message").click()
     tab.get_by_role("textbox", name="Edit message").fill("Good night")
     other.get_by_role("button", name="Regenerate").click()
@@ -108,8 +108,8 @@ def test_edits_switches_and_failures_appear_in_the_other_tab(tab: Page, person: 
         expect(page.locator("[data-failed]")).to_have_count(0)
 
 
-def _ask(person: Person, text: str, chat: str) -> None:
-    """Ask as a program does that reads the answer as it comes."""
+def _stream_turn(person: Person, text: str, chat: str) -> None:
+    """Run a turn as a program that reads the streamed answer."""
     body = json.dumps({"model": "scripted", "input": text, "chat": chat, "stream": True}).encode()
     headers = {"Authorization": f"Bearer {person.token}", "Content-Type": "application/json"}
     with web.urlopen(
@@ -129,9 +129,9 @@ def test_chat_changes_and_running_turns_appear_in_other_tabs_and_browsers(
         page.goto(person.server.url)
         expect(page.get_by_role("textbox", name="Message")).to_be_visible()
     others = (second, elsewhere)
-    asked: list[Request] = []
+    requests: list[Request] = []
     for page in others:
-        page.on("request", lambda request: asked.append(request))
+        page.on("request", lambda request: requests.append(request))
         expect(chat_lines(page)).to_have_count(2)
     link = chat_line(first, "One").get_by_role("link")
     link.focus()
@@ -152,15 +152,15 @@ def test_chat_changes_and_running_turns_appear_in_other_tabs_and_browsers(
     first.get_by_role("button", name="Delete “Renamed”? Press again").click()
     for page in others:
         expect(chat_line(page, "Renamed")).to_have_count(0)
-    # All of that was told by the changes themselves.
-    assert [request.url for request in asked if request.url.endswith("?limit=1")] == []
-    # The other tabs may have heard of it before this one has its answer.
+    # The events themselves carried all of that.
+    assert [request.url for request in requests if request.url.endswith("?limit=1")] == []
+    # The other tabs may receive the event before this one has its answer.
     expect(first.get_by_role("button", name="Undo")).to_have_count(2)
     first.get_by_role("button", name="Undo").last.click()
     for page in others:
         expect(chat_line(page, "Renamed")).to_be_visible()
 
-    # A chat that runs says so, and then that there is an answer.
+    # A running chat is marked, and then its new answer.
     [_, chat] = make_chats(person, ["Last", "Runs elsewhere"])
     gate = Gate()
     person.server.model.add_script("Half", gate, " and whole.")
@@ -231,7 +231,7 @@ class Browser:
         self.context = context
         self.pages: list[Page] = []
         self.streams: dict[Request, Page] = {}
-        context.on("request", self._asked)
+        context.on("request", self._requested)
         context.on("requestfinished", self._ended)
         context.on("requestfailed", self._ended)
 
@@ -248,13 +248,13 @@ class Browser:
         [leader] = self.streams.values()
         return leader
 
-    def hears(self, title: str) -> None:
+    def check_updates(self, title: str) -> None:
         """Each tab shows a chat that is made now."""
         make_chats(self.person, [title])
         for page in self.pages:
             expect(chat_line(page, title)).to_have_count(1)
 
-    def _asked(self, request: Request) -> None:
+    def _requested(self, request: Request) -> None:
         if request.url.endswith("/api/events"):
             self.streams[request] = request.frame.page
 
@@ -270,7 +270,7 @@ def test_six_tabs_share_one_event_stream(person: Person, profile: Profile) -> No
     browser = Browser(person, profile(person))
     for _ in range(6):
         browser.open()
-    browser.hears("Heard by all")
+    browser.check_updates("Heard by all")
     assert len(browser.streams) == 1
     seventh = browser.open("/#new")
     seventh.get_by_role("textbox", name="Message").fill("Is there room for me?")
@@ -285,11 +285,11 @@ def test_closed_leader_tab_is_replaced_and_no_change_is_lost(person: Person, pro
     browser = Browser(person, profile(person))
     for _ in range(3):
         browser.open()
-    browser.hears("Before")
+    browser.check_updates("Before")
     held: list[Route] = []
     is_held = False
 
-    # It stays to the end: a route whose handler is removed goes on by itself, at some time.
+    # It stays to the end: a route without its handler continues at some time.
     def hold(route: Route) -> None:
         if is_held:
             held.append(route)
@@ -303,12 +303,12 @@ def test_closed_leader_tab_is_replaced_and_no_change_is_lost(person: Person, pro
         is_held = True
         with browser.context.expect_event("request", lambda request: request.url.endswith("/api/events")):
             leader.close()
-        # Nobody reads the stream now. The change arrives later all the same.
+        # No tab reads the stream now. The change arrives later all the same.
         make_chats(person, [f"Said while nobody listened, {number}"])
         is_held = False
         while held:
             held.pop().continue_()
-        browser.hears(f"Behind the end of leader {number}")
+        browser.check_updates(f"Behind the end of leader {number}")
         for page in browser.pages:
             expect(chat_line(page, f"Said while nobody listened, {number}")).to_have_count(1)
         assert browser.leader is not leader
@@ -320,7 +320,7 @@ def test_frozen_leader_tab_is_replaced(person: Person, profile: Profile) -> None
     frozen, other = browser.open(), browser.open()
     other.add_init_script(FAST_TIMERS)
     other.reload()
-    browser.hears("Before")
+    browser.check_updates("Before")
     assert browser.leader is frozen
     # Nothing runs there, as in a tab that the browser has frozen; and it holds the lock.
     debugger = browser.context.new_cdp_session(frozen)
@@ -329,7 +329,7 @@ def test_frozen_leader_tab_is_replaced(person: Person, profile: Profile) -> None
     make_chats(person, ["While it was frozen"])
     expect(chat_line(other, "While it was frozen")).to_have_count(1)
     debugger.send("Debugger.disable")
-    browser.hears("When it was back")
+    browser.check_updates("When it was back")
     expect(chat_line(frozen, "While it was frozen")).to_have_count(1)
     assert len(browser.streams) == 1
 
@@ -337,29 +337,29 @@ def test_frozen_leader_tab_is_replaced(person: Person, profile: Profile) -> None
 def test_tab_restored_from_history_shows_changes_made_meanwhile(person: Person, profile: Profile) -> None:
     browser = Browser(person, profile(person))
     away, stays = browser.open(), browser.open()
-    browser.hears("Before")
+    browser.check_updates("Before")
     away.goto(person.server.url + "/livez")
     make_chats(person, ["While it was away"])
     expect(chat_line(stays, "While it was away")).to_have_count(1)
     away.go_back()
     expect(chat_line(away, "While it was away")).to_have_count(1)
-    browser.hears("When it was back")
+    browser.check_updates("When it was back")
     assert len(browser.streams) == 1
 
 
 def test_event_stream_is_separate_for_each_credential(person: Person, profile: Profile) -> None:
     browser = Browser(person, profile(person))
     browser.open()
-    made = person.ask("POST", "/api/shares", {"scope": "shop"})
+    made = person.fetch("POST", "/api/shares", {"scope": "shop"})
     guest = browser.open(made["path"])
     browser.pages.remove(guest)
-    browser.hears("Of this person")
+    browser.check_updates("Of this person")
     assert len(browser.streams) == 2
     expect(chat_line(guest, "Of this person")).to_have_count(0)
     guest.get_by_role("textbox", name="Message").fill("Of a guest")
     guest.keyboard.press("Enter")
     expect(chat_line(guest, "Of a guest")).to_have_count(1)
-    browser.hears("Of this person, later")
+    browser.check_updates("Of this person, later")
     expect(chat_line(browser.pages[0], "Of a guest")).to_have_count(0)
 
 
@@ -369,5 +369,5 @@ def test_browser_without_locks_opens_one_event_stream_per_tab(person: Person, pr
     browser = Browser(person, context)
     browser.open()
     browser.open()
-    browser.hears("Heard by both")
+    browser.check_updates("Heard by both")
     assert len(browser.streams) == 2

@@ -115,7 +115,7 @@ def test_tool_calls_images_and_unknown_items_are_shown_as_steps(tab: Page, perso
     expect(found).to_contain_text('"number": 42')
     expect(found).to_contain_text('"state": "shipped"')
 
-    # What was said around it can be copied as it was written, with what it took below.
+    # Both messages can be copied in their original form; the usage is shown below.
     first = turns.first
     expect(first.locator(".message.assistant")).to_have_text("It is on its way.")
     expect(first.locator(".usage")).to_contain_text("1,204 tokens · 0.9 s")
@@ -128,14 +128,14 @@ def test_tool_calls_images_and_unknown_items_are_shown_as_steps(tab: Page, perso
         expect(first.get_by_role("button", name=name)).to_have_attribute("title", "Copied")
         assert tab.evaluate("navigator.clipboard.readText()") == text
 
-    # Each result stands at its call: where an id repeats, and where it came with the next message.
+    # Each result stands at its call: where an id repeats, and where it arrived with the next message.
     for name, text in (("first", "of the first"), ("second", "of the second"), ("look_up", "a red coat")):
         step(tab, name).locator("summary").click()
         expect(step(tab, name)).to_contain_text(text)
     expect(turns.nth(2).locator(".step")).to_have_count(1)
     expect(turns.nth(3).locator(".step")).to_have_count(0)
 
-    # An interrupted turn says of each tool what is known of it.
+    # An interrupted turn shows the state of each tool.
     interrupted = turns.nth(4)
     for name, text in (
         ("look", "Done"),

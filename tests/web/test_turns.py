@@ -24,13 +24,13 @@ from turnledger.testing.upstream import Status
 
 
 def test_streamed_answer_is_committed_in_the_same_elements_and_announced(tab: Page, person: Person) -> None:
-    """By the same elements. Whoever does not see it hears that it began, and that it is there."""
+    """In the same elements. A status for screen readers reports the start and the end."""
     gate = Gate()
     person.server.model.add_script("Half of ", gate, "it.")
     send(tab, "Tell me")
-    heard = tab.locator(".page > [role=status]")
-    expect(heard).to_contain_text("Answering")
-    assert heard.get_attribute("aria-atomic") == "false"
+    status = tab.locator(".page > [role=status]")
+    expect(status).to_contain_text("Answering")
+    assert status.get_attribute("aria-atomic") == "false"
     expect(answers(tab)).to_have_text("Half of")
     tab.evaluate(
         """() => [".turn", ".message.user", ".markdown", ".markdown > *"].forEach(
@@ -44,7 +44,7 @@ def test_streamed_answer_is_committed_in_the_same_elements_and_announced(tab: Pa
              each => document.querySelector(".rows").querySelector(each).known === true)"""
     )
     assert known == [True, True, True]
-    expect(heard).to_contain_text("Answer complete.")
+    expect(status).to_contain_text("Answer complete.")
     expect(tab.get_by_role("log", name="Messages")).to_have_attribute("aria-live", "off")
     [chat] = person.chats()
     assert person.turns(chat["id"]) == [("Tell me", "Half of it.")]

@@ -19,7 +19,7 @@ SAID = "This chat is not saved. It will be gone when you leave it."
 
 
 def held_by(page: Page, page_server: PageServer) -> str:
-    """All that is left of what was said: in the browser, in the address, and in the files of the store."""
+    """All stored text: in the browser, in the address, and in the files of the store."""
     files = (
         each.read_bytes() for each in Path(page_server.process.folder).glob("served.db*") if each.is_file()
     )
@@ -50,8 +50,8 @@ def test_temporary_chat_is_sent_to_the_model_and_leaves_no_data(tab: Page, perso
     person.server.model.add_script("As I said.")
     send(tab, "Once more")
     expect(tab.get_by_role("log").get_by_text("As I said.")).to_be_visible()
-    told = [(each["role"], each["content"]) for each in person.server.model.last_messages]
-    assert told == [("user", SECRET), ("assistant", ANSWER), ("user", "Once more")]
+    messages = [(each["role"], each["content"]) for each in person.server.model.last_messages]
+    assert messages == [("user", SECRET), ("assistant", ANSWER), ("user", "Once more")]
     message_field(tab).fill(DRAFT)
     expect(message_field(tab)).to_have_value(DRAFT)
     tab.evaluate("dispatchEvent(new Event('pagehide'))")
@@ -111,8 +111,8 @@ def test_temporary_chat_can_be_stopped_fail_and_be_retried(tab: Page, person: Pe
     assert person.chats() == []
 
 
-def says_that_nothing_is_kept(page: Page, page_server: PageServer) -> None:
-    """It says so of each chat, and nothing of what is said in one is left."""
+def check_nothing_is_kept(page: Page, page_server: PageServer) -> None:
+    """The page marks each chat as temporary, and keeps none of its text."""
     expect(page.get_by_text(SAID)).to_be_visible()
     expect(page.get_by_role("switch", name="Temporary chat")).to_have_count(0)
     send(page, SECRET)
@@ -128,10 +128,10 @@ def says_that_nothing_is_kept(page: Page, page_server: PageServer) -> None:
 def test_unkept_scope_or_address_shows_the_not_kept_notice_in_every_chat(
     own: str | None, query: str, page_server: PageServer, profile: Profile
 ) -> None:
-    """By the scope of the token, or of the address, or because the address asks for it. By the settings of
+    """By the scope of the token, or of the address, or by a parameter of the address. By the settings of
     the server: see test_sign_in."""
     person = page_server.person(chat_scope=own)
     page = profile(person).new_page()
     page.goto(f"{page_server.url}/{query}")
-    says_that_nothing_is_kept(page, page_server)
+    check_nothing_is_kept(page, page_server)
     assert person.chats() == []

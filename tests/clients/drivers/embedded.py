@@ -127,23 +127,25 @@ class EmbeddedDriver(Driver):
         chat = await self._ledger.for_owner("local", scope=scope).reset(conversation_key, replaces=replaces)
         return NamedChat(self._ledger, chat.id, chat.conversation_key, scope)
 
-    async def _chats_list(self, *, q: str | None = None, limit: int | None = None, **asked: Any) -> list[Any]:
+    async def _chats_list(
+        self, *, q: str | None = None, limit: int | None = None, **options: Any
+    ) -> list[Any]:
         if q is not None:
-            hits = await self._ledger.for_owner("local", scope=asked.get("scope")).search(q)
+            hits = await self._ledger.for_owner("local", scope=options.get("scope")).search(q)
             opened = [await self._ledger.conversation(hit.conversation.id) for hit in hits.hits]
             return [plain(show_listed(await chat.summary())) for chat in opened]
         shown: list[Any] = []
         cursor: str | None = None
-        chats = self._ledger.for_owner(OWNER, scope=asked.pop("scope", None))
+        chats = self._ledger.for_owner(OWNER, scope=options.pop("scope", None))
         while True:
-            page = await chats.list(cursor=cursor, **asked)
+            page = await chats.list(cursor=cursor, **options)
             shown += [plain(show_listed(each)) for each in page.chats]
             if page.next is None or (limit is not None and len(shown) >= limit):
                 return shown[:limit]
             cursor = page.next
 
-    async def _chats_search(self, *, q: str, **asked: Any) -> list[Any]:
-        page = await self._ledger.for_owner(OWNER, scope=asked.pop("scope", None)).search(q, **asked)
+    async def _chats_search(self, *, q: str, **options: Any) -> list[Any]:
+        page = await self._ledger.for_owner(OWNER, scope=options.pop("scope", None)).search(q, **options)
         return [
             {
                 "chat": hit.conversation.id,
@@ -155,9 +157,9 @@ class EmbeddedDriver(Driver):
         ]
 
     async def _client_events(self, on_event: OnEvent, *, count: int, after: str | None = None) -> list[Any]:
-        told: list[Any] = []
+        changes: list[Any] = []
         async for change in self._ledger.changes(after=after):
-            told.append(
+            changes.append(
                 {
                     "type": str(change.kind),
                     "position": str(change.position),
@@ -165,10 +167,10 @@ class EmbeddedDriver(Driver):
                     "turn": change.turn,
                 }
             )
-            on_event(told[-1])
-            if len(told) == count:
+            on_event(changes[-1])
+            if len(changes) == count:
                 break
-        return told
+        return changes
 
     async def _client_export(self, *, scope: str | None = None) -> list[str]:
         lines = self._ledger.for_owner("local", scope=scope).export_all()
@@ -382,12 +384,12 @@ async def info(chat: Chat) -> Any:
 
 
 def turn_shown(turn: Turn) -> dict[str, Any]:
-    said = [item.text for item in turn.input if item.role == "user"]
+    questions = [item.text for item in turn.input if item.role == "user"]
     return {
         "id": turn.id,
         "number": turn.number,
         "kind": str(turn.kind),
-        "input": "\n".join(said),
+        "input": "\n".join(questions),
         "text": turn.text,
     }
 
@@ -418,5 +420,5 @@ def error_of(problem: TurnledgerError, events: list[Any] | None = None) -> Clien
 
 def driver_failure(problem: BaseException) -> ClientError:
     """Report an error of the driver itself."""
-    told = "".join(traceback.format_exception(problem))
-    return ClientError({"code": "driver_broke", "status": None, "message": told, "request_id": None})
+    trace = "".join(traceback.format_exception(problem))
+    return ClientError({"code": "driver_broke", "status": None, "message": trace, "request_id": None})

@@ -69,13 +69,13 @@ class PythonDriver(Driver):
     def _refused(self, command: Command, problem: TurnledgerError, events: list[Any]) -> ClientError:
         if command.id in self._cancelled:
             return ClientError(error("cancelled", str(problem)), events)
-        told = {
+        shown = {
             "code": problem.code,
             "status": getattr(problem, "status", None),
             "message": str(problem),
             "request_id": getattr(problem, "request_id", None),
         }
-        return ClientError(told, events if command.arguments.get("stream") else None)
+        return ClientError(shown, events if command.arguments.get("stream") else None)
 
     async def _do(self, command: Command, on_event: OnEvent, events: list[Any]) -> Any:
         verb, on, given = command.do, self._named.get(command.on), dict(command.arguments)
@@ -139,18 +139,18 @@ class PythonDriver(Driver):
     async def _changes(
         self, command: Command, client: Any, on_event: OnEvent, *, count: int, after: str | None = None
     ) -> list[Any]:
-        told: list[Any] = []
+        changes: list[Any] = []
 
         def take(change: Any) -> bool:
             shown = {name: getattr(change, name) for name in ("type", "position", "chat", "turn")}
-            told.append(plain(shown))
-            on_event(told[-1])
-            return len(told) < count
+            changes.append(plain(shown))
+            on_event(changes[-1])
+            return len(changes) < count
 
         stream = await self._call(client.events, after=after)
         self._running[command.id] = self._stream_canceller(command, stream)
         await self._each(stream, take)
-        return told
+        return changes
 
     async def _other(self, verb: str, on: Any, given: dict[str, Any]) -> Any:
         kind, _, name = verb.partition(".")
@@ -164,8 +164,8 @@ class PythonDriver(Driver):
         method = getattr(getattr(on, kind) if kind in GROUPS else on, name)
         if name in ("list", "search", "turns", "export", "branches", "events"):
             found: list[Any] = []
-            asks = name in ("events", "export")
-            opened = await self._call(method, **given) if asks else method(**given)
+            is_awaited = name in ("events", "export")
+            opened = await self._call(method, **given) if is_awaited else method(**given)
             await self._each(opened, found.append)
             shown = [SHOWN.get(verb, plain)(each) for each in found]
             return {"events": shown} if name == "events" else shown

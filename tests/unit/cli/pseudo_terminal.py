@@ -56,9 +56,9 @@ def run_commands(
     rest to the window. `patience` are the seconds before a bar comes."""
     leader, follower = pty.openpty()
     ours = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "LINES")}
-    told = json.dumps([(ran.columns, dict(ran.env), list(ran.arguments)) for ran in commands])
+    request = json.dumps([(ran.columns, dict(ran.env), list(ran.arguments)) for ran in commands])
     process = subprocess.Popen(
-        [sys.executable, "-c", ONE_BY_ONE, told, str(patience)],
+        [sys.executable, "-c", ONE_BY_ONE, request, str(patience)],
         stdin=follower,
         stdout=subprocess.PIPE if pipes else follower,
         stderr=follower,

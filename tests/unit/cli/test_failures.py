@@ -13,7 +13,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tests.unit.cli.commands.test_chats import say
+from tests.unit.cli.commands.test_chats import add_turns
 from turnledger.cli import NEEDS_SERVER
 from turnledger.cli.failures import NEEDS_CLI, CommandGroup
 from turnledger.errors import StoreFull
@@ -52,7 +52,7 @@ def ended_with(problem: BaseException) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize(
-    ("problem", "code", "said"),
+    ("problem", "code", "message"),
     [
         (StoreFull("No room.\n\x1b[2J"), 2, "store_full: No room.\\n\\x1b[2J\n"),
         (KeyboardInterrupt(), 130, ""),
@@ -63,8 +63,10 @@ def ended_with(problem: BaseException) -> tuple[int, str, str]:
         (ModuleNotFoundError("No module", name="starlette.types"), 2, f"{NEEDS_SERVER}\n"),
     ],
 )
-def test_command_failure_is_one_line_and_an_exit_code(problem: BaseException, code: int, said: str) -> None:
-    assert ended_with(problem) == (code, "", said)
+def test_command_failure_is_one_line_and_an_exit_code(
+    problem: BaseException, code: int, message: str
+) -> None:
+    assert ended_with(problem) == (code, "", message)
 
 
 def test_internal_error_is_not_hidden() -> None:
@@ -99,7 +101,7 @@ def test_missing_server_packages_are_named_and_tokens_still_work(
 
 
 def test_closed_output_pipe_ends_a_command_silently(url: str) -> None:
-    say(url, "k", *((f"question {number}" * 100, "Yes." * 1_000) for number in range(40)))
+    add_turns(url, "k", *((f"question {number}" * 100, "Yes." * 1_000) for number in range(40)))
     command = [*COMMAND, "chats", "show", "k", "--store", url]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as showing:
         assert showing.stdout
@@ -148,7 +150,7 @@ c.main()
 
 
 def test_closed_stdout_is_ignored_and_a_full_one_reported(url: str) -> None:
-    say(url, "k", ("Hello", "Hi."))
+    add_turns(url, "k", ("Hello", "Hi."))
     command = f'"{sys.executable}" -m turnledger chats list --store {url}'
     done = subprocess.run(["sh", "-c", f"{command} >&-"], capture_output=True, check=False, timeout=60)
     assert (done.returncode, done.stderr) == (0, b"")
@@ -160,7 +162,7 @@ def test_closed_stdout_is_ignored_and_a_full_one_reported(url: str) -> None:
 
 
 def test_unencodable_characters_are_escaped(url: str) -> None:
-    say(url, "k", ("Grüße 漢", "Hi."))
+    add_turns(url, "k", ("Grüße 漢", "Hi."))
     done = subprocess.run(
         [*COMMAND, "chats", "list", "--store", url],
         env={**os.environ, "PYTHONIOENCODING": "latin-1"},

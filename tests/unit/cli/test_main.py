@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tests.unit.cli.commands.test_chats import run, say
+from tests.unit.cli.commands.test_chats import add_turns, run
 from turnledger.cli.main import app
 from turnledger.cli.options import date_of, expiry_of
 from turnledger.errors import InvalidInput
@@ -75,7 +75,7 @@ def test_version_option_prints_the_version() -> None:
 def test_bash_completes_the_key_of_a_chat(tmp_path: Path) -> None:
     (tmp_path / "turnledger").mkdir()
     for name in ("order", "origin", "weather"):
-        say(f"sqlite:///{tmp_path}/turnledger/chats.db", name, ("Hello", "Hi."))
+        add_turns(f"sqlite:///{tmp_path}/turnledger/chats.db", name, ("Hello", "Hi."))
     command = tmp_path / "bin" / "turnledger"
     command.parent.mkdir()
     command.write_text(f'#!/bin/bash\nexec "{sys.executable}" -m turnledger "$@"\n')
@@ -146,7 +146,7 @@ SHELL = '\'; touch owned; $(touch owned) `touch owned` "x" [red] \\ *'
 
 
 def offered(shell: str, words: str) -> str:
-    """What the shell is told for these words, of which the last is not complete."""
+    """The completions for these words, of which the last is incomplete."""
     env = {"_TURNLEDGER_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
     env |= {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1), "_TYPER_COMPLETE_ARGS": words}
     done = CliRunner().invoke(app, [], prog_name="turnledger", env=env)
@@ -155,9 +155,12 @@ def offered(shell: str, words: str) -> str:
 
 
 def test_completion_offers_chat_ids_and_keys(url: str) -> None:
-    order, weather = say(url, "order", ("Where is it?", "On its way.")), say(url, "weather", ("How?", "So."))
+    order, weather = (
+        add_turns(url, "order", ("Where is it?", "On its way.")),
+        add_turns(url, "weather", ("How?", "So.")),
+    )
     for name in ("-rf", "a b"):  # a flag, and two words
-        say(url, name, ("Hello", "Hi."))
+        add_turns(url, name, ("Hello", "Hi."))
     words = offered("bash", f"turnledger chats show --store {url} ").split()
     assert {order, weather, "order", "weather"} < set(words)
     assert not {"-rf", "a", "b"} & set(words)
@@ -169,21 +172,21 @@ def test_completion_offers_chat_ids_and_keys(url: str) -> None:
 
 
 def test_completion_of_restore_offers_deleted_chats(url: str) -> None:
-    gone, _ = say(url, "gone", ("Hello", "Hi.")), say(url, "here", ("Hello", "Hi."))
+    gone, _ = add_turns(url, "gone", ("Hello", "Hi.")), add_turns(url, "here", ("Hello", "Hi."))
     assert run("delete", gone, "--store", url).exit_code == 0
     assert offered("bash", f"turnledger chats restore --store {url} ").split() == [gone]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_never_offers_shell_syntax(url: str, shell: str) -> None:
-    say(url, SHELL, (SHELL, "Hi."))
-    told = offered(shell, f"turnledger chats show --store {url} ")
-    assert "touch" not in told or shell != "bash"
+    add_turns(url, SHELL, (SHELL, "Hi."))
+    offers = offered(shell, f"turnledger chats show --store {url} ")
+    assert "touch" not in offers or shell != "bash"
     ours = "_arguments '*: :((" if shell == "zsh" else ""
-    assert told.startswith(ours)
-    assert not {*"`$;\\*[]"} & {*told.removeprefix(ours)}
-    assert told.count("'") == (2 if shell == "zsh" else 0)
-    assert told.count('"') == (4 if shell == "zsh" else 0)
+    assert offers.startswith(ours)
+    assert not {*"`$;\\*[]"} & {*offers.removeprefix(ours)}
+    assert offers.count("'") == (2 if shell == "zsh" else 0)
+    assert offers.count('"') == (4 if shell == "zsh" else 0)
 
 
 def test_completion_of_an_unreadable_store_offers_no_chats(url: str) -> None:
@@ -192,7 +195,7 @@ def test_completion_of_an_unreadable_store_offers_no_chats(url: str) -> None:
 
 
 def test_completion_does_not_change_the_store(url: str, tmp_path: Path) -> None:
-    say(url, "order", ("Hello", "Hi."))
+    add_turns(url, "order", ("Hello", "Hi."))
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     assert "order" in offered("bash", f"turnledger chats show --store {url} ")
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before

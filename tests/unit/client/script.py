@@ -104,7 +104,7 @@ class Script:
         self._time = 0.0
         self.retries = retries or Retries(times=4, first_pause=1.0, max_pause=8.0, patience=100.0)
         self.pacing = Pacing(now=lambda: self._time, chance=lambda: 1.0)
-        self.asked: list[Request] = []
+        self.received: list[Request] = []
         self.pauses: list[float] = []
         self.items: list[Any] = []
         self.noted: list[str] = []
@@ -152,7 +152,7 @@ class Script:
         return next(self._open)
 
     def _answer(self, request: Request) -> Any:
-        self.asked.append(request)
+        self.received.append(request)
         assert self._answers, f"not in the script: {request.method} {request.path}"
         answer = self._answers.pop(0)
         if isinstance(answer, Streamed):

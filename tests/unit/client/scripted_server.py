@@ -18,7 +18,7 @@ class ScriptedServer:
         self.troubles: list[Callable[[httpx2.Request], httpx2.Response]] = []
         self.turns: dict[str, str] = {}
         """Idempotency_keys, and the ids of their turns."""
-        self.heard: list[str] = []
+        self.received: list[str] = []
         """Requests in order."""
 
     def __call__(self, request: httpx2.Request) -> httpx2.Response:
@@ -28,7 +28,7 @@ class ScriptedServer:
         return httpx2.Response(200, json=self._standing(turn))
 
     def _turn(self, request: httpx2.Request) -> httpx2.Response:
-        self.heard.append(json.loads(request.content)["input"])
+        self.received.append(json.loads(request.content)["input"])
         if self.troubles:
             return self.troubles.pop(0)(request)
         return self.answer(request)
@@ -41,17 +41,17 @@ class ScriptedServer:
             {"type": "text.delta", "text": "Yes."},
             {"type": "turn.finished", "state": "completed", "failure": None},
         ]
-        told = "".join(
+        stream = "".join(
             f"id: {number}\nevent: {event['type']}\ndata: {json.dumps({**event, 'number': number})}\n\n"
             for number, event in enumerate(events, 1)
         )
         headers = {"content-type": "text/event-stream", "x-turn-id": turn, "x-conversation-id": CHAT}
-        return httpx2.Response(200, headers=headers, stream=httpx2.ByteStream(told.encode()))
+        return httpx2.Response(200, headers=headers, stream=httpx2.ByteStream(stream.encode()))
 
     def _standing(self, turn: str) -> dict[str, Any]:
         message = {"type": "message", "role": "assistant", "content": "Yes."}
-        told = {"id": turn, "number": 1, "kind": "completed", "output": [message]}
-        return {"state": "completed", "turn": told, "chat": {"id": CHAT, "branch": BRANCH}, "branch": BRANCH}
+        shown = {"id": turn, "number": 1, "kind": "completed", "output": [message]}
+        return {"state": "completed", "turn": shown, "chat": {"id": CHAT, "branch": BRANCH}, "branch": BRANCH}
 
 
 def refuses(status: int, code: str) -> Callable[[httpx2.Request], httpx2.Response]:

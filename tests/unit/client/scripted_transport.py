@@ -43,7 +43,7 @@ class ScriptedTransport:
 
     def __init__(self, *answers: Reply | ConnectionFailure | Streamed) -> None:
         self._answers = list(answers)
-        self.asked: list[httpx2.Request] = []
+        self.received: list[httpx2.Request] = []
         self.bodies: list[_Pieces] = []
         self.pauses: list[float] = []
         self.pacing = Pacing(now=lambda: 0.0, chance=lambda: 1.0, sleep=self.pauses.append)
@@ -57,7 +57,7 @@ class ScriptedTransport:
         return {"retries": self.retries, "pacing": self.pacing, "model": "demo"}
 
     def _answer(self, request: httpx2.Request) -> httpx2.Response:
-        self.asked.append(request)
+        self.received.append(request)
         assert self._answers, f"not written down: {request.method} {request.url.path}"
         answer = self._answers.pop(0)
         if isinstance(answer, ConnectionFailure):

@@ -69,9 +69,9 @@ def test_error_with_an_unknown_code_follows_its_status(status: int, kind: type[T
 
 
 def test_error_from_a_foreign_server_is_classified_by_its_status() -> None:
-    told = error_in_reply(Reply(502, {}, b"<html>Bad Gateway</html>"))
-    assert (told.error.code, told.error.status, told.error.request_id) == ("status_502", 502, None)
-    assert told.is_temporary
+    error = error_in_reply(Reply(502, {}, b"<html>Bad Gateway</html>"))
+    assert (error.error.code, error.error.status, error.error.request_id) == ("status_502", 502, None)
+    assert error.is_temporary
 
 
 @pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504])
@@ -141,10 +141,10 @@ def test_numeric_error_code_becomes_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "seconds"), [("7", 7.0), ("0.5", 0.5), ("-1", 0.0), ("inf", DAY), ("1e300", DAY), ("nan", 0.0)]
+    ("header", "seconds"), [("7", 7.0), ("0.5", 0.5), ("-1", 0.0), ("inf", DAY), ("1e300", DAY), ("nan", 0.0)]
 )
-def test_retry_after_is_capped_at_a_day(said: str, seconds: float) -> None:
-    assert error_in_reply(error_reply(503, "shutting_down", retry_after=said)).retry_after == seconds
+def test_retry_after_is_capped_at_a_day(header: str, seconds: float) -> None:
+    assert error_in_reply(error_reply(503, "shutting_down", retry_after=header)).retry_after == seconds
 
 
 @pytest.mark.parametrize("problem", [missing_token_error(), token_error(None)])

@@ -94,8 +94,8 @@ assert "httpx2" in sys.modules
 
 def test_client_import_without_its_extra_names_the_remedy() -> None:
     code = "import sys; sys.modules['httpx2'] = None; import turnledger.client"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stderr
-    assert told.splitlines()[-1] == (
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stderr
+    assert output.splitlines()[-1] == (
         "ModuleNotFoundError: turnledger.client needs one more package, httpx2. "
         "Install it with: pip install 'turnledger[client]'"
     )
@@ -106,11 +106,11 @@ def test_client_import_without_its_extra_names_the_remedy() -> None:
     ("chat", "stream"), [(client.Chat, client.TurnStream), (client.AsyncChat, client.AsyncTurnStream)]
 )
 def test_send_overloads_return_a_stream_or_an_answer(chat: type, stream: type, verb: str) -> None:
-    told = {
+    documented = {
         each.__annotations__["stream"]: each.__annotations__["return"]
         for each in get_overloads(getattr(chat, verb))
     }
-    assert told == {
+    assert documented == {
         "Literal[False]": "Answer",
         "Literal[True]": stream.__name__,
         "bool": f"Answer | {stream.__name__}",

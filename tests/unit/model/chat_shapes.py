@@ -25,7 +25,7 @@ def custom(call_id: str, name: str = "look", input: str = "x") -> Message:
     return {"id": call_id, "type": "custom", "custom": {"name": name, "input": input}}
 
 
-def asking(*calls: Message, content: Any = None, **fields: Any) -> Message:
+def call_message(*calls: Message, content: Any = None, **fields: Any) -> Message:
     return {"role": "assistant", "content": content, "tool_calls": list(calls), **fields}
 
 
@@ -33,7 +33,7 @@ def answering(call_id: str, content: Any = "found", **fields: Any) -> Message:
     return {"role": "tool", "tool_call_id": call_id, "content": content, **fields}
 
 
-def saying(role: str, content: Any, **fields: Any) -> Message:
+def plain_message(role: str, content: Any, **fields: Any) -> Message:
     return {"role": role, "content": content, **fields}
 
 

@@ -74,7 +74,7 @@ FAILED = Failure("boom", "it bröke")
 
 @dataclass
 class Told:
-    """A turn that is told, as a draft would: what was said, and what must be said again."""
+    """Records a turn as a draft does: the sent events, and the log to rebuild them from."""
 
     events: list[Event] = field(default_factory=lambda: [TurnStarted(number=1)])
     log: bytearray = field(default_factory=bytearray)
@@ -82,7 +82,7 @@ class Told:
     text: str = ""
     taken: int = 0
 
-    def _tell_item(self, item: Item) -> None:
+    def _add_item(self, item: Item) -> None:
         self.events.append(ItemDone(number=len(self.events) + 1, item=msgspec.Raw(item.raw)))
 
     def delta(self, text: str) -> None:
@@ -96,10 +96,10 @@ class Told:
         else:
             event_log.pack(self.log, code)
             self.items.append(item)
-        self._tell_item(item)
+        self._add_item(item)
 
     def take(self, but: int) -> None:
-        """Make an item of the text, but for so many characters that came while it was recorded."""
+        """Make an item of the text, except the last characters, which arrived while it was recorded."""
         until = max(self.taken, len(self.text) - but)
         if until > self.taken:
             made = message("assistant", self.text[self.taken : until], status="completed")
@@ -118,16 +118,16 @@ steps = st.one_of(
 )
 
 
-def told_by(taken: list[tuple[str, Any]]) -> Told:
-    told = Told()
+def record(taken: list[tuple[str, Any]]) -> Told:
+    recorded = Told()
     for step, given_ in taken:
         if step == "delta":
-            told.delta(given_)
+            recorded.delta(given_)
         elif step == "take":
-            told.take(given_)
+            recorded.take(given_)
         else:
-            told.item(given_, code=INLINE if step == "inline" else ITEM)
-    return told
+            recorded.item(given_, code=INLINE if step == "inline" else ITEM)
+    return recorded
 
 
 def wire(events: list[Event]) -> list[bytes]:
@@ -144,53 +144,55 @@ def wire(events: list[Event]) -> list[bytes]:
 def test_event_log_rebuilds_the_events_that_were_sent(
     taken: list[tuple[str, Any]], resumed: list[Item], state: AttemptState, failure: Failure | None
 ) -> None:
-    told = told_by([*(("item", item) for item in resumed), *taken])
-    expected = told.end(state, failure)
-    rebuilt = rebuild(bytes(told.log), told.items, told.text[told.taken :], state, failure)
+    recorded = record([*(("item", item) for item in resumed), *taken])
+    expected = recorded.end(state, failure)
+    rebuilt = rebuild(bytes(recorded.log), recorded.items, recorded.text[recorded.taken :], state, failure)
     assert wire(list(rebuilt)) == wire(expected)
     assert [event.number for event in expected] == list(range(1, len(expected) + 1))
-    assert event_log.count_items(bytes(told.log)) == len(told.items)
+    assert event_log.count_items(bytes(recorded.log)) == len(recorded.items)
 
 
 @repeatable
 @given(st.lists(steps, max_size=60))
 def test_event_log_survives_storage(taken: list[tuple[str, Any]]) -> None:
-    told = told_by(taken)
-    assert decode_log(encode_log(bytes(told.log), told.items), told.items) == bytes(told.log)
+    recorded = record(taken)
+    assert decode_log(encode_log(bytes(recorded.log), recorded.items), recorded.items) == bytes(recorded.log)
 
 
 def test_event_log_takes_one_byte_per_short_delta_and_less_when_long() -> None:
-    told = told_by([("delta", "x" * (1 + place % 9)) for place in range(4_000)])
-    assert len(told.log) == 4_000
-    told.take(0)
-    assert len(encode_log(bytes(told.log), told.items)) < 2_000
+    recorded = record([("delta", "x" * (1 + place % 9)) for place in range(4_000)])
+    assert len(recorded.log) == 4_000
+    recorded.take(0)
+    assert len(encode_log(bytes(recorded.log), recorded.items)) < 2_000
 
 
 def test_event_log_of_a_single_delta_takes_no_bytes() -> None:
-    told = told_by([("delta", "Hello " * 100), ("take", 0)])
-    assert encode_log(bytes(told.log), told.items) == b""
+    recorded = record([("delta", "Hello " * 100), ("take", 0)])
+    assert encode_log(bytes(recorded.log), recorded.items) == b""
 
 
 def test_event_log_distinguishes_an_added_message_from_emitted_text() -> None:
-    told = told_by([("item", assistant("Hello"))])
-    kept = encode_log(bytes(told.log), told.items)
+    recorded = record([("item", assistant("Hello"))])
+    kept = encode_log(bytes(recorded.log), recorded.items)
     assert kept != b""
-    rebuilt = list(rebuild(decode_log(kept, told.items), told.items, "", AttemptState.COMPLETED, None))
+    rebuilt = list(
+        rebuild(decode_log(kept, recorded.items), recorded.items, "", AttemptState.COMPLETED, None)
+    )
     assert [type(event) for event in rebuilt] == [TurnStarted, ItemDone, TurnFinished]
 
 
 def test_event_log_of_items_alone_takes_no_bytes() -> None:
-    told = told_by([("item", call()), ("item", result())])
-    assert encode_log(bytes(told.log), told.items) == b""
+    recorded = record([("item", call()), ("item", result())])
+    assert encode_log(bytes(recorded.log), recorded.items) == b""
 
 
 def test_event_log_holds_a_failure_that_is_not_an_event() -> None:
-    told = told_by([("delta", "Half"), ("take", 0)])
-    event_log.pack_inline(told.log, FAILURE, msgspec.json.encode(FAILED))
-    log = bytes(told.log)
+    recorded = record([("delta", "Half"), ("take", 0)])
+    event_log.pack_inline(recorded.log, FAILURE, msgspec.json.encode(FAILED))
+    log = bytes(recorded.log)
     assert failure_of(log) == FAILED
     assert failure_of(log[:2]) is None
-    assert len(list(rebuild(log, told.items, "", AttemptState.KEPT, failure_of(log)))) == 4
+    assert len(list(rebuild(log, recorded.items, "", AttemptState.KEPT, failure_of(log)))) == 4
 
 
 @pytest.mark.parametrize(

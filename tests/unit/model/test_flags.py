@@ -85,8 +85,8 @@ def test_items_left_after_hiding_are_well_formed_and_complete(
     edges = [0, *sorted(min(cut, len(items)) for cut in cuts), len(items)]
     stretches = list(pairwise(edges))
     parts = [tuple(items[start:end]) for start, end in stretches]
-    asked = [{at - start for at in hidden if start <= at < end} for start, end in stretches]
-    left = [item for part in without_hidden(parts, asked) for item in part]
+    expected = [{at - start for at in hidden if start <= at < end} for start, end in stretches]
+    left = [item for part in without_hidden(parts, expected) for item in part]
     assert open_calls(left) == ()
     gone = with_counterparts(items, {at for at in hidden if at < len(items)})
     assert left == [item for at, item in enumerate(items) if at not in gone]

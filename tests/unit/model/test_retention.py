@@ -104,7 +104,7 @@ def test_daily_reset_is_due_once_its_hour_has_passed(last: str, now: str, over: 
         # 02:00 comes twice on this day, and counts once.
         (2, "Europe/Berlin", "2026-10-25T00:30:00Z", "2026-10-25T00:00:00Z"),
         (2, "Europe/Berlin", "2026-10-25T01:30:00Z", "2026-10-25T00:00:00Z"),
-        # The 30th never came here: the first 04:00 after the 29th's is that of the 31st.
+        # This zone skipped the 30th: the first 04:00 after the 29th's is that of the 31st.
         (4, "Pacific/Apia", "2011-12-30T10:10:00Z", "2011-12-29T14:00:00Z"),
         (4, "Pacific/Apia", "2011-12-30T14:00:00Z", "2011-12-30T14:00:00Z"),
     ],

@@ -83,8 +83,8 @@ def test_chat_line_holds_every_field_except_the_owner() -> None:
     assert msgspec.json.decode(encode_line(line), type=ChatLine) == line
     assert line.reset_policy is not None
     assert line.reset_policy.policy == chat.reset_policy
-    told = msgspec.json.decode(encode_line(line))
-    assert set(told) == {*ChatLine.__struct_encode_fields__, "type"} - {"branches"}
+    decoded = msgspec.json.decode(encode_line(line))
+    assert set(decoded) == {*ChatLine.__struct_encode_fields__, "type"} - {"branches"}
     assert "ann" not in encode_line(line).decode()
 
 
@@ -93,11 +93,11 @@ def test_turn_line_is_one_line_for_items_written_on_several() -> None:
     line = encode_line(turn_line(CHAT, turn(pretty), {1: Flags(to_user=False), 0: Flags()}))
     assert line.count(b"\n") == 1
     assert line.count(b"\r") == 0
-    told = msgspec.json.decode(line, type=TurnLine)
-    assert msgspec.json.decode(told.input[0])["content"] == "a\nb"
-    assert [(each.item, each.to_model, each.to_user) for each in told.flags] == [(1, True, False)]
-    assert told.instructions_once
-    assert (told.kind, told.parent) == ("interrupted", None)
+    decoded = msgspec.json.decode(line, type=TurnLine)
+    assert msgspec.json.decode(decoded.input[0])["content"] == "a\nb"
+    assert [(each.item, each.to_model, each.to_user) for each in decoded.flags] == [(1, True, False)]
+    assert decoded.instructions_once
+    assert (decoded.kind, decoded.parent) == ("interrupted", None)
 
 
 def test_unknown_fields_are_found_in_nested_parts() -> None:

@@ -14,11 +14,11 @@ HELLO = [{"role": "user", "content": "Hello"}]
 
 
 def test_request_body_holds_every_given_field() -> None:
-    asked = ModelRequest(HELLO, {"model": "m", "seed": 7, "x_unknown": {"a": [1]}}, {"include_usage": True})
+    request = ModelRequest(HELLO, {"model": "m", "seed": 7, "x_unknown": {"a": [1]}}, {"include_usage": True})
     fields = {"model": "m", "seed": 7, "x_unknown": {"a": [1]}, "messages": HELLO}
-    assert json.loads(asked.body(stream=False)) == {**fields, "stream": False}
+    assert json.loads(request.body(stream=False)) == {**fields, "stream": False}
     streamed = {**fields, "stream": True, "stream_options": {"include_usage": True}}
-    assert json.loads(asked.body(stream=True)) == streamed
+    assert json.loads(request.body(stream=True)) == streamed
 
 
 def test_request_body_passes_raw_json_values_on_verbatim() -> None:
@@ -91,9 +91,9 @@ def test_failure_of_an_error_object_carries_its_message(error: object) -> None:
 
 @pytest.mark.parametrize("code", [401, "401", 402, 403, 407])
 def test_failure_about_the_operators_account_does_not_repeat_the_message(code: object) -> None:
-    told = str(failure_of({"message": "key sk-secret of org-7 is not valid", "code": code}))
-    assert "sk-secret" not in told
-    assert "api_key" in told
+    message = str(failure_of({"message": "key sk-secret of org-7 is not valid", "code": code}))
+    assert "sk-secret" not in message
+    assert "api_key" in message
 
 
 @pytest.mark.parametrize("code", [None, 429, "rate_limited"])

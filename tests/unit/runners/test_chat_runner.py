@@ -20,7 +20,7 @@ def chunk(delta: dict[str, Any] | None = None, finish_reason: str | None = None,
     return msgspec.json.encode({"id": "c", "model": "m-1", "choices": [choice], **others})
 
 
-def said(text: str) -> bytes:
+def text_chunk(text: str) -> bytes:
     return chunk({"content": text})
 
 
@@ -38,20 +38,20 @@ STOP = chunk({}, "stop")
 
 
 class Canned:
-    """Gives these payloads, and notes what it was asked."""
+    """Returns these payloads, and records the requests."""
 
     def __init__(self, *batches: list[bytes] | ModelError, completion: bytes = b"") -> None:
         self.batches = batches
         self.completion = completion
-        self.asked: list[ModelRequest] = []
+        self.received: list[ModelRequest] = []
 
-    async def complete(self, asked: ModelRequest) -> bytes:
-        self.asked.append(asked)
+    async def complete(self, request: ModelRequest) -> bytes:
+        self.received.append(request)
         return self.completion
 
     @asynccontextmanager
-    async def stream(self, asked: ModelRequest) -> AsyncIterator[AsyncIterator[list[bytes]]]:
-        self.asked.append(asked)
+    async def stream(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[list[bytes]]]:
+        self.received.append(request)
         yield self._batches()
 
     async def _batches(self) -> AsyncIterator[list[bytes]]:
@@ -75,53 +75,53 @@ def kinds(turn: Turn) -> list[str]:
     return [item.text or item.type for item in turn.output]
 
 
-def sent_in(asked: ModelRequest) -> Any:
-    """The messages that a model was asked with."""
-    return msgspec.json.decode(asked.body(stream=False))["messages"]
+def sent_in(request: ModelRequest) -> Any:
+    """The messages of a model request."""
+    return msgspec.json.decode(request.body(stream=False))["messages"]
 
 
 async def test_runner_emits_text_as_it_arrives(chat: Chat) -> None:
     events: list[str] = []
-    run = runner([said("Hel"), said("lo")], [said("!"), STOP])
+    run = runner([text_chunk("Hel"), text_chunk("lo")], [text_chunk("!"), STOP])
     turn = await chat.run(run, "Hi", on_event=lambda event: events.append(getattr(event, "text", "-")))
     assert turn.text == "Hello!"
     assert events[1:4] == ["Hel", "lo", "!"]
 
 
 async def test_runner_sends_messages_settings_and_stream_options_to_the_model() -> None:
-    model = Canned([said("Yes."), STOP])
+    model = Canned([text_chunk("Yes."), STOP])
     async with await Ledger.open("memory:") as ledger:
         run = ChatRunner(model, {"model": "m", "top_k": 3}, stream_options={"include_usage": True})
         await ledger.run(run, "Hi", instructions="Be brief.")
-    [asked] = model.asked
-    assert sent_in(asked) == [
+    [request] = model.received
+    assert sent_in(request) == [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "Hi"},
     ]
-    assert (asked.settings, asked.stream_options) == ({"model": "m", "top_k": 3}, {"include_usage": True})
+    assert (request.settings, request.stream_options) == ({"model": "m", "top_k": 3}, {"include_usage": True})
 
 
 async def test_turn_details_hold_model_finish_reason_and_usage(chat: Chat) -> None:
     usage = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
     tail = msgspec.json.encode({"id": "c", "model": "m-1", "choices": [], "usage": usage})
-    turn = await chat.run(runner([said("Hi"), chunk({}, "length"), tail]), "Hi")
+    turn = await chat.run(runner([text_chunk("Hi"), chunk({}, "length"), tail]), "Hi")
     assert turn.details == {"model": "m-1", "finish_reason": "length", "usage": usage}
     turn = await chat.run(runner([b'{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}']), "Hi")
-    assert turn.details == {"model": "m", "finish_reason": "stop"}  # by the name it was asked by
+    assert turn.details == {"model": "m", "finish_reason": "stop"}  # the requested name
 
 
 async def test_runner_holds_back_the_payloads_from_the_finish_reason_on(chat: Chat) -> None:
     passed: list[bytes] = []
     tail = b'{"choices": [], "usage": {"total_tokens": 1}}'
     last = chunk({"content": "!"}, "stop")
-    run = runner([said("Hel")], [said("lo"), last, tail], on_payloads=passed.extend)
+    run = runner([text_chunk("Hel")], [text_chunk("lo"), last, tail], on_payloads=passed.extend)
     turn = await chat.run(run, "Hi")
     assert turn.text == "Hello!"
-    assert passed == [said("Hel"), said("lo")]
+    assert passed == [text_chunk("Hel"), text_chunk("lo")]
     assert run.held == [last, tail]
 
 
-@pytest.mark.parametrize("words", [said("Hi"), called(0, "a"), chunk({"refusal": "No."})])
+@pytest.mark.parametrize("words", [text_chunk("Hi"), called(0, "a"), chunk({"refusal": "No."})])
 async def test_runner_has_spoken_only_after_the_first_content(chat: Chat, words: bytes) -> None:
     spoken: list[bool] = []
     announced = chunk({"role": "assistant", "content": ""})
@@ -132,7 +132,7 @@ async def test_runner_has_spoken_only_after_the_first_content(chat: Chat, words:
 
 
 async def test_runner_used_for_two_turns_resets_its_held_payloads(chat: Chat) -> None:
-    run = runner([said("Hi"), STOP])
+    run = runner([text_chunk("Hi"), STOP])
     for _ in range(2):
         await chat.run(run, "Hi")
         assert run.held == [STOP]
@@ -140,7 +140,7 @@ async def test_runner_used_for_two_turns_resets_its_held_payloads(chat: Chat) ->
 
 async def test_tool_calls_follow_the_text_in_the_turn_output(chat: Chat) -> None:
     end = chunk({}, "tool_calls")
-    turn = await chat.run(runner([said("I look."), called(0, "a"), called(1, "b"), end]), "Hi")
+    turn = await chat.run(runner([text_chunk("I look."), called(0, "a"), called(1, "b"), end]), "Hi")
     assert kinds(turn) == ["I look.", "function_call", "function_call"]
     assert [item.call_id for item in turn.output[1:]] == ["a", "b"]
     assert turn.details["finish_reason"] == "tool_calls"
@@ -149,12 +149,12 @@ async def test_tool_calls_follow_the_text_in_the_turn_output(chat: Chat) -> None
 async def test_tool_results_are_sent_to_the_model_with_their_calls(chat: Chat) -> None:
     model = Canned([called(0, "a", '{"at": 1}'), chunk({}, "tool_calls")])
     await chat.run(ChatRunner(model, {}), "Hi")
-    model.batches = ([said("Done."), STOP],)
+    model.batches = ([text_chunk("Done."), STOP],)
     await chat.run(
         ChatRunner(model, {}), [{"type": "function_call_output", "call_id": "a", "output": "found"}]
     )
     call = {"id": "a", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}
-    assert sent_in(model.asked[1]) == [
+    assert sent_in(model.received[1]) == [
         {"role": "user", "content": "Hi"},
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "a", "content": "found"},
@@ -179,16 +179,16 @@ async def test_surrogate_halves_in_two_chunks_become_one_character(chat: Chat) -
     "batch",
     [
         [],
-        [said("Hel")],
-        [said("Hel"), chunk({}, "")],
-        [said("Hel"), b"{"],
-        [said("Hel"), b'{"choices": [{"index": 1, "delta": {"content": "x"}}]}'],
-        [said("Hel"), b'{"choices": [{"index": 0}, {"index": 1}]}'],
+        [text_chunk("Hel")],
+        [text_chunk("Hel"), chunk({}, "")],
+        [text_chunk("Hel"), b"{"],
+        [text_chunk("Hel"), b'{"choices": [{"index": 1, "delta": {"content": "x"}}]}'],
+        [text_chunk("Hel"), b'{"choices": [{"index": 0}, {"index": 1}]}'],
         [STOP],
         [chunk({"content": ""}, "stop")],
         [chunk({"function_call": {"name": "f"}}), STOP],
         [called(0, "a"), called(0, "b"), STOP],
-        [said("Hel"), chunk({"tool_calls": [{"index": 0, "id": 7, "function": {"name": "f"}}]}), STOP],
+        [text_chunk("Hel"), chunk({"tool_calls": [{"index": 0, "id": 7, "function": {"name": "f"}}]}), STOP],
         [chunk({"tool_calls": [{"index": 0}]}), STOP],
     ],
 )
@@ -203,16 +203,16 @@ async def test_incomplete_or_malformed_stream_fails_the_turn(chat: Chat, batch: 
 async def test_error_object_in_the_stream_fails_the_turn(chat: Chat) -> None:
     passed: list[bytes] = []
     error = b'{"error": {"message": "Overloaded.", "code": 529}}'
-    run = runner([said("Hel"), error, STOP], on_payloads=passed.extend)
+    run = runner([text_chunk("Hel"), error, STOP], on_payloads=passed.extend)
     with pytest.raises(ModelUnavailable, match=r"with an error: Overloaded\.$"):
         await chat.run(run, "Hi")
-    assert passed == [said("Hel")]
+    assert passed == [text_chunk("Hel")]
     assert await chat.history() == []
 
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize(
-    ("reason", "error", "told"),
+    ("reason", "error", "message"),
     [
         ("error", ModelUnavailable, "stopped early"),  # OpenRouter, Mistral
         ("abort", ModelUnavailable, "stopped early"),  # vLLM, SGLang
@@ -221,18 +221,18 @@ async def test_error_object_in_the_stream_fails_the_turn(chat: Chat) -> None:
     ],
 )
 async def test_answer_with_an_unknown_finish_reason_fails_the_turn(
-    chat: Chat, reason: str, error: type[ModelError], told: str, stream: bool
+    chat: Chat, reason: str, error: type[ModelError], message: str, stream: bool
 ) -> None:
     passed: list[bytes] = []
-    model = Canned([said("Hi"), chunk({}, reason)], completion=whole({"content": "Hi"}, reason))
-    with pytest.raises(error, match=told):
+    model = Canned([text_chunk("Hi"), chunk({}, reason)], completion=whole({"content": "Hi"}, reason))
+    with pytest.raises(error, match=message):
         await chat.run(ChatRunner(model, {}, stream=stream, on_payloads=passed.extend), "Hi")
     assert await chat.history() == []
-    assert passed == ([said("Hi")] if stream else [])
+    assert passed == ([text_chunk("Hi")] if stream else [])
 
 
 async def test_finish_reason_listed_by_the_model_completes_the_turn(chat: Chat) -> None:
-    model = Canned([said("Hi"), chunk({}, "COMPLETE")])
+    model = Canned([text_chunk("Hi"), chunk({}, "COMPLETE")])
     model.finish_reasons = {"COMPLETE"}  # type: ignore[attr-defined]
     turn = await chat.run(ChatRunner(model, {}), "Hi")
     assert turn.details["finish_reason"] == "COMPLETE"
@@ -278,7 +278,7 @@ async def test_endless_tool_calls_fail_the_turn_at_its_byte_limit() -> None:
 
 async def test_stream_that_breaks_off_behind_its_finish_reason_fails_the_turn(chat: Chat) -> None:
     with pytest.raises(ModelUnavailable):
-        await chat.run(runner([said("Hi"), STOP], ModelUnavailable()), "Hi")
+        await chat.run(runner([text_chunk("Hi"), STOP], ModelUnavailable()), "Hi")
     assert await chat.history() == []
 
 
@@ -328,11 +328,17 @@ def thoughts_in(turn: Turn) -> list[str]:
 
 @pytest.mark.parametrize("word", ["reasoning_content", "reasoning"])
 async def test_reasoning_is_stored_as_one_item_before_the_text(word: str) -> None:
-    pieces = [chunk({"content": "", word: "Hm, "}), chunk({word: "a child."}), said("Hel"), said("lo."), STOP]
-    told: list[bytes] = []
+    pieces = [
+        chunk({"content": "", word: "Hm, "}),
+        chunk({word: "a child."}),
+        text_chunk("Hel"),
+        text_chunk("lo."),
+        STOP,
+    ]
+    payloads: list[bytes] = []
     async with await Ledger.open() as ledger:
         chat = await ledger.conversation()
-        turn = await chat.run(runner(pieces[:2], pieces[2:], on_payloads=told.extend), "Hi")
+        turn = await chat.run(runner(pieces[:2], pieces[2:], on_payloads=payloads.extend), "Hi")
         assert kinds(turn) == ["reasoning", "Hello."]
         assert turn.output[0].fields == {
             "type": "reasoning",
@@ -341,21 +347,21 @@ async def test_reasoning_is_stored_as_one_item_before_the_text(word: str) -> Non
         }
         events = [type(event).__name__ async for event in chat.events(turn.id)]
         assert events[:4] == ["TurnStarted", "ItemDone", "TextDelta", "TextDelta"]
-    assert told == pieces[:-1]  # as the model sent them
+    assert payloads == pieces[:-1]  # as the model sent them
 
 
 async def test_reasoning_of_an_earlier_turn_is_not_sent_to_the_model() -> None:
-    model = Canned([thought("Hm."), said("Hello."), STOP])
+    model = Canned([thought("Hm."), text_chunk("Hello."), STOP])
     async with await Ledger.open() as ledger:
         chat = await ledger.conversation()
         for text in ("Hi", "Again"):
             await chat.run(ChatRunner(model, {"model": "m"}), text)
-    said_before = [
+    earlier = [
         {"role": "user", "content": "Hi"},
         {"role": "assistant", "content": "Hello."},
         {"role": "user", "content": "Again"},
     ]
-    assert sent_in(model.asked[1]) == said_before
+    assert sent_in(model.received[1]) == earlier
 
 
 async def test_reasoning_items_precede_the_calls_that_follow_them() -> None:
@@ -363,14 +369,14 @@ async def test_reasoning_items_precede_the_calls_that_follow_them() -> None:
     async with await Ledger.open() as ledger:
         turn = await ledger.run(runner(pieces), "Hi")
     assert kinds(turn) == ["reasoning", "reasoning", "function_call", "function_call"]
-    pieces = [said("I look."), thought("Hm."), called(0, "a"), chunk({}, "tool_calls")]
+    pieces = [text_chunk("I look."), thought("Hm."), called(0, "a"), chunk({}, "tool_calls")]
     async with await Ledger.open() as ledger:
         turn = await ledger.run(runner(pieces), "Hi")
     assert (kinds(turn), thoughts_in(turn)) == (["I look.", "reasoning", "function_call"], ["Hm."])
 
 
 async def test_reasoning_between_text_pieces_does_not_split_the_text() -> None:
-    pieces = [thought("Hm.", content="Hel"), thought("Hm?"), said("lo."), thought("Done."), STOP]
+    pieces = [thought("Hm.", content="Hel"), thought("Hm?"), text_chunk("lo."), thought("Done."), STOP]
     async with await Ledger.open() as ledger:
         turn = await ledger.run(runner(pieces), "Hi")
     assert (kinds(turn), thoughts_in(turn)) == (["reasoning", "Hello."], ["Hm."])
@@ -400,7 +406,7 @@ async def test_answer_of_reasoning_alone_fails_the_turn(is_streamed: bool) -> No
 
 
 async def test_turn_stopped_during_reasoning_or_text_is_well_formed() -> None:
-    for pieces, kept in (([thought("Hm.")], []), ([thought("Hm."), said("Hel")], ["reasoning", "Hel"])):
+    for pieces, kept in (([thought("Hm.")], []), ([thought("Hm."), text_chunk("Hel")], ["reasoning", "Hel"])):
         async with await Ledger.open() as ledger:
             chat = await ledger.conversation()
             async with chat.turn("Hi") as turn:
@@ -409,7 +415,7 @@ async def test_turn_stopped_during_reasoning_or_text_is_well_formed() -> None:
                 turn.stop("keep")
             [interrupted] = await chat.turns()
             assert kinds(interrupted) == kept
-            again = await chat.run(runner([said("Yes."), STOP]), "Still there?")
+            again = await chat.run(runner([text_chunk("Yes."), STOP]), "Still there?")
             assert kinds(again) == ["Yes."]
 
 
@@ -418,9 +424,9 @@ async def test_retry_of_a_turn_that_failed_after_its_reasoning_starts_afresh() -
         chat = await ledger.conversation()
         with pytest.raises(ModelUnavailable):
             await chat.run(
-                runner([thought("Hm."), said("Hel")], ModelUnavailable()), "Hi", idempotency_key="k"
+                runner([thought("Hm."), text_chunk("Hel")], ModelUnavailable()), "Hi", idempotency_key="k"
             )
-        turn = await chat.run(runner([thought("Oh."), said("Hello."), STOP]), "Hi", idempotency_key="k")
+        turn = await chat.run(runner([thought("Oh."), text_chunk("Hello."), STOP]), "Hi", idempotency_key="k")
         assert (kinds(turn), thoughts_in(turn)) == (["reasoning", "Hello."], ["Oh."])
 
 
@@ -428,11 +434,11 @@ class Strict(Canned):
     """Refuses what it does not know."""
 
     @asynccontextmanager
-    async def stream(self, asked: ModelRequest) -> AsyncIterator[AsyncIterator[list[bytes]]]:
-        if asked.stream_options is not None:
-            self.asked.append(asked)
+    async def stream(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[list[bytes]]]:
+        if request.stream_options is not None:
+            self.received.append(request)
             raise ModelRefused(400, {"message": "Unrecognized request argument supplied: stream_options"})
-        async with super().stream(asked) as batches:
+        async with super().stream(request) as batches:
             yield batches
 
 
@@ -440,13 +446,13 @@ USAGE = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
 
 
 async def test_stream_with_asks_usage_requests_usage_unless_options_are_given() -> None:
-    model = Canned([said("Hi"), STOP, msgspec.json.encode({"choices": [], "usage": USAGE})])
+    model = Canned([text_chunk("Hi"), STOP, msgspec.json.encode({"choices": [], "usage": USAGE})])
     async with await Ledger.open() as ledger:
         turn = await ledger.run(ChatRunner(model, {"model": "m"}, asks_usage=True), "Hi")
         assert turn.details == {"model": "m-1", "finish_reason": "stop", "usage": USAGE}
         for options in ({}, {"asks_usage": True, "stream_options": {"include_usage": False}}):
             await ledger.run(ChatRunner(model, {"model": "m"}, **options), "Hi")
-    assert [asked.stream_options for asked in model.asked] == [
+    assert [request.stream_options for request in model.received] == [
         {"include_usage": True},
         None,
         {"include_usage": False},
@@ -454,10 +460,10 @@ async def test_stream_with_asks_usage_requests_usage_unless_options_are_given() 
 
 
 async def test_model_that_refuses_the_usage_option_is_asked_again_without_it() -> None:
-    model = Strict([said("Hi"), STOP])
+    model = Strict([text_chunk("Hi"), STOP])
     async with await Ledger.open() as ledger:
         turn = await ledger.run(ChatRunner(model, {"model": "m"}, asks_usage=True), "Hi")
         assert turn.text == "Hi"
-        assert [asked.stream_options for asked in model.asked] == [{"include_usage": True}, None]
-        with pytest.raises(ModelRefused):  # what somebody asks for himself is not taken back
+        assert [request.stream_options for request in model.received] == [{"include_usage": True}, None]
+        with pytest.raises(ModelRefused):  # options of the caller are not dropped
             await ledger.run(ChatRunner(model, {}, stream_options={"include_usage": True}), "Hi")

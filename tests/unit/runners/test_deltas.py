@@ -23,7 +23,7 @@ def call_delta(index: int, call_id: str | None, name: str | None, arguments: str
     return {"index": index, "id": call_id, "function": {"name": name, "arguments": arguments}}
 
 
-def told(*payloads: bytes) -> list[bytes]:
+def filtered(*payloads: bytes) -> list[bytes]:
     return list(map(RepeatFilter().without_repeats, payloads))
 
 
@@ -41,13 +41,13 @@ NOT_CHUNKS = [b'"role"', b"{", b'{"choices":7,"x":"role"}', b'{"error":{"role":1
 
 @pytest.mark.parametrize("payloads", [WELL_BEHAVED, NOT_CHUNKS], ids=["well-behaved", "no chunks"])
 def test_payloads_without_repetition_are_passed_on_as_the_same_objects(payloads: list[bytes]) -> None:
-    assert all(now is was for now, was in zip(told(*payloads), payloads, strict=True))
+    assert all(now is was for now, was in zip(filtered(*payloads), payloads, strict=True))
 
 
 def test_repeated_role_is_sent_once_per_choice() -> None:
-    said = {"role": "assistant", "content": "x"}
-    assert told(chunk(said, said), chunk(said, {"content": "y"}), chunk({"content": "z"}, said)) == [
-        chunk(said, said),
+    delta = {"role": "assistant", "content": "x"}
+    assert filtered(chunk(delta, delta), chunk(delta, {"content": "y"}), chunk({"content": "z"}, delta)) == [
+        chunk(delta, delta),
         chunk({"content": "x"}, {"content": "y"}),
         chunk({"content": "z"}, {"content": "x"}),
     ]
@@ -56,7 +56,7 @@ def test_repeated_role_is_sent_once_per_choice() -> None:
 def test_repeated_call_id_and_name_are_sent_once_per_call() -> None:
     first, second = call_delta(0, "a", "look", "{"), call_delta(1, "b", "look", "{")
     again = {"index": 0, "function": {"arguments": "{"}}
-    assert told(chunk({"tool_calls": [first]}), chunk({"tool_calls": [first, second]})) == [
+    assert filtered(chunk({"tool_calls": [first]}), chunk({"tool_calls": [first, second]})) == [
         chunk({"tool_calls": [first]}),
         chunk({"tool_calls": [again, second]}),
     ]
@@ -67,21 +67,21 @@ def test_role_id_or_name_that_first_appears_late_is_sent() -> None:
         chunk({"tool_calls": [call_delta(0, "a", None)]}),
         chunk({"role": "assistant", "tool_calls": [call_delta(0, None, "look")]}),
     ]
-    assert told(*late) == late
+    assert filtered(*late) == late
 
 
 def test_repeated_custom_tool_name_is_sent_once() -> None:
     piece = {"index": 0, "type": "custom", "custom": {"name": "sh", "input": "l"}}
     again = {"index": 0, "type": "custom", "custom": {"input": "l"}}
     payload = chunk({"tool_calls": [piece]})
-    assert told(payload, payload) == [payload, chunk({"tool_calls": [again]})]
+    assert filtered(payload, payload) == [payload, chunk({"tool_calls": [again]})]
 
 
 def test_rewritten_payload_keeps_all_other_fields() -> None:
     """Also half a character, whose other half is in the next chunk."""
     fields = {"usage": {"cost": 0.1}, "timings": [1, None, 10**20]}
-    said = chunk({"role": "assistant", "content": "\ud83c", "reasoning": "Hm."}, **fields)
-    [_, again] = told(said, said)
+    payload = chunk({"role": "assistant", "content": "\ud83c", "reasoning": "Hm."}, **fields)
+    [_, again] = filtered(payload, payload)
     assert json.loads(again) == json.loads(chunk({"content": "\ud83c", "reasoning": "Hm."}, **fields))
 
 

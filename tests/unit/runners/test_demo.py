@@ -95,7 +95,7 @@ def test_demo_call_ids_are_unique_within_a_conversation() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "answer"),
+    ("question", "answer"),
     [
         ("/call", "Give the tool to call"),
         ("/call nothing", "Unknown tool nothing. Tools of this request: weather, shell."),
@@ -113,8 +113,8 @@ def test_demo_call_ids_are_unique_within_a_conversation() -> None:
         ("/etc/passwd", "Unknown command /etc."),
     ],
 )
-def test_demo_command_that_cannot_run_is_answered_with_the_reason(asked: str, answer: str) -> None:
-    found = part(asked, tools=TOOLS)
+def test_demo_command_that_cannot_run_is_answered_with_the_reason(question: str, answer: str) -> None:
+    found = part(question, tools=TOOLS)
     assert answer in text(found)
     assert (found.finish_reason, found.ending) == ("stop", Ending.WELL)
 
@@ -128,7 +128,7 @@ def test_demo_think_command_sends_reasoning_before_the_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "words", "ending"),
+    ("question", "words", "ending"),
     [
         ("/fail", 0, Ending.FAILS),
         ("/fail after 3", 3, Ending.FAILS),
@@ -141,9 +141,9 @@ def test_demo_think_command_sends_reasoning_before_the_text() -> None:
     ],
 )
 def test_demo_fail_stall_and_cut_commands_end_after_the_given_words(
-    asked: str, words: int, ending: Ending
+    question: str, words: int, ending: Ending
 ) -> None:
-    found = part(asked)
+    found = part(question)
     assert (min(len(found.deltas), 9), found.ending) == (words, ending)
 
 
@@ -214,7 +214,7 @@ def model(waits: Waits) -> DemoModel:
     return DemoModel(pace=0.125, sleep=waits, now=lambda: 7.5)
 
 
-def asked(text: str, options: Any = None, **settings: Any) -> ModelRequest:
+def make_request(text: str, options: Any = None, **settings: Any) -> ModelRequest:
     return ModelRequest([{"role": "user", "content": text}], settings, options)
 
 
@@ -224,7 +224,7 @@ async def chunks(model: ChatModel, request: ModelRequest) -> list[Any]:
 
 
 async def test_demo_stream_chunks_have_the_shape_of_chat_completion_chunks(model: DemoModel) -> None:
-    first, *words, last = await chunks(model, asked("/count 2", model="any"))
+    first, *words, last = await chunks(model, make_request("/count 2", model="any"))
     shared = {"id": "chatcmpl-demo", "object": "chat.completion.chunk", "created": 7, "model": "any"}
     assert first == {
         **shared,
@@ -235,7 +235,7 @@ async def test_demo_stream_chunks_have_the_shape_of_chat_completion_chunks(model
 
 
 async def test_demo_completion_has_the_shape_of_a_chat_completion(model: DemoModel) -> None:
-    whole = msgspec.json.decode(await model.complete(asked("/count 2")))
+    whole = msgspec.json.decode(await model.complete(make_request("/count 2")))
     assert whole == {
         "id": "chatcmpl-demo",
         "object": "chat.completion",
@@ -250,30 +250,30 @@ async def test_demo_completion_has_the_shape_of_a_chat_completion(model: DemoMod
 
 @pytest.mark.parametrize("options", [{"include_usage": True}, msgspec.Raw(b'{"include_usage": true}')])
 async def test_demo_stream_sends_usage_last_when_requested(model: DemoModel, options: Any) -> None:
-    *others, last = await chunks(model, asked("/count 2", options))
+    *others, last = await chunks(model, make_request("/count 2", options))
     assert [each["usage"] for each in others] == [None] * 4  # null until then, as OpenAI's
     assert last["choices"] == []
     assert last["usage"] == {"prompt_tokens": 2, "completion_tokens": 2, "total_tokens": 4}
 
 
 async def test_demo_stream_without_the_usage_option_has_no_usage(model: DemoModel) -> None:
-    assert [each for each in await chunks(model, asked("/count 2")) if "usage" in each] == []
+    assert [each for each in await chunks(model, make_request("/count 2")) if "usage" in each] == []
 
 
 async def test_demo_words_are_paced_and_slower_after_the_slow_command(model: DemoModel, waits: Waits) -> None:
-    await chunks(model, asked("/count 3"))
+    await chunks(model, make_request("/count 3"))
     assert waits == [0.125] * 3
     waits.clear()
-    await chunks(model, asked("/slow"))
+    await chunks(model, make_request("/slow"))
     assert set(waits) == {0.5}
     waits.clear()
-    await model.complete(asked("/slow"))
+    await model.complete(make_request("/slow"))
     assert waits == [0.5 * 8]
 
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize(
-    ("words", "error", "told"),
+    ("words", "error", "message"),
     [
         ("/fail", ModelUnavailable, ""),
         ("/fail after 2", ModelUnavailable, "You said"),
@@ -284,12 +284,12 @@ async def test_demo_words_are_paced_and_slower_after_the_slow_command(model: Dem
     ],
 )
 async def test_demo_turn_that_fails_leaves_no_trace_in_the_next_answer(
-    chat: Chat, model: DemoModel, words: str, error: type[ModelError], told: str, stream: bool
+    chat: Chat, model: DemoModel, words: str, error: type[ModelError], message: str, stream: bool
 ) -> None:
     await chat.run(ChatRunner(model, {}, stream=stream), "Hello")
     with pytest.raises(error):
         await chat.run(ChatRunner(model, {}, stream=stream), words)
-    assert (await chat.attempts())[0].attempt.partial == (told if stream else "")
+    assert (await chat.attempts())[0].attempt.partial == (message if stream else "")
     turn = await chat.run(ChatRunner(model, {}, stream=stream), "And now?")
     assert (
         turn.text == 'You said "And now?". I remember 1 message from you before that, the last one "Hello".'
@@ -298,14 +298,14 @@ async def test_demo_turn_that_fails_leaves_no_trace_in_the_next_answer(
 
 async def test_demo_fail_command_without_words_raises_before_the_stream_begins(model: DemoModel) -> None:
     with pytest.raises(ModelUnavailable, match="as requested"):
-        async with model.stream(asked("/fail")):
+        async with model.stream(make_request("/fail")):
             pytest.fail("it must not begin")
 
 
 async def test_demo_stall_command_times_out_after_the_patience_of_the_model(waits: Waits) -> None:
     model = DemoModel(pace=0, patience=9.0, sleep=waits)
     with pytest.raises(ModelTimeout):
-        await chunks(model, asked("/stall after 2"))
+        await chunks(model, make_request("/stall after 2"))
     assert waits == [0, 0, 9.0]
 
 
@@ -336,7 +336,7 @@ async def test_demo_refuse_and_length_commands_are_stored_by_a_runner(
 
 
 async def test_demo_stream_left_early_ends(model: DemoModel) -> None:
-    async with model.stream(asked("Hello")) as batches:
+    async with model.stream(make_request("Hello")) as batches:
         async for _ in batches:
             break
     with pytest.raises(StopAsyncIteration):

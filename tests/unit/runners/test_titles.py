@@ -20,18 +20,18 @@ def anyio_backend() -> str:
 
 
 class Namer:
-    """Answers with what it was made with, and remembers what it was asked."""
+    """Returns one completion, and records the requests."""
 
     def __init__(self, **completion: Any) -> None:
         self._completion = completion
         self.finish_reasons = FINISH_REASONS
         self.question: list[ModelRequest] = []
 
-    async def complete(self, asked: ModelRequest) -> bytes:
-        self.question.append(asked)
+    async def complete(self, request: ModelRequest) -> bytes:
+        self.question.append(request)
         return msgspec.json.encode(self._completion)
 
-    def stream(self, asked: ModelRequest) -> Any:
+    def stream(self, request: ModelRequest) -> Any:
         raise AssertionError("a title is not streamed")
 
     async def models(self) -> list[dict[str, Any]]:
@@ -41,13 +41,13 @@ class Namer:
         return
 
 
-def says(text: str | None, finish_reason: str | None = "stop") -> Namer:
+def make_namer(text: str | None, finish_reason: str | None = "stop") -> Namer:
     message = {"role": "assistant", "content": text}
     return Namer(choices=[{"message": message, "finish_reason": finish_reason}])
 
 
 @pytest.mark.parametrize(
-    ("said", "title"),
+    ("answer", "title"),
     [
         ("Trip to Rome", "Trip to Rome"),
         ('  "Trip to Rome."\n', "Trip to Rome"),
@@ -62,8 +62,8 @@ def says(text: str | None, finish_reason: str | None = "stop") -> Namer:
         (' "" \n', None),
     ],
 )
-def test_cleaned_title_drops_quotes_markup_and_reasoning(said: str, title: str | None) -> None:
-    assert clean_title(said) == title
+def test_cleaned_title_drops_quotes_markup_and_reasoning(answer: str, title: str | None) -> None:
+    assert clean_title(answer) == title
 
 
 def test_cleaned_title_is_one_line_of_at_most_sixty_characters() -> None:
@@ -73,10 +73,10 @@ def test_cleaned_title_is_one_line_of_at_most_sixty_characters() -> None:
     assert made.startswith("word word")
 
 
-async def first_turn(said: str, answered: str) -> Turn:
+async def first_turn(question: str, answered: str) -> Turn:
     async with await Ledger.open() as ledger:
         chat = await ledger.conversation()
-        async with chat.turn(said) as turn:
+        async with chat.turn(question) as turn:
             turn.emit(answered)
         return (await chat.turns())[0]
 
@@ -84,17 +84,17 @@ async def first_turn(said: str, answered: str) -> Turn:
 async def test_title_model_is_sent_only_the_beginning_of_both_texts() -> None:
     beginning = FirstExchange.of(await first_turn("q" * 10_000, "a" * 10_000))
     assert (beginning.question, beginning.answer) == ("q" * QUESTION_LENGTH, "a" * ANSWER_LENGTH)
-    namer = says("Questions")
+    namer = make_namer("Questions")
     assert await write_title(namer, "tiny", beginning) == "Questions"
-    [asked] = namer.question
-    assert asked.settings == {"model": "tiny"}
-    assert isinstance(asked.messages, list)
-    assert [each["role"] for each in asked.messages] == ["system", "user"]
-    assert "q" * QUESTION_LENGTH in asked.messages[1]["content"]
-    assert len(asked.messages[1]["content"]) < QUESTION_LENGTH + ANSWER_LENGTH + 100
+    [request] = namer.question
+    assert request.settings == {"model": "tiny"}
+    assert isinstance(request.messages, list)
+    assert [each["role"] for each in request.messages] == ["system", "user"]
+    assert "q" * QUESTION_LENGTH in request.messages[1]["content"]
+    assert len(request.messages[1]["content"]) < QUESTION_LENGTH + ANSWER_LENGTH + 100
 
 
-@pytest.mark.parametrize("namer", [says(None), says(" "), Namer(choices=[]), Namer()])
+@pytest.mark.parametrize("namer", [make_namer(None), make_namer(" "), Namer(choices=[]), Namer()])
 async def test_title_by_an_empty_answer_returns_none(namer: Namer) -> None:
     assert await write_title(namer, "tiny", FirstExchange("Hi", "Hello.")) is None
 
@@ -103,7 +103,7 @@ async def test_title_by_an_error_or_an_overlong_answer_raises() -> None:
     with pytest.raises(ModelUnavailable):
         await write_title(Namer(error={"message": "overloaded"}), "tiny", FirstExchange("Hi", "Hello."))
     with pytest.raises(MalformedAnswer):
-        await write_title(says("word " * 20_000), "tiny", FirstExchange("Hi", "Hello."))
+        await write_title(make_namer("word " * 20_000), "tiny", FirstExchange("Hi", "Hello."))
 
 
 @pytest.mark.parametrize(
@@ -112,10 +112,10 @@ async def test_title_by_an_error_or_an_overlong_answer_raises() -> None:
 )
 async def test_title_by_an_incomplete_answer_raises(reason: str | None, problem: type[Exception]) -> None:
     with pytest.raises(problem):
-        await write_title(says("Trip to", reason), "tiny", FirstExchange("Hi", "Hello."))
+        await write_title(make_namer("Trip to", reason), "tiny", FirstExchange("Hi", "Hello."))
 
 
 async def test_title_by_an_answer_with_a_listed_finish_reason_is_returned() -> None:
-    namer = says("Trip to Rome", "COMPLETE")
+    namer = make_namer("Trip to Rome", "COMPLETE")
     namer.finish_reasons = frozenset({"COMPLETE"})
     assert await write_title(namer, "tiny", FirstExchange("Hi", "Hello.")) == "Trip to Rome"

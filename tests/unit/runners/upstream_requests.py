@@ -30,8 +30,8 @@ async def open_upstream(scripted: ScriptedUpstream, **options: Any) -> AsyncIter
         yield model
 
 
-async def payloads(model: Upstream, asked: ModelRequest = REQUEST) -> list[bytes]:
-    async with model.stream(asked) as batches:
+async def payloads(model: Upstream, request: ModelRequest = REQUEST) -> list[bytes]:
+    async with model.stream(request) as batches:
         return [payload async for batch in batches for payload in batch]
 
 

@@ -24,7 +24,7 @@ from turnledger.server.service import Service
 HOST = (b"host", b"localhost:8383")
 JSON = (b"content-type", b"application/json")
 ENDLESS = "/api/events"
-"""A stream without an end: `ask` disconnects after its first event."""
+"""A stream without an end: `fetch` disconnects after its first event."""
 Headers = Iterable[tuple[bytes, bytes]]
 
 
@@ -48,7 +48,7 @@ class Reply(msgspec.Struct):
         return str(self.json["error"]["code"])
 
 
-async def ask(
+async def fetch(
     app: App,
     path: str = "/healthz",
     *,
@@ -64,14 +64,14 @@ async def ask(
     messages: list[Message] = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
     messages[-1]["more_body"] = leaves
     messages.reverse()
-    heard = asyncio.Event()
+    received = asyncio.Event()
 
     async def receive() -> Message:
         if messages:
             return messages.pop()
         if leaves:
             return {"type": "http.disconnect"}
-        await heard.wait()
+        await received.wait()
         return {"type": "http.disconnect"}
 
     async def send(message: Message) -> None:
@@ -82,7 +82,7 @@ async def ask(
             reply.body += message.get("body", b"")
             reply.is_whole = not message.get("more_body", False)
             if path == ENDLESS:
-                heard.set()
+                received.set()
 
     scope = {
         "type": "http",

@@ -75,12 +75,12 @@ def rest_of(connection: socket.socket) -> str:
 
 
 def read_until(connection: socket.socket, text: str) -> str:
-    told = ""
-    while text not in told:
+    output = ""
+    while text not in output:
         part = connection.recv(65536)
-        assert part, told
-        told += part.decode()
-    return told
+        assert part, output
+        output += part.decode()
+    return output
 
 
 @contextmanager

@@ -25,10 +25,10 @@ from tests.unit.server.asgi import (
     JSON,
     Reply,
     StreamingEndpoint,
-    ask,
     breaks,
     echo,
     endpoint,
+    fetch,
     is_busy,
     run_app,
 )
@@ -49,10 +49,10 @@ def streaming(at: StreamingEndpoint) -> Endpoint:
 
 async def test_unknown_path_is_answered_404() -> None:
     async with run_app() as app:
-        reply = await ask(app, "/nothing")
+        reply = await fetch(app, "/nothing")
         assert (reply.status, reply.code) == (404, "unknown_url")
         for path in ("/healthz/", "//healthz", "/%2e%2e/healthz", "", "/\x00\x1b[2J"):
-            assert (await ask(app, path)).status == 404
+            assert (await fetch(app, path)).status == 404
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ async def test_chat_path_with_a_conversation_key_is_refused_with_the_remedy(
     path: str, method: str, status: int, code: str
 ) -> None:
     async with run_app() as app:
-        reply = await ask(app, path, method=method)
+        reply = await fetch(app, path, method=method)
     assert (reply.status, reply.code) == (status, code)
     message = reply.json["error"]["message"]
     assert "GET /api/chats?conversation_key=…" in message
@@ -77,7 +77,7 @@ async def test_chat_path_with_a_conversation_key_is_refused_with_the_remedy(
 
 async def test_invalid_id_in_the_body_of_a_chat_request_is_refused_without_a_remedy_for_paths() -> None:
     async with run_app() as app:
-        post = partial(ask, app, method="POST", headers=(HOST, JSON))
+        post = partial(fetch, app, method="POST", headers=(HOST, JSON))
         chat = (await post("/api/chats", parts=[b"{}"])).json["id"]
         reply = await post(f"/api/chats/{chat}/fork", parts=[b'{"turn": "x"}'])
         reset = await post("/api/chats/reset", parts=[b'{"conversation_key": "k", "replaces": "x"}'])
@@ -87,7 +87,7 @@ async def test_invalid_id_in_the_body_of_a_chat_request_is_refused_without_a_rem
 
 async def test_unsupported_method_is_answered_405_with_the_allowed_ones() -> None:
     async with run_app(None, endpoint("/healthz", breaks, "DELETE")) as app:
-        reply = await ask(app, method="POST")
+        reply = await fetch(app, method="POST")
         assert (reply.status, reply.code) == (405, "method_not_allowed")
         assert reply.header(b"allow") == b"DELETE, GET, HEAD"
 
@@ -97,9 +97,9 @@ async def test_path_parameters_are_passed_to_the_endpoint() -> None:
         return JSONResponse(request.path_params)
 
     async with run_app(None, endpoint("/test/{turn_id}/events", show)) as app:
-        assert (await ask(app, "/test/turn_1/events")).json == {"turn_id": "turn_1"}
-        assert (await ask(app, "/test/turn_1/events", method="POST")).status == 405
-        assert (await ask(app, "/test/a/b/events")).status == 404
+        assert (await fetch(app, "/test/turn_1/events")).json == {"turn_id": "turn_1"}
+        assert (await fetch(app, "/test/turn_1/events", method="POST")).status == 405
+        assert (await fetch(app, "/test/a/b/events")).status == 404
 
 
 async def test_endpoint_receives_the_caller_and_the_request_id() -> None:
@@ -107,17 +107,17 @@ async def test_endpoint_receives_the_caller_and_the_request_id() -> None:
         return JSONResponse([request.state.principal.owner, request.state.request_id])
 
     async with run_app(None, endpoint("/who", show)) as app:
-        reply = await ask(app, "/who", headers=(HOST, (b"x-request-id", b"mine")))
+        reply = await fetch(app, "/who", headers=(HOST, (b"x-request-id", b"mine")))
         assert reply.json == ["local", "mine"]
 
 
 async def test_unexpected_exception_is_answered_500_without_details(caplog: pytest.LogCaptureFixture) -> None:
     async with run_app(None, endpoint("/breaks", breaks), endpoint("/busy", is_busy)) as app:
-        reply = await ask(app, "/breaks")
+        reply = await fetch(app, "/breaks")
         assert (reply.status, reply.code) == (500, "internal_error")
         assert b"somebody" not in reply.body
         assert [record.levelname for record in caplog.records] == ["ERROR"]
-        assert (await ask(app, "/busy")).code == "error"
+        assert (await fetch(app, "/busy")).code == "error"
 
 
 async def test_exception_in_the_middle_of_an_answer_cuts_it_off(caplog: pytest.LogCaptureFixture) -> None:
@@ -132,11 +132,11 @@ async def test_exception_in_the_middle_of_an_answer_cuts_it_off(caplog: pytest.L
     async with run_app(
         None, endpoint("/half", Half(ValueError())), endpoint("/busy", Half(QueueFull()))
     ) as app:
-        for path, told in (("/half", "internal_error"), ("/busy", "answer_cut")):
+        for path, code in (("/half", "internal_error"), ("/busy", "answer_cut")):
             caplog.clear()
-            reply = await ask(app, path)
+            reply = await fetch(app, path)
             assert (reply.status, reply.body, reply.is_whole) == (200, b"", False)
-            assert [record.getMessage() for record in caplog.records] == [told]
+            assert [record.getMessage() for record in caplog.records] == [code]
 
 
 async def test_cancelled_request_of_a_running_server_propagates_cancellation() -> None:
@@ -148,38 +148,38 @@ async def test_cancelled_request_of_a_running_server_propagates_cancellation() -
         raise AssertionError
 
     async with run_app(None, endpoint("/wait", wait)) as app:
-        asked = asyncio.create_task(ask(app, "/wait"))
+        pending = asyncio.create_task(fetch(app, "/wait"))
         await stream.conversation_state.wait()
-        asked.cancel()
+        pending.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asked
+            await pending
 
 
 async def test_requests_above_the_limit_are_refused_except_health_checks() -> None:
     stream = StreamingEndpoint()
     settings = Settings(limits=ServerLimits(requests=1))
     async with run_app(settings, streaming(stream)) as app:
-        first = asyncio.create_task(ask(app, "/stream"))
+        first = asyncio.create_task(fetch(app, "/stream"))
         await stream.conversation_state.wait()
-        reply = await ask(app, "/stream")
+        reply = await fetch(app, "/stream")
         assert (reply.status, reply.code, reply.header(b"retry-after")) == (429, "server_busy", b"2")
-        assert (await ask(app)).status == 200
+        assert (await fetch(app)).status == 200
         stream.released.set()
         assert (await first).body == b"hello, done"
-        assert (await ask(app, "/stream")).status == 200
+        assert (await fetch(app, "/stream")).status == 200
 
 
 async def test_drain_lets_open_requests_complete_and_refuses_new_ones() -> None:
     stream = StreamingEndpoint()
     async with run_app(None, streaming(stream)) as app:
-        open_request = asyncio.create_task(ask(app, "/stream"))
+        open_request = asyncio.create_task(fetch(app, "/stream"))
         await stream.conversation_state.wait()
         draining = asyncio.create_task(app.drain(3600))
         await app.service.shutting_down.wait()
-        late = await ask(app, "/stream")
+        late = await fetch(app, "/stream")
         assert (late.status, late.code, late.header(b"retry-after")) == (503, "shutting_down", b"1")
-        assert (await ask(app)).status == 200
-        assert (await ask(app, "/readyz")).json["status"] == "shutting_down"
+        assert (await fetch(app)).status == 200
+        assert (await fetch(app, "/readyz")).json["status"] == "shutting_down"
         assert not draining.done()
         stream.released.set()
         assert await draining
@@ -188,19 +188,19 @@ async def test_drain_lets_open_requests_complete_and_refuses_new_ones() -> None:
 
 async def test_retiring_server_closes_each_connection_after_its_next_answer() -> None:
     async with run_app() as app:
-        assert (await ask(app)).header(b"connection") is None
+        assert (await fetch(app)).header(b"connection") is None
         app.close_connections()
-        parted = await ask(app)
+        parted = await fetch(app)
         assert (parted.status, parted.header(b"connection")) == (200, b"close")
         await app.drain(0)
-        late = await ask(app, "/v1/models")
+        late = await fetch(app, "/v1/models")
         assert (late.status, late.header(b"connection")) == (503, b"close")
 
 
 async def test_drain_cancels_open_requests_after_the_grace_period() -> None:
     stream = StreamingEndpoint()
     async with run_app(None, streaming(stream)) as app:
-        open_request = asyncio.create_task(ask(app, "/stream"))
+        open_request = asyncio.create_task(fetch(app, "/stream"))
         await stream.conversation_state.wait()
         assert await app.drain(0)
         assert (await open_request).body == b"hello, cancelled"
@@ -209,7 +209,7 @@ async def test_drain_cancels_open_requests_after_the_grace_period() -> None:
 async def test_drain_cancels_open_requests_immediately_when_hurried() -> None:
     stream = StreamingEndpoint()
     async with run_app(None, streaming(stream)) as app:
-        open_request = asyncio.create_task(ask(app, "/stream"))
+        open_request = asyncio.create_task(fetch(app, "/stream"))
         await stream.conversation_state.wait()
         draining = asyncio.create_task(app.drain(3600))
         await app.service.shutting_down.wait()
@@ -227,10 +227,10 @@ async def test_unanswered_request_cancelled_by_shutdown_is_answered_503() -> Non
         raise AssertionError
 
     async with run_app(None, endpoint("/wait", wait)) as app:
-        asked = asyncio.create_task(ask(app, "/wait"))
+        pending = asyncio.create_task(fetch(app, "/wait"))
         await began.wait()
         assert await app.drain(0)
-        reply = await asked
+        reply = await pending
         assert (reply.status, reply.code) == (503, "shutting_down")
 
 
@@ -248,7 +248,7 @@ async def test_drain_does_not_wait_forever_for_a_request_that_ignores_cancellati
         return JSONResponse({})
 
     async with run_app(None, endpoint("/stubborn", stubborn)) as app:
-        asked = asyncio.create_task(ask(app, "/stubborn"))
+        pending = asyncio.create_task(fetch(app, "/stubborn"))
         await stream.conversation_state.wait()
         assert not await app.drain(0, cleanup_time=0)
         app.cancel_requests()
@@ -256,15 +256,15 @@ async def test_drain_does_not_wait_forever_for_a_request_that_ignores_cancellati
             await asyncio.sleep(0)
         assert cancelled == [1]  # what it does to end well is not cut off in its turn
         released.set()
-        await asked
+        await pending
 
 
 async def test_requests_do_not_block_the_event_loop() -> None:
     async with run_app() as app:
-        await ask(app, "/readyz")  # what is imported on first use is
+        await fetch(app, "/readyz")  # what is imported on first use is
         with blockbuster_ctx():
             for path in ("/healthz", "/readyz", "/metrics", "/openapi.json", "/nothing"):
-                assert (await ask(app, path)).status in {200, 404}
+                assert (await fetch(app, path)).status in {200, 404}
 
 
 async def test_drain_of_an_idle_server_ends_immediately() -> None:
@@ -273,35 +273,35 @@ async def test_drain_of_an_idle_server_ends_immediately() -> None:
 
 
 async def live(app: App, *kinds: str) -> list[str]:
-    told: list[str] = []
+    sent: list[str] = []
     messages = iter(kinds)
 
     async def receive() -> dict[str, str]:
         return {"type": next(messages)}
 
     async def send(message: Any) -> None:
-        told.append(message["type"])
+        sent.append(message["type"])
 
     await app({"type": "lifespan"}, receive, send)
-    return told
+    return sent
 
 
 async def test_application_supports_the_asgi_lifespan() -> None:
     async with run_app() as app:
-        told = await live(app, "lifespan.startup", "lifespan.shutdown")
-        assert told == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+        sent = await live(app, "lifespan.startup", "lifespan.shutdown")
+        assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
         assert app.service.shutting_down.is_set()
 
 
 async def test_websocket_connection_is_closed() -> None:
-    told: list[Any] = []
+    sent: list[Any] = []
 
     async def send(message: Any) -> None:
-        told.append(message)
+        sent.append(message)
 
     async with run_app() as app:
         await app({"type": "websocket"}, None, send)  # type: ignore[arg-type]
-    assert [message["type"] for message in told] == ["websocket.close"]
+    assert [message["type"] for message in sent] == ["websocket.close"]
 
 
 LOOKED_AT = [
@@ -334,7 +334,7 @@ def test_arbitrary_request_is_answered_completely_and_without_a_server_error(
         settings = Settings(origins=("http://page",))
         async with run_app(settings, echo(settings)) as app:
             given_host = [] if any(name == b"host" for name, _ in headers) else [HOST]
-            return await ask(app, path, method=method, headers=[*given_host, *headers], parts=parts)
+            return await fetch(app, path, method=method, headers=[*given_host, *headers], parts=parts)
 
     reply = asyncio.run(sent())
     assert 200 <= reply.status < 500
@@ -400,7 +400,7 @@ async def listening(store: str) -> AsyncIterator[int]:
             await answering
 
 
-async def asked_and_left(port: int, request: bytes, at_rest: set[asyncio.Task[object]]) -> None:
+async def send_and_leave(port: int, request: bytes, at_rest: set[asyncio.Task[object]]) -> None:
     """Send a request, read what comes first, and leave; wait until the server has done with it."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request)
@@ -440,11 +440,11 @@ async def test_requests_of_every_kind_leave_no_reference_cycles(
         at_rest = asyncio.all_tasks()
         left = {}
         for what, request in REQUESTS.items():
-            await asked_and_left(port, request, at_rest)  # what is made once is made now
+            await send_and_leave(port, request, at_rest)  # what is made once is made now
             gc.collect()
             gc.garbage.clear()
             for _ in range(2):
-                await asked_and_left(port, request, at_rest)
+                await send_and_leave(port, request, at_rest)
             gc.collect()
             left[what] = [repr(found)[:200] for found in gc.garbage if is_ours(found)]
             gc.garbage.clear()

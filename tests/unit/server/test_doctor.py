@@ -84,7 +84,7 @@ async def test_doctor_check_that_raises_is_a_failure_and_the_others_still_run(
 
 
 @pytest.mark.parametrize(
-    ("settings", "any_tokens", "level", "told"),
+    ("settings", "any_tokens", "level", "message"),
     [
         (Settings(), False, Level.OK, "programs on this machine"),
         (Settings(insecure=True), False, Level.WARN, "through a proxy"),
@@ -95,9 +95,9 @@ async def test_doctor_check_that_raises_is_a_failure_and_the_others_still_run(
         (Settings(), True, Level.OK, "requires a token"),
     ],
 )
-def test_doctor_reports_exposure(settings: Settings, any_tokens: bool, level: Level, told: str) -> None:
+def test_doctor_reports_exposure(settings: Settings, any_tokens: bool, level: Level, message: str) -> None:
     [found] = check_exposure(settings, any_tokens=any_tokens)
-    assert (found.level, told in found.message) == (level, True)
+    assert (found.level, message in found.message) == (level, True)
 
 
 def test_doctor_warns_of_too_few_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +108,7 @@ def test_doctor_warns_of_too_few_open_files(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_doctor_distinguishes_a_foreign_address_from_a_port_in_use() -> None:
-    [found] = check_port(Settings(host="192.0.2.1"))  # for documentation only: nobody has it
+    [found] = check_port(Settings(host="192.0.2.1"))  # reserved for documentation
     assert (found.level, "not an address of this machine" in found.message) == (Level.FAIL, True)
 
 
@@ -128,7 +128,7 @@ def test_doctor_distinguishes_a_free_port_our_own_and_a_foreign_one(monkeypatch:
 
 
 @pytest.mark.parametrize(
-    ("now", "ahead", "newest", "level", "told"),
+    ("now", "ahead", "newest", "level", "message"),
     [
         (NOW, [], None, Level.OK, "plausible"),
         (NOW, [3.0], None, Level.OK, "agrees with the upstream"),
@@ -141,10 +141,10 @@ def test_doctor_distinguishes_a_free_port_our_own_and_a_foreign_one(monkeypatch:
     ],
 )
 def test_doctor_compares_the_clock_with_upstreams_and_the_store(
-    now: float, ahead: list[float], newest: float | None, level: Level, told: str
+    now: float, ahead: list[float], newest: float | None, level: Level, message: str
 ) -> None:
     [found] = check_clock(now, ahead, None if newest is None else int(newest * 1000))
-    assert (found.level, told in found.message) == (level, True)
+    assert (found.level, message in found.message) == (level, True)
 
 
 SOUND = Examination(
@@ -259,7 +259,7 @@ def test_doctor_warns_of_a_store_readable_by_others(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(Path, "parents", property(lambda self: (tmp_path,)))
     place = tmp_path / "chats.db"
     place.touch()
-    for folder, mode, told in (
+    for folder, mode, message in (
         (0o755, 0o644, "everyone"),
         (0o750, 0o644, "the group"),
         (0o755, 0o640, "the group"),
@@ -269,8 +269,8 @@ def test_doctor_warns_of_a_store_readable_by_others(tmp_path: Path, monkeypatch:
         tmp_path.chmod(folder)
         place.chmod(mode)
         [found] = check_permissions(place)
-        assert told in found.message
-        assert (found.level is Level.OK) == ("owner" in told)
+        assert message in found.message
+        assert (found.level is Level.OK) == ("owner" in message)
     monkeypatch.setattr(os, "getuid", lambda: -1)
     assert "another user" in check_permissions(place)[0].message
 
@@ -297,10 +297,10 @@ async def upstream(
     *,
     closes: bool = False,
 ) -> AsyncIterator[tuple[str, list[web.Request]]]:
-    asked: list[web.Request] = []
+    requests: list[web.Request] = []
 
     async def answer(request: web.Request) -> web.Response:
-        asked.append(request)
+        requests.append(request)
         response = web.Response(status=status, body=body, headers=headers)
         if closes:
             response.force_close()
@@ -313,12 +313,12 @@ async def upstream(
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1", asked
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1", requests
     finally:
         await runner.cleanup()
 
 
-async def ask(url: str, *, key: bool = False, model: str | None = None) -> UpstreamReport:
+async def check_upstream(url: str, *, key: bool = False, model: str | None = None) -> UpstreamReport:
     variable = "API_KEY" if key else None
     models = {"m": ModelSettings(upstream=url, model=model, api_key_env=variable)} if model else {}
     settings = Settings(upstream=None if model else url, api_key_env=variable, models=models)
@@ -328,24 +328,24 @@ async def ask(url: str, *, key: bool = False, model: str | None = None) -> Upstr
 
 
 async def test_doctor_accepts_an_upstream_that_answers() -> None:
-    async with upstream() as (url, asked):
-        answered = await ask(url, key=True)
+    async with upstream() as (url, requests):
+        answered = await check_upstream(url, key=True)
     [found] = answered.findings
     assert (found.level, found.remedy) == (Level.OK, "")
     assert "API_KEY" in found.message
     assert "2 models" in found.message
-    assert asked[0].headers["Authorization"] == f"Bearer {KEY}"
+    assert requests[0].headers["Authorization"] == f"Bearer {KEY}"
     assert answered.clock_ahead is not None
 
 
 async def test_doctor_sends_no_authorization_without_an_api_key() -> None:
-    async with upstream() as (url, asked):
-        assert "without an api_key" in (await ask(url)).findings[0].message
-    assert "Authorization" not in asked[0].headers
+    async with upstream() as (url, requests):
+        assert "without an api_key" in (await check_upstream(url)).findings[0].message
+    assert "Authorization" not in requests[0].headers
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "level", "told"),
+    ("status", "body", "level", "message"),
     [
         (401, b"", Level.FAIL, "refused"),
         (403, b"", Level.FAIL, "refused"),
@@ -357,35 +357,35 @@ async def test_doctor_sends_no_authorization_without_an_api_key() -> None:
     ],
 )
 async def test_doctor_reports_each_upstream_status_with_a_remedy(
-    status: int, body: bytes, level: Level, told: str
+    status: int, body: bytes, level: Level, message: str
 ) -> None:
     for key in (True, False):
         async with upstream(status, body) as (url, _):
-            [found] = (await ask(url, key=key)).findings
-        assert (found.level, told in found.message, bool(found.remedy)) == (level, True, True)
+            [found] = (await check_upstream(url, key=key)).findings
+        assert (found.level, message in found.message, bool(found.remedy)) == (level, True, True)
 
 
 async def test_doctor_reports_an_unknown_upstream_model_with_the_known_ones() -> None:
     async with upstream() as (url, _):
-        assert (await ask(url, model="two")).findings[0].level is Level.OK
-        [found] = (await ask(url, model="three")).findings
+        assert (await check_upstream(url, model="two")).findings[0].level is Level.OK
+        [found] = (await check_upstream(url, model="three")).findings
     assert (found.level, "three" in found.message, "one, two" in found.remedy) == (Level.WARN, True, True)
 
 
 async def test_doctor_reports_an_upstream_that_refuses_connections_as_unreachable() -> None:
     async with upstream() as (url, _):
         pass
-    [found] = (await ask(url)).findings
+    [found] = (await check_upstream(url)).findings
     assert (found.level, found.message) == (Level.FAIL, "cannot be reached")
 
 
 async def test_doctor_fails_an_upstream_with_an_unknown_host_name() -> None:
-    [found] = (await ask("http://no-such-host.invalid/v1")).findings
+    [found] = (await check_upstream("http://no-such-host.invalid/v1")).findings
     assert found.level is Level.FAIL
 
 
 @pytest.mark.parametrize(
-    ("problem", "told"),
+    ("problem", "message"),
     [
         (socket.gaierror(-2, "unknown"), "unknown host name"),
         (ssl.SSLCertVerificationError(1, "expired"), "no secure connection"),
@@ -394,26 +394,26 @@ async def test_doctor_fails_an_upstream_with_an_unknown_host_name() -> None:
     ],
 )
 async def test_doctor_reports_why_an_upstream_connection_failed(
-    problem: OSError, told: str, monkeypatch: pytest.MonkeyPatch
+    problem: OSError, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def dial(*_: object) -> None:
         raise problem
 
     monkeypatch.setattr(pool, "dial", dial)
-    [found] = (await ask("http://a/v1")).findings
-    assert (found.level, found.message) == (Level.FAIL, told)
+    [found] = (await check_upstream("http://a/v1")).findings
+    assert (found.level, found.message) == (Level.FAIL, message)
 
 
 async def test_doctor_reports_an_upstream_that_cuts_its_answer_as_unreachable() -> None:
     async with upstream(headers={"Content-Length": "9999"}, closes=True) as (url, _):
-        [found] = (await ask(url)).findings
+        [found] = (await check_upstream(url)).findings
     assert (found.level, found.message) == (Level.FAIL, "cannot be reached")
 
 
 async def test_doctor_reports_an_upstream_that_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "PATIENCE", 0.05)
     async with upstream(headers={"Content-Length": "9999"}) as (url, _):
-        [found] = (await ask(url)).findings
+        [found] = (await check_upstream(url)).findings
     assert (found.level, found.message) == (Level.FAIL, "timed out")
 
 
@@ -429,9 +429,9 @@ async def test_doctor_reports_an_unsendable_api_key_without_its_text() -> None:
 async def test_doctor_measures_the_clock_of_an_upstream(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor.time, "time", lambda: 1_800_000_000.0)
     async with upstream(headers={"Date": formatdate(1_800_000_100, usegmt=True)}) as (url, _):
-        assert (await ask(url)).clock_ahead == 100
+        assert (await check_upstream(url)).clock_ahead == 100
     async with upstream(headers={"Date": "some day"}) as (url, _):
-        assert (await ask(url)).clock_ahead is None
+        assert (await check_upstream(url)).clock_ahead is None
 
 
 async def test_doctor_distinguishes_a_refusing_proxy_from_the_upstream() -> None:
@@ -453,8 +453,8 @@ def test_doctor_checks_an_upstream_shared_by_several_models_once() -> None:
         "b": ModelSettings(upstream=url, model="bee"),
         "c": ModelSettings(upstream=url, api_key_env="KEY"),
     }
-    asked = upstreams_of(Settings(upstream="https://other.example", models=models))
-    assert [(each.subject, each.api_key_env, each.models) for each in asked] == [
+    checks = upstreams_of(Settings(upstream="https://other.example", models=models))
+    assert [(each.subject, each.api_key_env, each.models) for each in checks] == [
         ("upstream one.example", None, ("a", "bee")),
         ("upstream one.example", "KEY", ("c",)),
         ("upstream other.example", None, ()),
@@ -462,12 +462,12 @@ def test_doctor_checks_an_upstream_shared_by_several_models_once() -> None:
 
 
 async def test_doctor_warns_of_an_api_key_over_plain_http() -> None:
-    asked = doctor.UpstreamCheck("http://models.example/v1", "API_KEY")
-    [found] = doctor._check_transport(asked, KEY)
+    check = doctor.UpstreamCheck("http://models.example/v1", "API_KEY")
+    [found] = doctor._check_transport(check, KEY)
     assert (found.level, KEY in repr(found)) == (Level.WARN, False)
     for url in ("https://models.example/v1", "http://127.0.0.1:1/v1"):
         assert doctor._check_transport(doctor.UpstreamCheck(url, "API_KEY"), KEY) == []
-    assert doctor._check_transport(asked, None) == []
+    assert doctor._check_transport(check, None) == []
 
 
 async def test_doctor_accepts_the_demo_model_without_upstreams() -> None:

@@ -116,8 +116,8 @@ async def test_store_error_keeps_its_path_out_of_the_answer(
 
 async def test_a_refusal_has_its_status_code_param_and_headers() -> None:
     reply = await answered(RequestRefused(400, "bad", "No good.", param="n", headers=[(b"x-a", b"b")]))
-    told = {"message": "No good.", "type": "invalid_request_error", "param": "n", "code": "bad"}
-    assert reply.json == {"error": told}
+    error = {"message": "No good.", "type": "invalid_request_error", "param": "n", "code": "bad"}
+    assert reply.json == {"error": error}
     assert reply.header(b"x-a") == b"b"
     assert kind_of(RequestRefused(429, "a", "b")).type == "rate_limit_error"
     assert kind_of(RequestRefused(503, "a", "b")).type == "server_error"

@@ -12,7 +12,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from tests.unit.cli.commands.test_chats import UNKNOWN, asked, edit, meanwhile, say
+from tests.unit.cli.commands.test_chats import UNKNOWN, add_turns, edit, meanwhile, use_ledger
 from tests.unit.server.processes import started
 from turnledger import Ledger
 from turnledger.cli.backend.backend import BackendSelector
@@ -40,7 +40,7 @@ def test_server_flag_overrides_the_environment(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (
             ("--server", "http://127.0.0.1:1", "--store", "memory:"),
@@ -54,34 +54,34 @@ def test_server_flag_overrides_the_environment(
         (("--server", "http://u:secret@h"), "invalid_input: --server or TURNLEDGER_SERVER"),
     ],
 )
-def test_invalid_server_option_is_reported_on_one_line(arguments: tuple[str, ...], said: str) -> None:
+def test_invalid_server_option_is_reported_on_one_line(arguments: tuple[str, ...], message: str) -> None:
     done = run("chats", "list", *arguments)
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert done.stderr.startswith(said)
+    assert done.stderr.startswith(message)
     assert "secret" not in done.output
 
 
 async def hide_some(ledger: Ledger) -> None:
-    """A call is answered in the next turn; its result is hidden, and something that was said."""
+    """A call is answered in the next turn; its result is hidden, and so is a message."""
     chat = await ledger.conversation(conversation_key="hidden")
     async with chat.turn("Look") as turn:
         await turn.add({"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"})
     async with chat.turn([{"type": "function_call_output", "call_id": "c", "output": "a secret"}]) as result:
         result.emit("Seen.")
-    async with chat.turn("Psst") as said:
-        said.emit("What?")
+    async with chat.turn("Psst") as hidden_turn:
+        hidden_turn.emit("What?")
     await chat.flag(result.id, 0, to_user=False)
-    await chat.flag(said.id, 0, to_user=False)
+    await chat.flag(hidden_turn.id, 0, to_user=False)
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A store with four chats."""
     url = f"sqlite:///{tmp_path_factory.mktemp('served')}/mine.db"
-    say(url, "weather", ("How is the weather in Rome?", "It rains in Rome."))
-    say(url, "order", ("Where is my order?", "On its way."), ("Since when?", "\x1b[2JSince yesterday."))
-    asked(url, hide_some)
-    say(url, "long", *((f"question {number}", "Yes.") for number in range(60)))
+    add_turns(url, "weather", ("How is the weather in Rome?", "It rains in Rome."))
+    add_turns(url, "order", ("Where is my order?", "On its way."), ("Since when?", "\x1b[2JSince yesterday."))
+    use_ledger(url, hide_some)
+    add_turns(url, "long", *((f"question {number}", "Yes.") for number in range(60)))
     return url
 
 
@@ -97,7 +97,7 @@ def run(*arguments: str, input: bytes | None = None, **env: str) -> Result:
 
 
 def same(store: str, server: str, *arguments: str) -> Result:
-    """Run a command at the store and at its server, which must tell the same; what it told."""
+    """Run a command on the store and on its server; both must print the same. Return the output."""
     here, there = run(*arguments, "--store", store), run(*arguments, "--server", server)
     assert (there.exit_code, there.stdout, there.stderr) == (here.exit_code, here.stdout, here.stderr)
     return there
@@ -139,7 +139,7 @@ def test_show_from_a_server_omits_hidden_items(server: str) -> None:
 
 
 def test_server_show_stays_on_one_branch(store: str, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    say(store, "turned", *((f"question {number}", "Yes.") for number in range(5)))
+    add_turns(store, "turned", *((f"question {number}", "Yes.") for number in range(5)))
     meanwhile(monkeypatch, AsyncChat, "read", lambda: edit(store, "turned", 2))
     monkeypatch.setattr("turnledger.cli.backend.server.PAGE", 2)
     turns = json.loads(run("chats", "show", "turned", "--json", "--server", server).stdout)["turns"]
@@ -153,12 +153,12 @@ def test_list_from_a_server_continues_at_the_cursor(store: str, server: str) -> 
     cursor = first.stderr.split("--cursor ")[1].strip()
     rest = same(store, server, "chats", "list", "--limit", "2", "--cursor", cursor)
     assert len(rest.stdout.splitlines()) == 3
-    told = json.loads(run("chats", "search", "question", "rome", "--json", "--server", server).stdout)
-    assert told["next"] is None
+    output = json.loads(run("chats", "search", "question", "rome", "--json", "--server", server).stdout)
+    assert output["next"] is None
 
 
 def test_chats_are_renamed_pinned_archived_and_deleted_on_a_server(store: str, server: str) -> None:
-    id = say(store, "mine", ("Hello", "Hi."))
+    id = add_turns(store, "mine", ("Hello", "Hi."))
     at = ("--server", server)
     assert run("chats", "rename", "mine", "Ours", *at).stdout == f"Renamed {id} to 'Ours'.\n"
     assert run("chats", "pin", "mine", *at).stdout == f"{id} is pinned.\n"
@@ -166,7 +166,7 @@ def test_chats_are_renamed_pinned_archived_and_deleted_on_a_server(store: str, s
     shown = json.loads(same(store, server, "chats", "show", id, "--json").stdout)
     assert (shown["title"], shown["pinned"], shown["archived"]) == ("Ours", True, True)
     assert run("chats", "delete", "mine", *at).stdout.startswith(f"Deleted {id}. It can be restored until")
-    say(store, "mine", ("Hello", "Hi."))
+    add_turns(store, "mine", ("Hello", "Hi."))
     assert "Another chat now has" in run("chats", "restore", id, *at).stdout
     assert run("chats", "delete", id, "mine", "--purge", *at).stdout.count("permanently") == 2
     lost = same(store, server, "chats", "restore", id)
@@ -174,7 +174,7 @@ def test_chats_are_renamed_pinned_archived_and_deleted_on_a_server(store: str, s
 
 
 def test_import_into_a_server_happens_once_and_keeps_bytes(server: str, url: str, tmp_path: Path) -> None:
-    id, file = say(url, "moved", ("Hello", "Hi.")), tmp_path / "moved.jsonl"
+    id, file = add_turns(url, "moved", ("Hello", "Hi.")), tmp_path / "moved.jsonl"
     assert run("chats", "export", "--all", "--output", str(file), "--store", url).exit_code == 0
     done = run("chats", "import", str(file), "--server", server)
     assert (done.stdout, done.stderr) == (f"line 1: imported {id} (1 turns)\n", "1 imported\n")
@@ -240,9 +240,9 @@ def test_completion_reads_chats_from_a_server(server: str) -> None:
 
 def test_doctor_recognizes_a_running_server_without_disturbing_it(store: str, server: str) -> None:
     done = run("doctor", "--store", store, "--port", server.rpartition(":")[2], "--json")
-    told = {each["subject"]: each["told"] for each in json.loads(done.stdout)["findings"]}
-    assert told["processes"] == "1 process using the store"
-    assert "a server runs" in told["port"]
+    findings = {each["subject"]: each["told"] for each in json.loads(done.stdout)["findings"]}
+    assert findings["processes"] == "1 process using the store"
+    assert "a server runs" in findings["port"]
     assert "Where is my order?" in run("chats", "list", "--server", server).stdout
 
 

@@ -72,18 +72,18 @@ class BackendContract:
     ) -> None:
         talk = place.new()
         answering = talk.start(wish("Stall", model=STALLING))
-        said = ""
+        text = ""
         async for event in answering:
             if isinstance(event, TextDelta):
-                said += event.text
-            if said == "You said":
+                text += event.text
+            if text == "You said":
                 seen = await talk.read()
                 assert seen.running is not None
                 assert (seen.running.id, seen.running.question) == (answering.turn, "Stall")
                 followed = talk.follow(seen.running.id)
                 await followed.stop()
                 assert isinstance([event async for event in followed][-1], TurnFinished)
-                said = "stopped"
+                text = "stopped"
         (turn,) = (await talk.read()).turns
         assert turn.kind is TurnKind.INTERRUPTED
         assert "".join(item.text for item in turn.output) == "You said"
@@ -153,7 +153,7 @@ class BackendContract:
         changes = place.changes()
         collect = asyncio.ensure_future(anext(changes))
         number = 0
-        while not collect.done():  # the first may come before somebody listens
+        while not collect.done():  # the first may arrive before a subscriber does
             number += 1
             await answer_of(talk, wish(f"Again {number}"))
         assert collect.result() == talk.id

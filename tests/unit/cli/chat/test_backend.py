@@ -84,7 +84,7 @@ async def at_once(seconds: float) -> None:
 
 
 class Stalling(DemoModel):
-    """Says `You said`, whatever it is asked, and waits."""
+    """Answers every request with `You said`, and stalls."""
 
     def stream(self, question: ModelRequest):  # type: ignore[no-untyped-def]
         messages = [{"role": "user", "content": "/stall after 2"}]

@@ -65,12 +65,12 @@ def test_every_command_has_a_handler_and_a_unique_name() -> None:
 
 
 class Person:
-    """Answers what is asked of a person."""
+    """Answers the prompts of the commands."""
 
     def __init__(self) -> None:
         self.edits: list[tuple[str, str]] = []
         self.writes: str | None = None
-        self.says_yes = False
+        self.confirms = False
         self.picks: ChatSummary | None = None
 
     async def pick(self, words: str) -> ChatSummary | None:
@@ -81,7 +81,7 @@ class Person:
         return self.writes
 
     async def confirm(self, question: str) -> bool:
-        return self.says_yes
+        return self.confirms
 
 
 class Terminal:
@@ -103,7 +103,7 @@ class Terminal:
         return [line for line in self.paper.lines[before:] if line]
 
     async def question(self) -> list[str]:
-        """What was asked in the chat, as it shows it."""
+        """The questions of the chat, as displayed."""
         return [turn.question for turn in (await self.talker.handle.read()).turns]
 
 
@@ -120,8 +120,8 @@ async def terminal() -> AsyncIterator[Terminal]:
 
 
 async def test_help_lists_every_command(terminal: Terminal) -> None:
-    told = "\n".join(await terminal.do("/help"))
-    assert [command.name for command in COMMANDS if f"/{command.name}" not in told] == []
+    output = "\n".join(await terminal.do("/help"))
+    assert [command.name for command in COMMANDS if f"/{command.name}" not in output] == []
 
 
 async def test_edit_continues_from_the_turn_and_keeps_both_versions(terminal: Terminal) -> None:
@@ -178,8 +178,8 @@ async def test_chats_are_listed_and_opened_by_number_or_from_the_picker(terminal
     first = terminal.talker.handle.id
     await terminal.do("/new")
     await terminal.talker.send("Something else")
-    told = await terminal.do("/list")
-    assert [line.split()[:2] for line in told[:2]] == [["1", "Something"], ["2", "One"]]
+    output = await terminal.do("/list")
+    assert [line.split()[:2] for line in output[:2]] == [["1", "Something"], ["2", "One"]]
     assert (await terminal.do("/list two"))[1].strip() == "Two"
     await terminal.do("/open 1")
     assert terminal.talker.handle.id == first
@@ -197,10 +197,10 @@ async def test_open_without_a_rewritable_screen_prints_a_list(
 
 
 async def test_info_shows_the_chat_and_a_turn(terminal: Terminal) -> None:
-    told = await terminal.do("/info")
-    assert told[0] == "One"
-    assert told[1].startswith(f"{terminal.talker.handle.id}, 2 turns, ")
-    assert told[2].startswith("Turn 2: small, ")
+    output = await terminal.do("/info")
+    assert output[0] == "One"
+    assert output[1].startswith(f"{terminal.talker.handle.id}, 2 turns, ")
+    assert output[2].startswith("Turn 2: small, ")
     assert (await terminal.do("/info 1"))[2].startswith("Turn 1: small, ")
 
 
@@ -213,7 +213,7 @@ async def test_rename_pin_model_and_delete_change_the_chat(terminal: Terminal) -
     assert await terminal.do("/model large") == ["  small", "› large"]
     assert (terminal.talker.model, terminal.talker.is_model_chosen) == ("large", True)
     assert await terminal.do("/delete") == ["Nothing was deleted."]
-    terminal.person.says_yes = True
+    terminal.person.confirms = True
     await terminal.do("/delete")
     assert await terminal.place.chats() == []
     assert terminal.talker.handle.id is None

@@ -102,16 +102,16 @@ class Chats:
 
     def __init__(self) -> None:
         self.sought: list[tuple[str, int]] = []
-        self.has_told: Callable[[], None] = lambda: None
+        self.on_found: Callable[[], None] = lambda: None
 
     async def search(self, words: str, most: int) -> list[ChatSummary]:
         self.sought.append((words, most))
-        asyncio.get_running_loop().call_soon(self.has_told)
+        asyncio.get_running_loop().call_soon(self.on_found)
         return [chat for chat in CHATS if words in (chat.title or "")][:most]
 
 
 async def picked(chats: Chats, *keys: str) -> ChatSummary | None:
-    """What is picked by who presses the first keys, and the next ones each time that something was found."""
+    """Press the first keys, then the next ones after each search; return the picked chat."""
     left = list(keys)
 
     def press(keyboard: PipeInput) -> None:
@@ -119,7 +119,7 @@ async def picked(chats: Chats, *keys: str) -> ChatSummary | None:
             keyboard.send_text(left.pop(0))
 
     with create_pipe_input() as keyboard, create_app_session(input=keyboard, output=DummyOutput()):
-        chats.has_told = lambda: press(keyboard)
+        chats.on_found = lambda: press(keyboard)
         return await Picker(chats.search, "", lambda: 0.0).pick()
 
 
@@ -145,7 +145,7 @@ PATIENCE = 20.0
 
 
 class Person:
-    """Somebody who sits before it."""
+    """A user at the terminal."""
 
     def __init__(self, place: StoreChatBackend, keyboard: PipeInput) -> None:
         self.place = place
@@ -205,7 +205,7 @@ async def test_change_made_elsewhere_just_before_a_prompt_is_reported_there(pers
 
     async def late(own: str | None = None) -> Any:
         made = await catch_up(own)
-        if own is None and person.talker.handle.id is not None:  # the first turn was told
+        if own is None and person.talker.handle.id is not None:  # the first turn was reported
             await (await person.place.open(str(person.talker.handle.id))).delete()
             await person.until(person.chat_loop._news.is_set)  # before there is a prompt
         return made

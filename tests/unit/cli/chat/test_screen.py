@@ -135,9 +135,9 @@ def test_markdown_output_contains_no_escapes_but_colours() -> None:
         text = "".join(chance.choice(MARKS) * chance.randint(0, 2) + word for word in words)
         paper = MemoryScreen(chance.choice([5, 9, 20, 33, 80]), 40)
         paper.screen.blocks(blocks_of(text))
-        told = re.sub(r"\x1b\[\?2026[hl]|\x1b\[K", "", COLOURS.sub("", paper.written))
-        assert told.replace("\n", "").isprintable(), text
-        letters = re.sub(r"[\s▌•]", "", told)
+        output = re.sub(r"\x1b\[\?2026[hl]|\x1b\[K", "", COLOURS.sub("", paper.written))
+        assert output.replace("\n", "").isprintable(), text
+        letters = re.sub(r"[\s▌•]", "", output)
         assert [word for word in words if word not in letters] == [], text
 
 
@@ -224,7 +224,7 @@ def test_screen_does_not_overwrite_lines_rewrapped_by_a_narrower_window() -> Non
 
 
 def test_code_theme_follows_the_terminal_background() -> None:
-    assert [is_light(told) for told in ("0;15", "15;0", "0;default;15", None, "")] == [
+    assert [is_light(value) for value in ("0;15", "15;0", "0;default;15", None, "")] == [
         True,
         False,
         True,

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.unit.cli.chat.memory_screen import MemoryScreen
-from tests.unit.cli.chat.test_turn_view import Scripted, said
+from tests.unit.cli.chat.test_turn_view import Scripted, text_updates
 from turnledger.cli.chat.backend import NewTurn
 from turnledger.cli.chat.interrupts import Interrupts
 from turnledger.cli.chat.pipe import run_piped
@@ -41,7 +41,7 @@ async def talker(place: StoreChatBackend, paper: MemoryScreen) -> Session:
     return Session(place, paper.screen, ["small", "large"], Interrupts(), now=lambda: 0.0)
 
 
-async def said_elsewhere(place: StoreChatBackend, talker: Session, *texts: str) -> StoreChat:
+async def run_turns_elsewhere(place: StoreChatBackend, talker: Session, *texts: str) -> StoreChat:
     talk = await place.open(str(talker.handle.id)) if talker.handle.id else place.new()
     for text in texts:
         question = NewTurn(model="large", text=text, idempotency_key=f"{talk.id} {text}")
@@ -62,11 +62,11 @@ async def test_session_shows_turns_made_elsewhere_once(
     place: StoreChatBackend, talker: Session, paper: MemoryScreen
 ) -> None:
     await talker.send("Hello")
-    await said_elsewhere(place, talker, "From there")
+    await run_turns_elsewhere(place, talker, "From there")
     await talker.catch_up()
     await talker.catch_up()
     assert paper.lines[2:5] == ["New in this chat:", "", "2 › From there"]
-    assert "\n".join(paper.lines).count("From there") == 2  # asked, and told by the answer
+    assert "\n".join(paper.lines).count("From there") == 2  # in the question and in the answer
     talk = await place.open(str(talker.handle.id))
     await talk.undo((await talk.read()).turns[-1].id)
     await talker.catch_up()
@@ -79,7 +79,7 @@ async def test_session_with_only_the_demo_model_refuses_to_continue_a_chat_of_an
 ) -> None:
     place.is_demo = True
     session = Session(place, paper.screen, ["small"], Interrupts(), now=lambda: 0.0)
-    talk = await said_elsewhere(place, session, "From there")
+    talk = await run_turns_elsewhere(place, session, "From there")
     await session.open(talk)
     with pytest.raises(InvalidInput, match=r"'large' answered last.*or /model small"):
         await session.send("Hello")
@@ -96,7 +96,7 @@ async def test_session_reports_the_number_of_a_turn_that_came_later(
     place: StoreChatBackend, talker: Session, paper: MemoryScreen
 ) -> None:
     await talker.send("Hello")
-    await said_elsewhere(place, talker, "From there")
+    await run_turns_elsewhere(place, talker, "From there")
     await talker.send("From here")
     assert [line for line in paper.lines if "› " in line] == ["2 › From there"]
     assert paper.lines[-1] == "Your message is turn 3: From here"
@@ -106,7 +106,7 @@ async def test_session_reports_the_number_of_a_turn_that_came_later(
 async def test_session_open_shows_the_last_turns_and_adopts_the_model(
     place: StoreChatBackend, talker: Session, paper: MemoryScreen
 ) -> None:
-    talk = await said_elsewhere(
+    talk = await run_turns_elsewhere(
         place, talker, *(f"message {number}" for number in range(1, OPENED_TURNS + 3))
     )
     await talker.open(talk)
@@ -130,11 +130,11 @@ async def test_session_retries_a_failed_turn_under_its_idempotency_key(
     talker: Session, paper: MemoryScreen
 ) -> None:
     question: list[NewTurn] = []
-    ask = talker.handle.start
+    start = talker.handle.start
 
     def noted(wish: NewTurn) -> object:
         question.append(wish)
-        return ask(wish)
+        return start(wish)
 
     talker.handle.start = noted  # type: ignore[method-assign, assignment]
     for text in ("/fail", "/fail", "Hello", "Hello"):
@@ -161,7 +161,7 @@ class Talking:
         self._texts = texts
 
     def start(self, new_turn: NewTurn) -> Scripted:
-        return Scripted(*said(*self._texts), TurnFinished(9, AttemptState.COMPLETED))
+        return Scripted(*text_updates(*self._texts), TurnFinished(9, AttemptState.COMPLETED))
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ NOW = 1_800_000_000
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"),
+    ("seconds", "words"),
     [
         (-5, "just now"),
         (59, "just now"),
@@ -44,8 +44,8 @@ NOW = 1_800_000_000
         (400 * 24 * 3600, "2025-12-"),
     ],
 )
-def test_age_is_described_in_words(seconds: int, told: str) -> None:
-    assert age_of((NOW - seconds) * 1000, NOW).startswith(told)
+def test_age_is_described_in_words(seconds: int, words: str) -> None:
+    assert age_of((NOW - seconds) * 1000, NOW).startswith(words)
 
 
 def turn(question: str, *output: Item, kind: TurnKind = TurnKind.COMPLETED, **details: str) -> DisplayedTurn:
@@ -70,10 +70,10 @@ def test_turn_view_shows_calls_and_results_between_texts() -> None:
 
 def test_turn_view_truncates_long_calls_and_hides_other_items() -> None:
     call = Item.of({"type": "custom_tool_call", "call_id": "c", "name": "write", "input": "x" * 10_000})
-    told = render_item(call)
-    assert told is not None
-    assert len(told.plain) <= MAX_CHARACTERS + 2
-    assert told.plain.endswith("…")
+    output = render_item(call)
+    assert output is not None
+    assert len(output.plain) <= MAX_CHARACTERS + 2
+    assert output.plain.endswith("…")
     assert render_item(Item.of({"type": "reasoning", "summary": []})) is None
 
 
@@ -82,9 +82,9 @@ def test_turn_view_shows_reasoning_as_one_sanitized_line() -> None:
         "type": "reasoning",
         "summary": [{"type": "summary_text", "text": "First\n\x1b[2J"}, {"text": "then"}],
     }
-    told = render_item(Item.of(thought))
-    assert told is not None
-    assert told.plain == "∴ First \\x1b[2J then"
+    output = render_item(Item.of(thought))
+    assert output is not None
+    assert output.plain == "∴ First \\x1b[2J then"
 
 
 def test_turn_view_shows_time_and_tokens_of_either_api() -> None:
@@ -228,26 +228,26 @@ def test_streamed_block_without_end_is_held_only_up_to_the_limit() -> None:
 
 
 class Scripted:
-    """A turn that tells what a test has it tell."""
+    """A turn that yields the given updates."""
 
-    def __init__(self, *told: TurnUpdate | TurnledgerError, turn: str | None = "turn_1") -> None:
-        self._told = told
+    def __init__(self, *updates: TurnUpdate | TurnledgerError, turn: str | None = "turn_1") -> None:
+        self._updates = updates
         self.turn = turn
         self.is_requested = turn is not None
         self.stops = 0
         self.is_left = False
         self.cannot_stop: TurnledgerError | None = None
-        self.heard = asyncio.Event()
+        self.is_read = asyncio.Event()
         self._goes_on: asyncio.Queue[TurnUpdate] = asyncio.Queue()
 
     async def __aiter__(self) -> AsyncIterator[TurnUpdate]:
-        for each in self._told:
+        for each in self._updates:
             if isinstance(each, TurnledgerError):
                 raise each
             yield each
-        if self._told and isinstance(self._told[-1], TurnFinished):
+        if self._updates and isinstance(self._updates[-1], TurnFinished):
             return
-        self.heard.set()
+        self.is_read.set()
         yield await self._goes_on.get()
 
     async def stop(self) -> None:
@@ -265,14 +265,14 @@ async def follow(answering: Scripted, paper: MemoryScreen, *, press: int = 0) ->
     presses = Interrupts()
     following = asyncio.ensure_future(TurnView(paper.screen).follow(answering, presses))
     for pressed in range(1, press + 1):
-        await answering.heard.wait()
+        await answering.is_read.wait()
         while answering.stops < pressed and not following.done():
             presses.notify()
             await asyncio.sleep(0)
     return await following
 
 
-def said(*texts: str) -> list[TurnUpdate]:
+def text_updates(*texts: str) -> list[TurnUpdate]:
     deltas = [TextDelta(number, text) for number, text in enumerate(texts, 2)]
     return [TurnStarted(1), *deltas]
 
@@ -280,9 +280,9 @@ def said(*texts: str) -> list[TurnUpdate]:
 async def test_turn_view_shows_text_calls_and_items_without_deltas() -> None:
     paper = MemoryScreen()
     call = Item.of({"type": "function_call", "call_id": "c", "name": "look", "arguments": '{"at": "\x1b"}'})
-    told = await follow(
+    end = await follow(
         Scripted(
-            *said("Some ", "**text**"),
+            *text_updates("Some ", "**text**"),
             ItemDone(4, message("assistant", "Some **text**").raw),
             ItemDone(5, call.raw),
             ItemDone(6, Item.of({"type": "function_call_output", "call_id": "c", "output": "a\nb"}).raw),
@@ -291,37 +291,37 @@ async def test_turn_view_shows_text_calls_and_items_without_deltas() -> None:
         ),
         paper,
     )
-    assert told.is_committed
+    assert end.is_committed
     assert paper.lines == ["Some text", '⚙ look({"at": "\\x1b"})', "→ a b", "", "A refusal."]
 
 
 async def test_ctrl_c_stops_the_running_turn() -> None:
-    paper, answering = MemoryScreen(), Scripted(*said("As far"))
-    told = await follow(answering, paper, press=1)
-    assert (told.state, told.is_committed, answering.is_left) == (AttemptState.KEPT, True, False)
+    paper, answering = MemoryScreen(), Scripted(*text_updates("As far"))
+    end = await follow(answering, paper, press=1)
+    assert (end.state, end.is_committed, answering.is_left) == (AttemptState.KEPT, True, False)
     assert paper.lines == ["As far"]
 
 
 async def test_second_ctrl_c_abandons_a_turn_that_does_not_stop() -> None:
-    paper, answering = MemoryScreen(), Scripted(*said("On and on"))
+    paper, answering = MemoryScreen(), Scripted(*text_updates("On and on"))
     answering.cannot_stop = ServerUnavailable("It is not there.")
     presses = Interrupts()
     following = asyncio.ensure_future(TurnView(paper.screen).follow(answering, presses))
-    await answering.heard.wait()
+    await answering.is_read.wait()
     while not following.done():
         presses.notify()
         await asyncio.sleep(0)
-    told = following.result()
+    end = following.result()
     assert answering.stops == 1
     assert answering.is_left
-    assert (told.state, told.may_continue, told.is_committed) == (None, True, False)
+    assert (end.state, end.may_continue, end.is_committed) == (None, True, False)
 
 
 async def test_ctrl_c_abandons_a_turn_that_has_not_begun() -> None:
     paper, answering = MemoryScreen(), Scripted(turn=None)
     presses = Interrupts()
     following = asyncio.ensure_future(TurnView(paper.screen).follow(answering, presses))
-    await answering.heard.wait()
+    await answering.is_read.wait()
     while not following.done():
         presses.notify()
         await asyncio.sleep(0)
@@ -331,20 +331,23 @@ async def test_ctrl_c_abandons_a_turn_that_has_not_begun() -> None:
 async def test_turn_view_returns_the_failure_after_the_partial_text() -> None:
     paper = MemoryScreen()
     failed = TurnFinished(3, AttemptState.FAILED, Failure("model_unavailable", "It is gone."))
-    told = await follow(Scripted(*said("Half a"), failed), paper)
-    assert (told.is_committed, told.failure) == (False, Failure("model_unavailable", "It is gone."))
-    told = await follow(Scripted(*said("Half a"), ModelUnavailable("It is gone.")), paper)
-    assert isinstance(told.problem, ModelUnavailable)
+    end = await follow(Scripted(*text_updates("Half a"), failed), paper)
+    assert (end.is_committed, end.failure) == (False, Failure("model_unavailable", "It is gone."))
+    end = await follow(Scripted(*text_updates("Half a"), ModelUnavailable("It is gone.")), paper)
+    assert isinstance(end.problem, ModelUnavailable)
     assert paper.lines == ["Half a", "", "Half a"]
 
 
 async def test_turn_view_announces_a_restarted_answer() -> None:
     paper = MemoryScreen()
-    told = await follow(
+    end = await follow(
         Scripted(
-            *said("Half a"), AnswerRestarted(), *said("A whole."), TurnFinished(3, AttemptState.COMPLETED)
+            *text_updates("Half a"),
+            AnswerRestarted(),
+            *text_updates("A whole."),
+            TurnFinished(3, AttemptState.COMPLETED),
         ),
         paper,
     )
-    assert told.is_committed
+    assert end.is_committed
     assert paper.lines == ["Half a", "The answer restarts:", "", "A whole."]

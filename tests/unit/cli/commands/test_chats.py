@@ -28,35 +28,35 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["chats", *arguments])
 
 
-def asked(url: str, ask: Callable[[Ledger], Awaitable[Answer]]) -> Answer:
+def use_ledger(url: str, action: Callable[[Ledger], Awaitable[Answer]]) -> Answer:
     async def answer() -> Answer:
         async with await Ledger.open(url) as ledger:
-            return await ask(ledger)
+            return await action(ledger)
 
     return asyncio.run(answer())
 
 
-def say(url: str, conversation_key: str, *said: tuple[str, str], owner: str = "local") -> str:
-    """Have a chat in which this was said; its id."""
+def add_turns(url: str, conversation_key: str, *turns: tuple[str, str], owner: str = "local") -> str:
+    """Add turns to a chat; return its id."""
 
     async def talk(ledger: Ledger) -> str:
         chat = await ledger.for_owner(owner).conversation(conversation_key=conversation_key)
-        for question, answer in said:
+        for question, answer in turns:
             async with chat.turn(question) as turn:
                 turn.emit(answer)
         return chat.id
 
-    return asked(url, talk)
+    return use_ledger(url, talk)
 
 
 def test_show_prints_the_messages_of_a_chat(url: str) -> None:
-    id = say(url, "k", ("Hello", "Hi.\nHow are you?"), ("Well", "Good."))
+    id = add_turns(url, "k", ("Hello", "Hi.\nHow are you?"), ("Well", "Good."))
     done = run("show", "k", "--store", url)
     assert done.exit_code == 0, done.output
     lines = done.stdout.splitlines()
     assert id in lines[1]
-    said = [line for line in lines[2:] if line and not line.startswith("[")]
-    assert said == [
+    messages = [line for line in lines[2:] if line and not line.startswith("[")]
+    assert messages == [
         "  user: Hello",
         "  assistant: Hi.",
         "    How are you?",
@@ -79,7 +79,7 @@ def test_show_marks_a_running_turn(url: str) -> None:
             turn.emit("Good.")
         return shown
 
-    shown = asked(url, show_while_running)
+    shown = use_ledger(url, show_while_running)
     assert shown.stdout.endswith("\n  assistant: Hi.\n\n[running] The next turn is not complete yet.\n")
     assert "[running]" not in run("show", "k", "--store", url).stdout
 
@@ -91,13 +91,13 @@ def test_show_reports_a_turn_that_was_stopped_before_any_text(url: str) -> None:
             async with chat.turn("Hello") as turn:
                 turn.stop(OnStop.KEEP)
 
-    asked(url, stop)
+    use_ledger(url, stop)
     shown = run("show", "k", "--store", url).stdout
     assert shown.splitlines()[-2:] == ["  user: Hello", "  assistant: (stopped before any text)"]
 
 
 def test_unknown_chat_is_reported_with_the_command_that_lists_chats(url: str) -> None:
-    say(url, "k", ("Hello", "Hi."))
+    add_turns(url, "k", ("Hello", "Hi."))
     for arguments in (("show", "nobody"), ("delete", "nobody")):
         problem = run(*arguments, "--store", url).stderr
         assert problem.startswith("conversation_not_found: ")
@@ -105,30 +105,30 @@ def test_unknown_chat_is_reported_with_the_command_that_lists_chats(url: str) ->
 
 
 def test_show_as_json_contains_the_stored_items(url: str) -> None:
-    id = say(url, "k", ("Hello", "Hi."))
-    told: dict[str, Any] = json.loads(run("show", id, "--json", "--store", url).stdout)
-    assert (told["id"], told["conversation_key"]) == (id, "k")
-    assert [item["role"] for turn in told["turns"] for item in (*turn["input"], *turn["output"])] == [
+    id = add_turns(url, "k", ("Hello", "Hi."))
+    output: dict[str, Any] = json.loads(run("show", id, "--json", "--store", url).stdout)
+    assert (output["id"], output["conversation_key"]) == (id, "k")
+    assert [item["role"] for turn in output["turns"] for item in (*turn["input"], *turn["output"])] == [
         "user",
         "assistant",
     ]
 
 
 def test_show_keeps_tab_indentation(url: str) -> None:
-    say(url, "k", ("Hello", "if x:\n\ty\n\t\tz"))
+    add_turns(url, "k", ("Hello", "if x:\n\ty\n\t\tz"))
     shown = run("show", "k", "--store", url).stdout
     assert "  assistant: if x:\n        y\n            z\n" in shown
 
 
 def test_show_prints_more_turns_than_a_page_in_order(url: str) -> None:
-    say(url, "k", *((f"question {number}", "Yes.") for number in range(120)))
+    add_turns(url, "k", *((f"question {number}", "Yes.") for number in range(120)))
     shown = run("show", "k", "--turns", "110", "--store", url).stdout
-    said = [line for line in shown.splitlines() if "user:" in line]
-    assert said == [f"  user: question {number}" for number in range(10, 120)]
+    questions = [line for line in shown.splitlines() if "user:" in line]
+    assert questions == [f"  user: question {number}" for number in range(10, 120)]
 
 
 def test_show_stays_on_one_branch_during_an_edit(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    say(url, "k", *((f"question {number}", "Yes.") for number in range(5)))
+    add_turns(url, "k", *((f"question {number}", "Yes.") for number in range(5)))
     meanwhile(monkeypatch, Chat, "turns", lambda: edit(url, "k", 2))
     monkeypatch.setattr("turnledger.cli.backend.store.PAGE", 2)
     turns = json.loads(run("show", "k", "--json", "--store", url).stdout)["turns"]
@@ -137,29 +137,29 @@ def test_show_stays_on_one_branch_during_an_edit(url: str, monkeypatch: pytest.M
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, kind: type, name: str, do: Callable[[], None]) -> None:
-    """Have something done by somebody else as soon as this was asked for the first time."""
-    asked, done = getattr(kind, name), list[None]()
+    """Run `do` in a thread after the first call of the method."""
+    original, done = getattr(kind, name), list[None]()
 
-    async def asks(*arguments: Any, **wish: Any) -> Any:
-        answer = await asked(*arguments, **wish)
+    async def replacement(*arguments: Any, **wish: Any) -> Any:
+        answer = await original(*arguments, **wish)
         if not done:
-            done.append(None)  # who does it may ask for the same
+            done.append(None)  # `do` may call the same method
             await asyncio.to_thread(do)
         return answer
 
-    monkeypatch.setattr(kind, name, asks)
+    monkeypatch.setattr(kind, name, replacement)
 
 
 def edit(url: str, conversation_key: str, number: int) -> None:
-    """Have a turn asked otherwise, on a branch of its own, which is the one that is shown."""
+    """Edit a turn, on a new branch that becomes the current one."""
 
-    async def ask(ledger: Ledger) -> None:
+    async def action(ledger: Ledger) -> None:
         chat = await ledger.conversation(conversation_key=conversation_key)
         [edited] = await chat.turns(before=number + 1, limit=1)
         async with chat.edit(edited.id, "Otherwise") as turn:
             turn.emit("Well.")
 
-    asked(url, ask)
+    use_ledger(url, action)
 
 
 def test_show_prints_calls_and_results_and_omits_hidden_items(url: str) -> None:
@@ -174,7 +174,7 @@ def test_show_prints_calls_and_results_and_omits_hidden_items(url: str) -> None:
             turn.emit("Psst.")
         await chat.flag(turn.id, 1, to_user=False)
 
-    asked(url, talk)
+    use_ledger(url, talk)
     shown = run("show", "k", "--store", url).stdout
     assert '  look({"a":1})\n  result: a bird\n    a tree\n  assistant: Seen.\n' in shown
     assert "Secret" in shown
@@ -191,18 +191,18 @@ def test_show_names_content_without_text(url: str) -> None:
             await turn.add({"type": "function_call_output", "call_id": "c", "output": seen})
             turn.emit("Seen.")
 
-    asked(url, talk)
+    use_ledger(url, talk)
     shown = run("show", "k", "--store", url).stdout
     assert "  user: [input_image]a bird\n  look({})\n  result: a bird[input_image]\n" in shown
 
 
 def test_show_list_and_search_render_unicode_spaces_and_joiners_as_plain_text(url: str) -> None:
-    said = (
+    text = (
         "Es sind 5\u202fkg\u00a0: \u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 \U0001f469\u200d\U0001f467"
     )
     read = "Es sind 5 kg : \u0645\u06cc\u062e\u0648\u0627\u0647\u0645 \U0001f469\U0001f467"
-    id = say(url, "k", (said, said))
-    run("rename", id, said, "--store", url)
+    id = add_turns(url, "k", (text, text))
+    run("rename", id, text, "--store", url)
     shown = run("show", "k", "--store", url).stdout
     assert shown.startswith(f"{read}\n")
     assert shown.endswith(f"  user: {read}\n  assistant: {read}\n")
@@ -212,7 +212,7 @@ def test_show_list_and_search_render_unicode_spaces_and_joiners_as_plain_text(ur
 
 
 def test_show_prints_only_printable_characters(url: str) -> None:
-    say(url, "k", ("\x1b[2J\x1b]0;owned\x07 hi\r[9] not a turn", "\u202egnihton\u2028[9] nor this"))
+    add_turns(url, "k", ("\x1b[2J\x1b]0;owned\x07 hi\r[9] not a turn", "\u202egnihton\u2028[9] nor this"))
     shown = run("show", "k", "--store", url).stdout
     assert all(line.isprintable() for line in shown.split("\n"))
     assert len([line for line in shown.split("\n")[2:] if line.startswith("[")]) == 1
@@ -220,7 +220,7 @@ def test_show_prints_only_printable_characters(url: str) -> None:
 
 @pytest.mark.parametrize("command", [("show",), ("rename", "x"), ("delete",), ("restore",)])
 def test_command_on_a_chat_of_another_owner_is_not_found(url: str, command: tuple[str, ...]) -> None:
-    id = say(url, "k", ("Hello", "Hi."), owner="ada")
+    id = add_turns(url, "k", ("Hello", "Hi."), owner="ada")
     name, *more = command
     done = run(name, id, *more, "--store", url)
     assert done.exit_code == 2
@@ -236,7 +236,7 @@ def test_show_does_not_create_a_missing_store(tmp_path: Path) -> None:
 
 
 def test_list_shows_the_last_used_first_with_a_cursor(url: str) -> None:
-    ids = [say(url, f"k{number}", (f"Question {number}", "Yes.")) for number in range(3)]
+    ids = [add_turns(url, f"k{number}", (f"Question {number}", "Yes.")) for number in range(3)]
     done = run("list", "--store", url)
     head, *rows = done.stdout.splitlines()
     assert head.split() == ["LAST", "USED", "TURNS", "ID", "TITLE"]
@@ -246,23 +246,23 @@ def test_list_shows_the_last_used_first_with_a_cursor(url: str) -> None:
     assert first.stdout.splitlines()[1:] == rows[:2]
     cursor = first.stderr.split("--cursor ")[1].strip()
     assert run("list", "--limit", "2", "--cursor", cursor, "--store", url).stdout.splitlines()[1:] == rows[2:]
-    told = json.loads(run("list", "--limit", "2", "--json", "--store", url).stdout)
-    assert [(each["id"], each["turn_count"], each["preview"]) for each in told["data"]] == [
+    output = json.loads(run("list", "--limit", "2", "--json", "--store", url).stdout)
+    assert [(each["id"], each["turn_count"], each["preview"]) for each in output["data"]] == [
         (ids[2], 1, "Yes."),
         (ids[1], 1, "Yes."),
     ]
-    assert told["next"] == cursor
+    assert output["next"] == cursor
 
 
 def test_list_filters_by_state_tag_scope_and_owner(url: str) -> None:
-    ids = [say(url, f"k{number}", ("Hello", "Yes.")) for number in range(4)]
+    ids = [add_turns(url, f"k{number}", ("Hello", "Yes.")) for number in range(4)]
 
     async def mark(ledger: Ledger) -> None:
         await (await ledger.conversation(ids[0])).update(pinned=True, tags=["work"])
         await (await ledger.conversation(ids[1])).update(archived=True)
         await (await ledger.conversation(ids[2])).delete()
 
-    asked(url, mark)
+    use_ledger(url, mark)
 
     def listed(*flags: str) -> list[str]:
         return [
@@ -281,8 +281,8 @@ def test_list_filters_by_state_tag_scope_and_owner(url: str) -> None:
 
 
 def test_search_prints_matching_chats_with_snippets(url: str) -> None:
-    id = say(url, "k", ("How is the weather in Rome?", "It rains in Rome."))
-    say(url, "other", ("And in Oslo?", "It snows."))
+    id = add_turns(url, "k", ("How is the weather in Rome?", "It rains in Rome."))
+    add_turns(url, "other", ("And in Oslo?", "It snows."))
     done = run("search", "rains", "rome", "--store", url)
     assert (done.exit_code, done.stdout.splitlines()) == (
         0,
@@ -297,10 +297,10 @@ def test_search_prints_matching_chats_with_snippets(url: str) -> None:
 
 
 def test_rename_changes_the_title(url: str) -> None:
-    id = say(url, "k", ("Hello", "Hi."))
+    id = add_turns(url, "k", ("Hello", "Hi."))
     done = run("rename", "k", "Über uns", "--store", url)
     assert (done.exit_code, done.stdout) == (0, f"Renamed {id} to 'Über uns'.\n")
-    assert asked(url, lambda ledger: _title(ledger, id)) == "Über uns"
+    assert use_ledger(url, lambda ledger: _title(ledger, id)) == "Über uns"
     assert json.loads(run("rename", id, "Us", "--json", "--store", url).stdout)["title"] == "Us"
 
 
@@ -309,7 +309,7 @@ async def _title(ledger: Ledger, id: str) -> str | None:
 
 
 def test_delete_reports_deleted_and_failed_chats(url: str) -> None:
-    one, other = say(url, "one", ("Hello", "Hi.")), say(url, "other", ("Hello", "Hi."))
+    one, other = add_turns(url, "one", ("Hello", "Hi.")), add_turns(url, "other", ("Hello", "Hi."))
     done = run("delete", "one", UNKNOWN, "nobody", "conv_x", other, "--store", url)
     assert done.exit_code == 2
     gone, also = done.stdout.splitlines()
@@ -324,9 +324,9 @@ def test_delete_reports_deleted_and_failed_chats(url: str) -> None:
 
 
 def test_deleted_chat_can_be_restored_or_purged(url: str) -> None:
-    ids = [say(url, f"k{number}", ("Hello", "Hi.")) for number in range(2)]
+    ids = [add_turns(url, f"k{number}", ("Hello", "Hi.")) for number in range(2)]
     assert run("delete", *ids, "--store", url).exit_code == 0
-    again = say(url, "k1", ("Hello", "Hi."))
+    again = add_turns(url, "k1", ("Hello", "Hi."))
     done = run("restore", *ids, again, "--store", url)
     assert done.stdout.splitlines() == [
         f"Restored {ids[0]}.",
@@ -342,13 +342,13 @@ def test_deleted_chat_can_be_restored_or_purged(url: str) -> None:
 
 
 def test_delete_uses_restore_for_of_the_settings_file(url: str, tmp_path: Path) -> None:
-    ids = [say(url, f"k{number}", ("Hello", "Hi.")) for number in range(2)]
+    ids = [add_turns(url, f"k{number}", ("Hello", "Hi.")) for number in range(2)]
     config = tmp_path / "turnledger.toml"
     config.write_text(f"[server]\nstore = '{url}'\n[chats]\nrestore_for = 3600\n")
     assert run("delete", ids[0], "--config", str(config)).exit_code == 0
     assert run("delete", ids[1], "--store", url).exit_code == 0
-    told = json.loads(run("list", "--deleted", "--json", "--store", url).stdout)["data"]
-    until = {each["id"]: each["purge_at"] for each in told}
+    output = json.loads(run("list", "--deleted", "--json", "--store", url).stdout)["data"]
+    until = {each["id"]: each["purge_at"] for each in output}
     assert until[ids[1]] - until[ids[0]] > 29 * 24 * 3600 * 1000
     config.write_text(f"[server]\nstore = '{url}'\n[chats]\nrestore_for = 'long'\n")
     assert "restore_for" in run("delete", ids[1], "--config", str(config)).stderr
@@ -356,18 +356,18 @@ def test_delete_uses_restore_for_of_the_settings_file(url: str, tmp_path: Path) 
 
 @pytest.mark.parametrize(("command", "word"), [("pin", "pinned"), ("archive", "archived")])
 def test_pin_and_archive_can_be_set_and_removed(url: str, command: str, word: str) -> None:
-    ids = [say(url, f"k{number}", ("Hello", "Hi.")) for number in range(3)]
+    ids = [add_turns(url, f"k{number}", ("Hello", "Hi.")) for number in range(3)]
 
     def marked() -> list[str]:
-        told = json.loads(run("list", f"--{word}", "--json", "--store", url).stdout)
-        return [each["id"] for each in told["data"]]
+        output = json.loads(run("list", f"--{word}", "--json", "--store", url).stdout)
+        return [each["id"] for each in output["data"]]
 
     done = run(command, ids[0], "k1", "--store", url)
     assert (done.exit_code, done.stdout.splitlines()) == (0, [f"{id} is {word}." for id in ids[:2]])
     assert marked() == [ids[1], ids[0]]
     done = run(command, "k0", "--off", "--json", "--store", url)
-    told = json.loads(done.stdout)
-    assert (told["id"], told[word], told["turn_count"]) == (ids[0], False, 1)
+    output = json.loads(done.stdout)
+    assert (output["id"], output[word], output["turn_count"]) == (ids[0], False, 1)
     assert marked() == [ids[1]]
     done = run(command, "nobody", "k2", "--off", "--store", url)
     assert (done.exit_code, done.stdout) == (2, f"{ids[2]} is no longer {word}.\n")
@@ -375,20 +375,20 @@ def test_pin_and_archive_can_be_set_and_removed(url: str, command: str, word: st
 
 
 def test_delete_and_restore_print_json_lines_in_the_http_shape(url: str) -> None:
-    ids = [say(url, f"k{number}", ("Hello", "Hi.")) for number in range(2)]
+    ids = [add_turns(url, f"k{number}", ("Hello", "Hi.")) for number in range(2)]
     deleted = [json.loads(line) for line in run("delete", *ids, "--json", "--store", url).stdout.splitlines()]
     assert [(each["id"], each["state"]) for each in deleted] == [(id, "deleted") for id in ids]
     assert all(each["purge_at"] for each in deleted)
-    say(url, "k1", ("Hello", "Hi."))
+    add_turns(url, "k1", ("Hello", "Hi."))
     restored = [
         json.loads(line) for line in run("restore", *ids, "--json", "--store", url).stdout.splitlines()
     ]
-    told = [(each["id"], each["conversation_key"], each["former_conversation_key"]) for each in restored]
-    assert told == [(ids[0], "k0", None), (ids[1], None, "k1")]
+    chats = [(each["id"], each["conversation_key"], each["former_conversation_key"]) for each in restored]
+    assert chats == [(ids[0], "k0", None), (ids[1], None, "k1")]
 
 
 def test_rename_with_an_empty_chat_name_is_refused(url: str) -> None:
-    say(url, "k", ("Hello", "Hi."))
+    add_turns(url, "k", ("Hello", "Hi."))
     done = run("rename", "", "Mine", "--store", url)
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.startswith("invalid_input: The chat name is empty.")
@@ -397,7 +397,7 @@ def test_rename_with_an_empty_chat_name_is_refused(url: str) -> None:
 def test_restore_reports_earlier_failures_before_a_fatal_one(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    say(url, "k", ("Hello", "Hi."))
+    add_turns(url, "k", ("Hello", "Hi."))
     restore = Chats.restore
 
     async def restores(chats: Chats, id: str) -> Chat:

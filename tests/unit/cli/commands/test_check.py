@@ -12,7 +12,7 @@ import apsw
 import pytest
 from typer.testing import CliRunner
 
-from tests.unit.cli.commands.test_chats import asked
+from tests.unit.cli.commands.test_chats import use_ledger
 from tests.unit.engine.populated_store import populate
 from turnledger.cli import NEEDS_TYPER
 from turnledger.cli.commands.check import line_of, summary_of
@@ -73,9 +73,9 @@ def test_check_reports_damage_line_by_line_in_printable_text(lived_in: Path) -> 
 def test_check_reports_damage_as_json(lived_in: Path) -> None:
     change(lived_in, "UPDATE branch SET length = length + 1 WHERE ref = 1")
     done = run(app, ["check", f"sqlite:///{lived_in}", "--json"])
-    told = json.loads(done.output)
-    assert (done.exit_code, told["ok"], told["is_whole"], told["conversations"]) == (1, False, True, 8)
-    assert [(found["rule"], found["is_damage"], found["owner"]) for found in told["findings"]] == [
+    output = json.loads(done.output)
+    assert (done.exit_code, output["ok"], output["is_whole"], output["conversations"]) == (1, False, True, 8)
+    assert [(found["rule"], found["is_damage"], found["owner"]) for found in output["findings"]] == [
         ("chain", True, "ann")
     ]
 
@@ -85,8 +85,8 @@ def test_check_counts_turns_without_a_checksum_as_sound(lived_in: Path) -> None:
     done = run(app, ["check", f"sqlite:///{lived_in}"])
     assert done.exit_code == 0
     assert done.output.endswith("no errors; 3 turns from older versions have no checksum.\n")
-    told = json.loads(run(app, ["check", f"sqlite:///{lived_in}", "--json"]).output)
-    assert (told["ok"], told["turns_without_checksum"]) == (True, 3)
+    output = json.loads(run(app, ["check", f"sqlite:///{lived_in}", "--json"]).output)
+    assert (output["ok"], output["turns_without_checksum"]) == (True, 3)
 
 
 def test_check_stops_at_the_limit_of_findings(lived_in: Path) -> None:
@@ -97,7 +97,7 @@ def test_check_stops_at_the_limit_of_findings(lived_in: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "message"),
     [
         ("sqlite:///{}/none.db", "not_a_store: No store at"),
         ("sqlite:///{}/no/folder.db", "not_a_store: The folder"),
@@ -106,10 +106,10 @@ def test_check_stops_at_the_limit_of_findings(lived_in: Path) -> None:
         ("postgresql://u:secret@h/d", "not_a_store: This URL does not name a store"),
     ],
 )
-def test_check_of_an_unopenable_store_prints_one_error(tmp_path: Path, url: str, said: str) -> None:
+def test_check_of_an_unopenable_store_prints_one_error(tmp_path: Path, url: str, message: str) -> None:
     done = run(app, ["check", "--store", url.format(tmp_path)])
     assert done.exit_code == 2
-    assert done.stderr.startswith(said)
+    assert done.stderr.startswith(message)
     assert "secret" not in done.output
     assert done.stdout == ""
     assert list(tmp_path.iterdir()) == []
@@ -126,7 +126,7 @@ def test_check_without_a_store_uses_that_of_the_server(
     assert f"No store at {tmp_path}/turnledger/chats.db" in done.stderr
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "served.toml").write_text(f'[server]\nstore = "sqlite:///{tmp_path}/served.db"\n')
-    asked(f"sqlite:///{tmp_path}/served.db", lambda ledger: ledger.conversation(conversation_key="k"))
+    use_ledger(f"sqlite:///{tmp_path}/served.db", lambda ledger: ledger.conversation(conversation_key="k"))
     done = run(app, ["check", "--config", "served.toml"])
     assert (done.exit_code, done.stdout[:16]) == (0, "1 conversations,")
     assert run(app, ["check", "--store", ""]).stderr.startswith("not_a_store: This URL does not name a store")

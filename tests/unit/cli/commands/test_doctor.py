@@ -52,9 +52,9 @@ def test_doctor_prints_json_without_the_api_key(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("SOME_KEY", "sk-very-secret")
     flags = ["--upstream", "http://127.0.0.1:9/v1", "--api-key-env", "SOME_KEY", "--port", "0"]
     done = run(app, ["doctor", "--json", *flags])
-    told = json.loads(done.stdout)
-    assert (done.exit_code, told["ok"]) == (1, False)
-    [upstream] = [each for each in told["findings"] if each["subject"] == "upstream 127.0.0.1:9"]
+    output = json.loads(done.stdout)
+    assert (done.exit_code, output["ok"]) == (1, False)
+    [upstream] = [each for each in output["findings"] if each["subject"] == "upstream 127.0.0.1:9"]
     assert upstream["level"] == "FAIL"
     assert "sk-very-secret" not in done.stdout
 
@@ -74,11 +74,11 @@ async def test_doctor_on_a_public_address_requires_a_token(tmp_path: Path) -> No
     store = f"sqlite:///{tmp_path}/chats.db"
     flags = ["doctor", "--host", "0.0.0.0", "--port", "0", "--store", store, "--json"]
     async with await Ledger.open(store) as ledger:
-        told = await asyncio.to_thread(access, flags)
-        assert (told["level"], "turnledger tokens create" in told["remedy"]) == ("FAIL", True)
+        output = await asyncio.to_thread(access, flags)
+        assert (output["level"], "turnledger tokens create" in output["remedy"]) == ("FAIL", True)
         await Host(ledger).tokens.create(owner="somebody", scopes={TokenScope.TURNS_RUN})
-        told = await asyncio.to_thread(access, flags)
-        assert (told["level"], told["told"]) == ("OK", "0.0.0.0:0 requires a token")
+        output = await asyncio.to_thread(access, flags)
+        assert (output["level"], output["told"]) == ("OK", "0.0.0.0:0 requires a token")
 
 
 def access(flags: list[str]) -> dict[str, str]:

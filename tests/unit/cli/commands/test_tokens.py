@@ -12,7 +12,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from tests.unit.cli.commands.test_chats import asked
+from tests.unit.cli.commands.test_chats import use_ledger
 from tests.unit.model.shapes import some_id
 from turnledger import Ledger
 from turnledger.api import access
@@ -34,14 +34,14 @@ def run(*arguments: str) -> Result:
 
 
 def found(url: str, text: str) -> Admission:
-    return asked(url, lambda ledger: Host(ledger).tokens.find(digest_of(text)))
+    return use_ledger(url, lambda ledger: Host(ledger).tokens.find(digest_of(text)))
 
 
 def made(url: str, *arguments: str) -> dict[str, Any]:
     done = run("create", "--store", url, "--json", *arguments)
     assert done.exit_code == 0, done.output
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    output: dict[str, Any] = json.loads(done.stdout)
+    return output
 
 
 def test_create_prints_only_the_token_on_stdout(url: str) -> None:
@@ -63,17 +63,17 @@ def test_create_prints_only_the_token_on_stdout(url: str) -> None:
 
 
 def test_create_accepts_every_option(url: str) -> None:
-    told = made(
+    output = made(
         url,
         *("--owner", "ann", "--scopes", "admin, turns:run", "--name", "phone", "--chat-scope", "shop"),
         *("--models", "fast,smart", "--expires", "12h", "--max-tokens", "2000", "--n", "2"),
     )
-    text = told.pop("token")
+    text = output.pop("token")
     token = found(url, text).token
     assert token is not None
-    assert token.expires_at == token.created_at + told["expires_at"] - told["created_at"]
+    assert token.expires_at == token.created_at + output["expires_at"] - output["created_at"]
     assert 12 * 3_600_000 - 60_000 < token.expires_at - token.created_at <= 12 * 3_600_000
-    assert told == {
+    assert output == {
         "id": token.id,
         "owner": "ann",
         "name": "phone",
@@ -94,7 +94,7 @@ def test_create_accepts_every_option(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--scopes", "everything"], "invalid_input: 'everything' is not a scope. Known: chats:read"),
         (["--scopes", " , "], "invalid_input: A token needs at least one scope."),
@@ -114,11 +114,11 @@ def test_create_accepts_every_option(url: str) -> None:
         (["--config", "none.toml"], "invalid_settings: none.toml cannot be read"),
     ],
 )
-def test_create_reports_an_invalid_option_on_one_line(url: str, arguments: list[str], said: str) -> None:
+def test_create_reports_an_invalid_option_on_one_line(url: str, arguments: list[str], message: str) -> None:
     named = [] if {"--store", "--config"} & {*arguments} else ["--store", url]
     done = run("create", *named, *arguments)
     assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr.startswith(said)
+    assert done.stderr.startswith(message)
     assert done.stderr.count("\n") == 1
     assert "secret" not in done.stderr
 
@@ -135,8 +135,8 @@ def test_list_shows_the_permissions_of_tokens(url: str) -> None:
     assert "\x1b" not in done.output
     assert "turns:run, only conversations of 'shop', only fast" in second
     assert (done.exit_code, done.stderr) == (0, "")
-    for told in (ann, ben):
-        assert told.pop("token") not in done.output
+    for token in (ann, ben):
+        assert token.pop("token") not in done.output
     assert json.loads(run("list", "--store", url, "--json").stdout) == {"data": [ben, ann]}
     assert json.loads(run("list", "--store", url, "--json", "--owner", "ann").stdout) == {"data": [ann]}
 
@@ -170,11 +170,11 @@ def test_list_shows_more_tokens_than_a_page(url: str, monkeypatch: pytest.Monkey
 
 
 def test_list_shows_ended_tokens_only_on_request(url: str) -> None:
-    told = made(url)
-    assert run("revoke", told["id"], "--store", url).exit_code == 0
+    token = made(url)
+    assert run("revoke", token["id"], "--store", url).exit_code == 0
     assert run("list", "--store", url).stdout == ""
     [line] = run("list", "--store", url, "--all").stdout.splitlines()[1:]
-    assert line.startswith(told["id"])
+    assert line.startswith(token["id"])
     assert line.endswith("revoked")
     expired = Token(
         id=UNKNOWN,
@@ -194,7 +194,9 @@ def test_list_shows_ended_tokens_only_on_request(url: str) -> None:
 
 def test_revoke_includes_the_tokens_made_by_a_token(url: str) -> None:
     parent, other = made(url, "--scopes", "admin"), made(url)
-    child, text = asked(url, lambda ledger: Host(ledger).tokens.create(scopes=["admin"], parent=parent["id"]))
+    child, text = use_ledger(
+        url, lambda ledger: Host(ledger).tokens.create(scopes=["admin"], parent=parent["id"])
+    )
     done = run("revoke", parent["id"], "--store", url)
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout == f"Revoked {parent['id']}, and 1 created with it.\n"
@@ -202,14 +204,14 @@ def test_revoke_includes_the_tokens_made_by_a_token(url: str) -> None:
         token = found(url, shown).token
         assert token is not None
         assert (token.revoked_at is None) is is_valid
-    told = json.loads(run("revoke", parent["id"], "--store", url, "--json").stdout)["data"]
-    assert [each["id"] for each in told] == [parent["id"], child.id]
+    revoked = json.loads(run("revoke", parent["id"], "--store", url, "--json").stdout)["data"]
+    assert [each["id"] for each in revoked] == [parent["id"], child.id]
 
 
 def test_revoke_by_token_text_does_not_print_the_text(url: str) -> None:
-    told = made(url)
-    done = run("revoke", told["token"], "--store", url)
-    assert (done.exit_code, done.stdout) == (0, f"Revoked {told['id']}.\n")
+    token = made(url)
+    done = run("revoke", token["token"], "--store", url)
+    assert (done.exit_code, done.stdout) == (0, f"Revoked {token['id']}.\n")
     elsewhere = made(url.replace("mine", "other"))
     done = run("revoke", elsewhere["token"], "--store", url)
     assert (done.exit_code, done.stdout) == (2, "")
@@ -217,9 +219,9 @@ def test_revoke_by_token_text_does_not_print_the_text(url: str) -> None:
 
 
 def test_revoke_continues_after_an_unknown_id(url: str) -> None:
-    told = made(url)
-    done = run("revoke", UNKNOWN, told["id"], "--store", url)
-    assert (done.exit_code, done.stdout) == (2, f"Revoked {told['id']}.\n")
+    token = made(url)
+    done = run("revoke", UNKNOWN, token["id"], "--store", url)
+    assert (done.exit_code, done.stdout) == (2, f"Revoked {token['id']}.\n")
     assert done.stderr == f"token_not_found: {UNKNOWN}: There is no token with that id.\n"
 
 
@@ -227,7 +229,7 @@ def test_revoke_continues_after_an_unknown_id(url: str) -> None:
 def test_revoke_prints_revoked_tokens_before_a_fatal_error(
     url: str, monkeypatch: pytest.MonkeyPatch, as_json: bool
 ) -> None:
-    told, revoke = made(url), StoreBackend.revoke_token
+    token, revoke = made(url), StoreBackend.revoke_token
 
     async def revokes(place: StoreBackend, token: str) -> Sequence[access.Token]:
         if token == UNKNOWN:
@@ -236,9 +238,9 @@ def test_revoke_prints_revoked_tokens_before_a_fatal_error(
 
     monkeypatch.setattr(StoreBackend, "revoke_token", revokes)
     flags = ("--json",) if as_json else ()
-    done = run("revoke", told["id"], UNKNOWN, "--store", url, *flags)
+    done = run("revoke", token["id"], UNKNOWN, "--store", url, *flags)
     assert (done.exit_code, done.stderr) == (2, "store_full: No room.\n")
-    assert told["id"] in done.stdout
+    assert token["id"] in done.stdout
     done = run("revoke", UNKNOWN, "--store", url, *flags)
     assert (done.exit_code, done.stdout) == (2, "")
 
@@ -257,18 +259,18 @@ def test_command_does_not_create_a_missing_store(tmp_path: Path, url: str, comma
 
 
 def test_revoke_with_an_invalid_id_revokes_no_token(url: str) -> None:
-    told = made(url)
-    done = run("revoke", told["id"], "tok_1", "--store", url)
+    token = made(url)
+    done = run("revoke", token["id"], "tok_1", "--store", url)
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.startswith("invalid_id: 'tok_1'")
-    assert json.loads(run("list", "--store", url, "--json").stdout)["data"][0]["id"] == told["id"]
+    assert json.loads(run("list", "--store", url, "--json").stdout)["data"][0]["id"] == token["id"]
 
 
 def test_command_without_a_store_uses_that_of_the_server(tmp_path: Path) -> None:
-    told = json.loads(run("create", "--json").stdout)
+    token = json.loads(run("create", "--json").stdout)
     [file] = tmp_path.rglob("turnledger/chats.db")
-    assert found(f"sqlite:///{file}", told["token"]).token is not None
-    assert json.loads(run("list", "--json").stdout)["data"][0]["id"] == told["id"]
+    assert found(f"sqlite:///{file}", token["token"]).token is not None
+    assert json.loads(run("list", "--json").stdout)["data"][0]["id"] == token["id"]
     assert list((tmp_path / "here").iterdir()) == []
 
 

@@ -9,7 +9,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from tests.unit.cli.commands.test_chats import asked, say
+from tests.unit.cli.commands.test_chats import add_turns, use_ledger
 from turnledger import Ledger
 from turnledger.cli.commands.transfer import Format, export, import_chats
 from turnledger.cli.main import app
@@ -28,7 +28,7 @@ def urls(tmp_path: Path) -> tuple[str, str]:
 
 def test_export_of_all_chats_imports_into_an_identical_store(urls: tuple[str, str], tmp_path: Path) -> None:
     here, there = urls
-    ids = [say(here, name, ("Hello", "Hi.")) for name in ("a", "b")]
+    ids = [add_turns(here, name, ("Hello", "Hi.")) for name in ("a", "b")]
     file = tmp_path / "chats.jsonl"
     done = run("export", "--all", "--output", str(file), "--store", here)
     assert done.exit_code == 0, done.output
@@ -47,15 +47,15 @@ def test_export_of_all_chats_imports_into_an_identical_store(urls: tuple[str, st
 
 
 def test_export_of_one_chat_by_key_as_json_lines_or_markdown(urls: tuple[str, str]) -> None:
-    say(urls[0], "a", ("Hello <b>", "Hi."))
+    add_turns(urls[0], "a", ("Hello <b>", "Hi."))
     lines = run("export", "a", "--store", urls[0]).stdout.splitlines()
     assert [json.loads(line)["type"] for line in lines] == ["chat", "turn"]
-    told = run("export", "a", "--format", "markdown", "--store", urls[0]).stdout
-    assert "## User\n\n```text\nHello <b>\n```" in told
+    output = run("export", "a", "--format", "markdown", "--store", urls[0]).stdout
+    assert "## User\n\n```text\nHello <b>\n```" in output
 
 
 def test_import_reports_refused_lines_and_exits_with_2(urls: tuple[str, str]) -> None:
-    say(urls[0], "a", ("Hello", "Hi."))
+    add_turns(urls[0], "a", ("Hello", "Hi."))
     done = run("import", "-", "--store", urls[0], input=b'{"type": "odd", "schema_version": 1}\nnothing')
     assert done.exit_code == 2
     assert [line.split(":")[0] for line in done.stdout.splitlines()] == ["line 1", "line 2"]
@@ -77,7 +77,7 @@ def test_import_reports_refused_lines_and_exits_with_2(urls: tuple[str, str]) ->
 def test_invalid_transfer_is_reported_on_one_line(
     urls: tuple[str, str], arguments: list[str], words: str
 ) -> None:
-    say(urls[0], "a", ("Hello", "Hi."))
+    add_turns(urls[0], "a", ("Hello", "Hi."))
     done = run(*arguments, "--store", urls[0])
     assert done.exit_code == 2
     assert words in done.stderr
@@ -86,30 +86,30 @@ def test_invalid_transfer_is_reported_on_one_line(
 
 def test_import_into_a_new_store_passes_check(urls: tuple[str, str]) -> None:
     here, there = urls
-    say(here, "a", ("Hello", "Hi."), ("And", "So."))
+    add_turns(here, "a", ("Hello", "Hi."), ("And", "So."))
     file = run("export", "--all", "--store", here).stdout_bytes
     run("import", "-", "--store", there, input=file)
 
     async def checked(ledger: Ledger) -> list[Finding]:
         return await ledger.check()
 
-    assert asked(there, checked) == []
+    assert use_ledger(there, checked) == []
 
 
 def test_export_to_a_dash_writes_to_stdout(
     urls: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    say(urls[0], "a", ("Hello", "Hi."))
-    told = run("export", "a", "--store", urls[0]).stdout
-    assert run("export", "a", "--output", "-", "--store", urls[0]).stdout == told
+    add_turns(urls[0], "a", ("Hello", "Hi."))
+    output = run("export", "a", "--store", urls[0]).stdout
+    assert run("export", "a", "--output", "-", "--store", urls[0]).stdout == output
     assert not Path("-").exists()
 
 
 def test_closed_standard_streams_raise_no_internal_error(
     urls: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    say(urls[0], "a", ("Hello", "Hi."))
+    add_turns(urls[0], "a", ("Hello", "Hi."))
     monkeypatch.setattr("sys.stdout", None)
     export(["a"], format=Format.JSONL, store=urls[0])
     monkeypatch.setattr("sys.stdin", None)

@@ -109,7 +109,7 @@ def test_output_to_a_pipe_is_complete(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only some systems have a full device")
 def test_output_to_a_full_device_is_reported_and_keeps_the_device(tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to("/dev/full")  # a link: who may make files in /dev shall lose nothing there
+    (tmp_path / "link").symlink_to("/dev/full")  # a link, so that /dev itself is not written
     with pytest.raises(InvalidInput, match=r"link cannot be written: No space left on device\."):
         write(tmp_path / "link", b"one")
     assert Path("/dev/full").is_char_device()

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.cli.commands.test_chats import asked, say
+from tests.unit.cli.commands.test_chats import add_turns, use_ledger
 from tests.unit.cli.pseudo_terminal import ScreenResult, WindowedCommand, run_commands
 from tests.unit.model.shapes import repeatable
 from turnledger import Ledger
@@ -82,7 +82,7 @@ class Clock:
 
 
 def looked_at(monkeypatch: pytest.MonkeyPatch, stream: str = "stderr") -> Terminal:
-    """What somebody sees who looks at the standard error."""
+    """The standard error as displayed."""
     seen = Terminal()
     monkeypatch.setattr(sys, stream, seen)
     monkeypatch.setenv("COLUMNS", "40")
@@ -189,21 +189,21 @@ Look = Callable[..., ScreenResult]
 def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A store with two chats, one of which is hostile, and a token."""
     url = f"sqlite:///{tmp_path_factory.mktemp('store')}/mine.db"
-    say(url, "weather", (LONG, "It rains in Rome. " * 10))
-    say(url, "hostile", (HOSTILE, HOSTILE + "\nand more"))
+    add_turns(url, "weather", (LONG, "It rains in Rome. " * 10))
+    add_turns(url, "hostile", (HOSTILE, HOSTILE + "\nand more"))
 
     async def mark(ledger: Ledger) -> None:
         scopes = ["chats:read", "chats:write", "turns:run"]
         await (await ledger.conversation(conversation_key="weather")).update(pinned=True)
         await Host(ledger).tokens.create(scopes=scopes, owner="ann", name="phone")
 
-    asked(url, mark)
+    use_ledger(url, mark)
     return url
 
 
 @pytest.fixture(scope="module")
 def look(url: str) -> Look:
-    """What a command shows in a window so wide. All run in one process, when the first is asked for; those
+    """What a command shows in a window so wide. All run in one process, at the first call; those
     that write into a pipe in another."""
     seen: dict[tuple[object, bool], ScreenResult] = {}
 
@@ -221,7 +221,7 @@ def id_of(url: str, conversation_key: str) -> str:
     async def find(ledger: Ledger) -> str:
         return (await ledger.conversation(conversation_key=conversation_key)).id
 
-    return asked(url, find)
+    return use_ledger(url, find)
 
 
 @pytest.mark.parametrize("columns", [20, 40, 120])
@@ -312,12 +312,12 @@ def test_piped_output_has_whole_lines_in_any_window(look: Look) -> None:
     assert f"  user: {LONG}\n" in look(SHOW, 40, pipes=True).piped
     for command in (LIST, SEARCH, SHOW, SHOW_HOSTILE, TOKENS, JSON):
         assert look(command, 40, pipes=True).piped.replace("\n", "").isprintable()
-    assert "\x9b" in look(EXPORT, 40, pipes=True).piped  # a file is as it was said
+    assert "\x9b" in look(EXPORT, 40, pipes=True).piped  # a file keeps the original text
 
 
 def test_json_output_on_a_terminal_is_unchanged(look: Look) -> None:
-    told = json.loads(look(JSON, 120).sent)
-    assert told["turns"][0]["input"][0]["content"][0]["text"] == HOSTILE
+    output = json.loads(look(JSON, 120).sent)
+    assert output["turns"][0]["input"][0]["content"][0]["text"] == HOSTILE
 
 
 def test_error_output_is_one_line(look: Look) -> None:
@@ -327,7 +327,7 @@ def test_error_output_is_one_line(look: Look) -> None:
 
 def test_long_command_shows_a_bar_and_removes_it(tmp_path: Path) -> None:
     url, other = (f"sqlite:///{tmp_path}/{name}.db" for name in ("mine", "yours"))
-    ids = [say(url, key, ("Hello", "Hi.")) for key in ("one", "two")]
+    ids = [add_turns(url, key, ("Hello", "Hi.")) for key in ("one", "two")]
     file = str(tmp_path / "chats.jsonl")
     works = {
         "Exporting": ["chats", "export", "--all", "--output", file, "--store", url],

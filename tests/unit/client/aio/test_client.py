@@ -42,7 +42,7 @@ async def test_async_turn_stream_recovers_from_cuts_and_returns_the_answer() -> 
     stream = await client_of(served).chats.open(CHAT).send("Hi", stream=True)
     assert stream.turn_id == TURN
     assert [event.number async for event in stream] == [1, 2, 3]  # type: ignore[union-attr]
-    assert [request.headers.get("last-event-id") for request in served.asked] == [None, "1", "1"]
+    assert [request.headers.get("last-event-id") for request in served.received] == [None, "1", "1"]
     assert served.pauses == [1.0, 2.0]
     assert all(body.is_closed for body in served.bodies)
     assert (await stream.answer()).turn.number == 1
@@ -80,7 +80,7 @@ async def test_async_client_close_ends_a_waiting_retry() -> None:
     retries = Retries(first_pause=3600, max_pause=3600, patience=9999)
     client = client_of(served, retries=retries, pacing=type(served.pacing)())
     sending = asyncio.create_task(client.chats.open(CHAT).send("Hi"))
-    while not served.asked:
+    while not served.received:
         await asyncio.sleep(0)
     await client.close()
     with pytest.raises(errors.RequestFailed) as raised:
@@ -99,7 +99,7 @@ async def test_async_lists_exports_imports_and_events_work() -> None:
     assert [chat.title async for chat in client.chats.list(limit=5)] == ["A chat"]
     assert [line async for line in await client.export()] == [b"one\n", b"two\n"]
     assert await client.import_chats([b"one\n", b"two\n"]) == ()
-    assert await served.asked[2].aread() == b"one\ntwo\n"
+    assert await served.received[2].aread() == b"one\ntwo\n"
     changes = await client.events()
     assert (await anext(changes)).type == "start"
     with pytest.raises(errors.NotAdmitted):
@@ -123,25 +123,25 @@ async def test_async_reader_ends_when_stream_or_client_is_closed_elsewhere(close
     with loopback(*WHOLE[:2], holds=True) as server:
         async with AsyncClient(server.url, model="demo") as client:
             stream = await client.chats.open(CHAT).send("Hi", stream=True)
-            heard: list[Any] = []
-            has_heard = asyncio.Event()
+            received: list[Any] = []
+            has_received = asyncio.Event()
 
             async def read() -> None:
                 try:
                     async for event in stream:
-                        heard.append(event.number)  # type: ignore[union-attr]
-                        if len(heard) == 2:
-                            has_heard.set()
-                    heard.append("over")
+                        received.append(event.number)  # type: ignore[union-attr]
+                        if len(received) == 2:
+                            has_received.set()
+                    received.append("over")
                 except errors.TurnledgerError as problem:
-                    heard.append(type(problem))
+                    received.append(type(problem))
 
             event_stream = asyncio.create_task(read())
             async with asyncio.timeout(WAIT):
-                await has_heard.wait()
+                await has_received.wait()
                 await (client.close() if closes_client else stream.close())
                 await event_stream
-            assert heard == [1, 2, errors.RequestFailed if closes_client else "over"]
+            assert received == [1, 2, errors.RequestFailed if closes_client else "over"]
             assert await asyncio.to_thread(server.left.wait, WAIT)
 
 

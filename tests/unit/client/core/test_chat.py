@@ -45,11 +45,11 @@ def by_key(script: Script, scope: str | None = None) -> ChatCore:
 
 
 def body(script: Script, at: int = -1) -> Any:
-    return msgspec.json.decode(script.asked[at].body or b"null")
+    return msgspec.json.decode(script.received[at].body or b"null")
 
 
-def asked(script: Script) -> list[str]:
-    return [f"{each.method} {each.path.replace(CHAT, 'C').replace(TURN, 'T')}" for each in script.asked]
+def requests(script: Script) -> list[str]:
+    return [f"{each.method} {each.path.replace(CHAT, 'C').replace(TURN, 'T')}" for each in script.received]
 
 
 @pytest.mark.parametrize("wrong", ["", "conv_", "conv_x", TURN, CHAT + "0", CHAT.upper()])
@@ -116,7 +116,7 @@ def test_answer_is_read_from_the_committed_turn() -> None:
         True,
     )
     assert (answer.chat.id, answer.branch) == (CHAT, BRANCH)
-    assert asked(script)[1] == "GET /api/turns/T"
+    assert requests(script)[1] == "GET /api/turns/T"
 
 
 def test_answer_of_an_unfinished_stream_raises() -> None:
@@ -136,7 +136,7 @@ def test_stop_names_a_turn_or_stops_the_running_one() -> None:
     assert body(script) == {"policy": "keep"}
     assert script.play(this.stop(None, None)) is not None
     assert script.play(this.stop(None, None)) is None
-    assert asked(script) == ["POST /api/turns/T/stop", *["POST /api/chats/C/stop"] * 2]
+    assert requests(script) == ["POST /api/turns/T/stop", *["POST /api/chats/C/stop"] * 2]
     with pytest.raises(errors.InvalidInput):
         script.play(this.stop(None, "drop"))
 
@@ -152,7 +152,7 @@ def test_stop_before_the_turn_began_is_sent_once_it_has() -> None:
     following = this.send("Hi", {})
     assert script.play(this.stop(None, "keep")) is None
     script.play(following.steps())
-    assert asked(script) == ["GET /api/chats", "POST /api/turns", "POST /api/turns/T/stop"]
+    assert requests(script) == ["GET /api/chats", "POST /api/turns", "POST /api/turns/T/stop"]
 
 
 def test_chat_by_conversation_key_is_looked_up_once() -> None:
@@ -160,7 +160,7 @@ def test_chat_by_conversation_key_is_looked_up_once() -> None:
     named = by_key(script)
     script.play(named.update(title="X"))
     script.play(named.restore())
-    assert asked(script) == ["GET /api/chats", "PATCH /api/chats/C", "POST /api/chats/C/restore"]
+    assert requests(script) == ["GET /api/chats", "PATCH /api/chats/C", "POST /api/chats/C/restore"]
     with pytest.raises(errors.ConversationNotFound):
         (empty := Script(reply({"data": [], "next": None}))).play(by_key(empty).info())
 
@@ -176,8 +176,8 @@ def test_turn_pages_go_backwards() -> None:
     assert ([turn.number for turn in first], first.next) == ([3, 2], "2")
     last = script.play(this.turns_page("2", 2, branch=None))
     assert ([turn.number for turn in last], last.next) == ([1], None)
-    assert dict(script.asked[0].query) == {"limit": "2", "branch": BRANCH}
-    assert dict(script.asked[1].query) == {"before": "2", "limit": "2"}
+    assert dict(script.received[0].query) == {"limit": "2", "branch": BRANCH}
+    assert dict(script.received[1].query) == {"before": "2", "limit": "2"}
 
 
 def test_turn_pages_stay_on_the_branch_of_the_first_page() -> None:
@@ -188,8 +188,8 @@ def test_turn_pages_stay_on_the_branch_of_the_first_page() -> None:
     this = chat(script)
     first = script.play(this.turns_page(None, 1, branch=None))
     script.play(this.turns_page(first.next, 1, branch=None))
-    assert dict(script.asked[0].query) == {"limit": "1"}
-    assert dict(script.asked[1].query) == {"before": "2", "limit": "1", "branch": BRANCH}
+    assert dict(script.received[0].query) == {"limit": "1"}
+    assert dict(script.received[1].query) == {"before": "2", "limit": "1", "branch": BRANCH}
 
 
 def test_turn_pages_continue_without_the_branch_if_it_is_not_found() -> None:
@@ -202,7 +202,7 @@ def test_turn_pages_continue_without_the_branch_if_it_is_not_found() -> None:
     this = chat(script)
     second = script.play(this.turns_page(f"3 {BRANCH}", 1, branch=None))
     script.play(this.turns_page(second.next, 1, branch=None))
-    assert [dict(asked.query).get("branch") for asked in script.asked] == [BRANCH, None, None]
+    assert [dict(request.query).get("branch") for request in script.received] == [BRANCH, None, None]
     with pytest.raises(errors.BranchNotFound):
         named = Script(error_reply(404, "branch_not_found"))
         named.play(chat(named).turns_page("3", 1, branch=BRANCH))
@@ -237,7 +237,7 @@ AS_ASKED = {"title": "New", "tags": ["a", "b"], "pinned": True}
 def test_update_whose_answer_was_lost_succeeds_if_the_conflict_shows_it_was_applied() -> None:
     script = Script(CUT, conflict(**AS_ASKED, revision=4))
     assert script.play(chat(script).update(**CHANGES, revision=3)).title == "New"
-    assert script.asked[0].headers["if-match"] == '"3"'
+    assert script.received[0].headers["if-match"] == '"3"'
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def test_fork_switch_and_undo_use_one_idempotency_key_for_all_retries() -> None:
     script.play(this.fork(TURN, "Fork", {}))
     script.play(this.switch(BRANCH, {}))
     script.play(this.undo(None, True, {}))
-    keys = [each.headers["idempotency-key"] for each in script.asked]
+    keys = [each.headers["idempotency-key"] for each in script.received]
     assert keys[0] == keys[1]
     assert len(set(keys)) == 3
     assert [body(script, at) for at in (1, 2, 3)] == [
@@ -287,6 +287,6 @@ def test_delete_whose_answer_was_lost_succeeds_if_the_chat_is_gone() -> None:
     gone = error_reply(404, "conversation_not_found")
     script = Script(CUT, gone)
     assert script.play(chat(script).delete(True)).state == "purged"
-    assert dict(script.asked[0].query) == {"purge": "true"}
+    assert dict(script.received[0].query) == {"purge": "true"}
     with pytest.raises(errors.ConversationNotFound):
         (alone := Script(gone)).play(chat(alone).delete(False))

@@ -23,7 +23,7 @@ def core(script: Script, model: str | None = None) -> ClientCore:
 
 
 def query(script: Script) -> dict[str, str]:
-    return dict(script.asked[-1].query)
+    return dict(script.received[-1].query)
 
 
 def models(*names: str) -> Any:
@@ -34,7 +34,7 @@ def test_create_chat_is_retried_with_one_idempotency_key() -> None:
     script = Script(CUT, reply(INFO, 201))
     made = script.play(core(script).create(title="A chat", metadata={"a": "b"}, tags=["x"]))
     assert (made.id, made.title, made.turn_count) == (CHAT, "A chat", 0)
-    first, second = script.asked
+    first, second = script.received
     assert first == second
     assert first.headers["idempotency-key"]
     assert msgspec.json.decode(first.body or b"") == {
@@ -46,20 +46,20 @@ def test_create_chat_is_retried_with_one_idempotency_key() -> None:
 
 def test_create_chat_uses_a_new_idempotency_key_each_time() -> None:
     script = Script(reply(INFO, 201), reply(INFO, 201))
-    asking = core(script)
-    script.play(asking.create())
-    script.play(asking.create())
-    first, second = (each.headers["idempotency-key"] for each in script.asked)
+    client = core(script)
+    script.play(client.create())
+    script.play(client.create())
+    first, second = (each.headers["idempotency-key"] for each in script.received)
     assert first != second
 
 
 def test_find_looks_up_a_chat_by_conversation_key_and_scope() -> None:
     script = Script(reply({"data": [INFO], "next": None}), reply({"data": [], "next": None}))
-    asking = core(script)
-    found = script.play(asking.find("key", None))
+    client = core(script)
+    found = script.play(client.find("key", None))
     assert found is not None
     assert query(script) == {"conversation_key": "key", "scope": ""}
-    assert script.play(asking.find("key", "support")) is None
+    assert script.play(client.find("key", "support")) is None
     assert query(script) == {"conversation_key": "key", "scope": "support"}
 
 
@@ -67,9 +67,9 @@ def test_reset_with_an_invalid_chat_id_is_refused_before_sending() -> None:
     script = Script(reply(INFO))
     with pytest.raises(errors.InvalidId):
         script.play(core(script).reset("key", replaces="conv_1"))
-    assert script.asked == []
+    assert script.received == []
     script.play(core(script).reset("key", replaces=CHAT, scope="support"))
-    body = msgspec.json.decode(script.asked[0].body or b"")
+    body = msgspec.json.decode(script.received[0].body or b"")
     assert body == {"conversation_key": "key", "replaces": CHAT, "scope": "support"}
 
 
@@ -125,9 +125,9 @@ def test_model_is_taken_from_the_call_before_the_client() -> None:
 
 def test_model_is_looked_up_once_if_the_server_has_only_one() -> None:
     script = Script(models("demo"))
-    asking = core(script)
-    assert [script.play(asking.model_for({})) for _ in range(2)] == ["demo", "demo"]
-    assert len(script.asked) == 1
+    client = core(script)
+    assert [script.play(client.model_for({})) for _ in range(2)] == ["demo", "demo"]
+    assert len(script.received) == 1
 
 
 def test_model_must_be_named_if_the_server_has_several() -> None:
@@ -151,14 +151,14 @@ def test_text_that_is_not_valid_utf8_is_refused_before_sending() -> None:
 
 
 class Shelf:
-    """A hundred and twenty numbers, and what was asked of them."""
+    """A hundred and twenty numbers in pages, and the requests for them."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str | None, int]] = []
+        self.received: list[tuple[str | None, int]] = []
 
     def read_page(self, cursor: str | None, limit: int) -> Steps[Page[int]]:
         yield from ()
-        self.asked.append((cursor, limit))
+        self.received.append((cursor, limit))
         first = int(cursor or 0)
         numbers = tuple(range(first, min(first + limit, 120)))
         return SearchPage(numbers, str(first + limit) if first + limit < 120 else None, False)
@@ -179,22 +179,22 @@ async def run_awaited(doing: Steps[Any]) -> Any:
 def test_pages_iterate_over_all_entries() -> None:
     shelf = Shelf()
     assert list(Pages(run, shelf.read_page)) == list(range(120))
-    assert shelf.asked == [(None, 50), ("50", 50), ("100", 50)]
+    assert shelf.received == [(None, 50), ("50", 50), ("100", 50)]
 
 
 def test_pages_are_fetched_only_when_needed() -> None:
     shelf = Shelf()
     entries = iter(Pages(run, shelf.read_page))
-    assert shelf.asked == []
+    assert shelf.received == []
     assert [next(entries) for _ in range(50)] == list(range(50))
-    assert len(shelf.asked) == 1
+    assert len(shelf.received) == 1
 
 
-@pytest.mark.parametrize(("limit", "asked"), [(3, [3]), (50, [50]), (60, [50, 10]), (500, [50, 50, 50])])
-def test_pages_stop_at_the_limit(limit: int, asked: list[int]) -> None:
+@pytest.mark.parametrize(("limit", "limits"), [(3, [3]), (50, [50]), (60, [50, 10]), (500, [50, 50, 50])])
+def test_pages_stop_at_the_limit(limit: int, limits: list[int]) -> None:
     shelf = Shelf()
     assert list(Pages(run, shelf.read_page, limit)) == list(range(min(limit, 120)))
-    assert [each for _, each in shelf.asked] == asked
+    assert [each for _, each in shelf.received] == limits
 
 
 def test_pages_can_be_iterated_again_and_page_by_page() -> None:
@@ -240,7 +240,7 @@ def test_create_token_returns_a_secret_hidden_from_repr() -> None:
     made = script.play(access(script).create_token(scopes=["chats:read"], **{**NOTHING, "chat": CHAT}))
     assert (made.id, made.token) == (TOKEN_ID, "tlt_secret")
     assert "secret" not in repr(made)
-    assert msgspec.json.decode(script.asked[0].body or b"") == {
+    assert msgspec.json.decode(script.received[0].body or b"") == {
         "scopes": ["chats:read"],
         "name": "",
         "chat": CHAT,
@@ -262,7 +262,7 @@ def test_token_and_share_pages_continue_after_the_last_id() -> None:
     assert script.play(access(script).tokens_page(None, 1, owner="me")).next == TOKEN_ID
     assert script.play(access(script).shares_page(None, 2)).next is None
     assert script.play(access(script).tokens_page(TOKEN_ID, 1, owner=None)).next is None
-    assert [dict(each.query) for each in script.asked] == [
+    assert [dict(each.query) for each in script.received] == [
         {"owner": "me", "limit": "1"},
         {"limit": "2"},
         {"before": TOKEN_ID, "limit": "1"},
@@ -274,7 +274,7 @@ def test_own_token_is_returned_or_none_without_a_token() -> None:
     own = script.play(access(script).own_token(scope="shop"))
     assert own is not None
     assert (own.owner, own.keeps) == ("me", True)
-    assert dict(script.asked[-1].query) == {"scope": "shop"}
+    assert dict(script.received[-1].query) == {"scope": "shop"}
     assert script.play(access(script).own_token()) is None
 
 
@@ -283,6 +283,6 @@ def test_revoke_is_retried_and_refuses_token_texts() -> None:
     assert [token.id for token in script.play(access(script).revoke_token(TOKEN_ID))] == [TOKEN_ID]
     assert script.play(access(script).revoke_share(SHARE_ID)).id == SHARE_ID
     script.play(access(script).revoke_token("self"))
-    assert script.asked[-1].path == "/api/tokens/self"
+    assert script.received[-1].path == "/api/tokens/self"
     with pytest.raises(errors.InvalidId, match="The text of a token"):
         script.play(access(script).revoke_token("tlt_secret"))

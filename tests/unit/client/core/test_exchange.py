@@ -77,7 +77,7 @@ def test_untrusted_certificate_is_not_worth_a_retry() -> None:
 
 
 @pytest.mark.parametrize(
-    ("base_url", "asks_proxies"),
+    ("base_url", "reads_proxies"),
     [
         ("http://127.0.0.1:8383", False),
         ("http://localhost", False),
@@ -86,10 +86,10 @@ def test_untrusted_certificate_is_not_worth_a_retry() -> None:
         ("http://server.test", True),
     ],
 )
-def test_local_server_is_reached_without_a_proxy(base_url: str, asks_proxies: bool) -> None:
+def test_local_server_is_reached_without_a_proxy(base_url: str, reads_proxies: bool) -> None:
     options = address(base_url).http_options
-    assert options["trust_env"] is asks_proxies
-    assert asks_proxies is ("verify" not in options)  # all authorities are, by default
+    assert options["trust_env"] is reads_proxies
+    assert reads_proxies is ("verify" not in options)  # all authorities are, by default
 
 
 def test_plain_http_client_loads_no_certificates() -> None:
@@ -115,10 +115,10 @@ def test_port_out_of_range_in_the_base_url_is_refused(port: int) -> None:
 
 
 def test_redirect_is_not_followed() -> None:
-    asked: list[str] = []
+    hosts: list[str] = []
 
     def answer(request: httpx2.Request) -> httpx2.Response:
-        asked.append(request.url.host)
+        hosts.append(request.url.host)
         return httpx2.Response(307, headers={"location": "http://elsewhere.example/api/turns"})
 
     with httpx2.Client(transport=httpx2.MockTransport(answer), follow_redirects=True) as http:
@@ -127,7 +127,7 @@ def test_redirect_is_not_followed() -> None:
             client.chats.open(conversation_key="x").send("Between us.")
         with pytest.raises(RequestFailed, match="307"):
             client.models()
-    assert set(asked) == {"127.0.0.1"}
+    assert set(hosts) == {"127.0.0.1"}
 
 
 ROOM = 1000
@@ -227,7 +227,7 @@ def test_exchange_returns_the_body_of_a_successful_answer() -> None:
 def test_exchange_retries_a_repeatable_request_after_transient_failures(passing: Any) -> None:
     script = Script(passing, passing, reply({}))
     assert exchanged(script) == b"{}"
-    assert script.asked == [ASKED] * 3
+    assert script.received == [ASKED] * 3
     assert script.pauses == [1.0, 2.0]
 
 

@@ -81,15 +81,15 @@ def change(position: str, kind: str) -> bytes:
     return b"id: %s\nevent: %s\ndata: %s\n\n" % (position.encode(), kind.encode(), data)
 
 
-def heard(script: Script, after: str | None = None) -> list[tuple[str, str]]:
-    """What is heard until the server says that it is over, which it says for the sake of the test."""
+def read_feed(script: Script, after: str | None = None) -> list[tuple[str, str]]:
+    """Read changes until the scripted server ends the feed with an error."""
     with pytest.raises(errors.RequestFailed):
         script.play(FeedFollower(script.new_retry_count(), script.retries, after).steps())
     return [(each.type, each.position) for each in script.items]
 
 
 def positions(script: Script) -> list[str | None]:
-    return [each.headers.get("last-event-id") for each in script.asked]
+    return [each.headers.get("last-event-id") for each in script.received]
 
 
 def test_feed_resumes_after_the_last_received_change() -> None:
@@ -99,19 +99,19 @@ def test_feed_resumes_after_the_last_received_change() -> None:
         event_stream(change("b", "chat.created"), end=CUT),
         GONE,
     )
-    assert heard(script) == [("start", "a"), ("chat.created", "b")]
+    assert read_feed(script) == [("start", "a"), ("chat.created", "b")]
     assert positions(script) == [None, "a", "a", "b"]
 
 
 def test_feed_resumes_at_the_position_of_a_comment() -> None:
     script = Script(event_stream(change("a", "start"), b": \nid: c\n\n", end=CUT), GONE)
-    assert heard(script) == [("start", "a")]
+    assert read_feed(script) == [("start", "a")]
     assert positions(script) == [None, "c"]
 
 
 def test_feed_starts_after_a_given_position() -> None:
     script = Script(GONE)
-    heard(script, "p")
+    read_feed(script, "p")
     assert positions(script) == ["p"]
 
 
@@ -122,7 +122,7 @@ def test_feed_waits_forever_for_a_server_it_has_reached_once() -> None:
         GONE,
         retries=Retries(times=3),
     )
-    assert heard(script) == [("start", "a")]
+    assert read_feed(script) == [("start", "a")]
     assert script.pauses[-20:] == [5.0] * 20
 
 
@@ -157,7 +157,7 @@ def test_feed_reconnects_with_jitter() -> None:
         event_stream(change("a", "start"), end=CUT), *[UNREACHED] * 9, GONE, retries=Retries(times=3)
     )
     script.pacing = Pacing(now=lambda: 0.0, chance=lambda: 0.5)
-    assert heard(script) == [("start", "a")]
+    assert read_feed(script) == [("start", "a")]
     assert script.pauses[-5:] == [3.75] * 5
 
 
@@ -165,7 +165,7 @@ def test_feed_ignores_a_position_that_no_header_can_carry() -> None:
     script = Script(
         event_stream(change("a", "start"), b'id: \xff\ndata: {"type":"start"}\n\n', end=CUT), GONE
     )
-    heard(script)
+    read_feed(script)
     assert positions(script) == [None, "a"]
 
 

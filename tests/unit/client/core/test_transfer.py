@@ -40,7 +40,7 @@ def test_export_is_retried_before_its_first_line() -> None:
         CUT, error_reply(503, "shutting_down"), file_stream(b"on", end=CUT), file_stream(b"one\n")
     )
     assert lines(script) == [b"one\n"]
-    assert len(script.asked) == 4
+    assert len(script.received) == 4
 
 
 def test_export_cut_off_after_a_line_raises() -> None:
@@ -100,13 +100,13 @@ class Reading(Script):
 
 
 def sent(script: Script) -> list[bytes]:
-    return [b"".join(each.pieces()) for each in script.asked if each.pieces is not None]
+    return [b"".join(each.pieces()) for each in script.received if each.pieces is not None]
 
 
 def test_import_returns_one_report_per_line() -> None:
     (report,) = (script := Script(DONE)).play(import_chats(script.new_retry_count(), FILE, "support"))
     assert (report.line, report.did, report.chat, report.turns) == (1, ImportOutcome.IMPORTED, "c", 1)
-    assert script.asked[0].query == (("scope", "support"),)
+    assert script.received[0].query == (("scope", "support"),)
 
 
 @pytest.mark.parametrize("source", AGAIN)

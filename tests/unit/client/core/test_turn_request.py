@@ -14,8 +14,8 @@ from turnledger.model.item import Item
 from turnledger.server.requests.turn import turn_request as understood
 
 
-def request(options: TurnOptions | None = None, key: str = "k", **said: Any) -> Any:
-    return turn_request("demo", {"input": "Hello", **said}, {"chat": "c"}, options or {}, key)
+def request(options: TurnOptions | None = None, key: str = "k", **fields: Any) -> Any:
+    return turn_request("demo", {"input": "Hello", **fields}, {"chat": "c"}, options or {}, key)
 
 
 def test_turn_request_body_contains_all_options() -> None:
@@ -56,11 +56,15 @@ def test_turn_request_headers_carry_the_policies() -> None:
 
 def test_turn_request_is_understood_by_the_server() -> None:
     options: TurnOptions = {"on_busy": "reject", "must_exist": True, "settings": {"temperature": 0}}
-    asked = request(options, "käse/1")
-    headers = [(name.encode(), value.encode()) for name, value in asked.headers.items()]
-    told = understood("/api/turns", headers, asked.body)
-    assert (told.idempotency_key, told.must_exist, told.policies.on_busy) == ("käse/1", True, "reject")
-    assert told.stream
+    sent = request(options, "käse/1")
+    headers = [(name.encode(), value.encode()) for name, value in sent.headers.items()]
+    received = understood("/api/turns", headers, sent.body)
+    assert (received.idempotency_key, received.must_exist, received.policies.on_busy) == (
+        "käse/1",
+        True,
+        "reject",
+    )
+    assert received.stream
 
 
 @pytest.mark.parametrize("key", ["a b", "ünlich", "100%", "a\r\nx-evil: 1", "%41"])

@@ -46,41 +46,41 @@ def make_request() -> Steps[Request]:
     return ASKED
 
 
-def asked(script: Script) -> TurnFollower:
+def make_follower(script: Script) -> TurnFollower:
     return TurnFollower(
         script.new_retry_count(), script.retries, make_request=make_request, idempotency_key="k"
     )
 
 
 def followed(script: Script, following: TurnFollower | None = None) -> list[Any]:
-    """What is told, in short: numbers, and words."""
-    script.play((following or asked(script)).steps())
-    return heard(script)
+    """Play the script; return the received events in short."""
+    script.play((following or make_follower(script)).steps())
+    return received(script)
 
 
-def heard(script: Script) -> list[Any]:
-    def short(told: Any) -> Any:
-        match told:
+def received(script: Script) -> list[Any]:
+    def short(item: Any) -> Any:
+        match item:
             case TextDelta():
-                return told.text
+                return item.text
             case TurnRestarted():
-                return f"again {told.attempt}"
+                return f"again {item.attempt}"
             case TurnStarted():
                 return "started"
             case TurnFinished():
-                return told.state.value
-        return type(told).__name__
+                return item.state.value
+        return type(item).__name__
 
     return [short(each) for each in script.items]
 
 
 def paths(script: Script) -> list[str]:
-    return [f"{each.method} {each.headers.get('last-event-id', '')}".strip() for each in script.asked]
+    return [f"{each.method} {each.headers.get('last-event-id', '')}".strip() for each in script.received]
 
 
 def test_turn_stream_without_faults_yields_every_event() -> None:
     script = Script(turn_stream(*WHOLE))
-    following = asked(script)
+    following = make_follower(script)
     assert followed(script, following) == TOLD
     assert (following.turn, following.conversation, following.state) == (TURN, CHAT, "created")
     assert (following.text, following.is_replayed) == ("Hello there", False)
@@ -98,7 +98,7 @@ def test_turn_stream_cut_within_an_event_resumes_after_the_last_whole_one() -> N
     script = Script(turn_stream(*WHOLE[:2], WHOLE[2][:9], end=CUT), event_stream(*WHOLE[2:]))
     assert followed(script) == TOLD
     assert paths(script) == ["POST", "GET 2"]
-    assert script.asked[1].path == f"/api/turns/{TURN}/events"
+    assert script.received[1].path == f"/api/turns/{TURN}/events"
 
 
 def test_turn_stream_cut_anywhere_yields_every_event_once() -> None:
@@ -137,7 +137,7 @@ def test_turn_stream_skips_unknown_event_types() -> None:
 def test_turn_request_without_an_answer_is_sent_again_unchanged() -> None:
     script = Script(CUT, UNREACHED, turn_stream(*WHOLE))
     assert followed(script) == TOLD
-    assert script.asked == [ASKED, ASKED, ASKED]
+    assert script.received == [ASKED, ASKED, ASKED]
     assert script.pauses == [1.0, 2.0]
 
 
@@ -197,7 +197,7 @@ def test_turn_stream_without_progress_gives_up_and_names_the_running_turn() -> N
         followed(script)
     assert raised.value.idempotency_key == "k"
     assert script.pauses == [1.0, 2.0, 4.0, 8.0]
-    assert heard(script) == ["started"]
+    assert received(script) == ["started"]
 
 
 def test_turn_request_that_never_arrived_reports_that_no_turn_ran() -> None:
@@ -254,7 +254,7 @@ def test_turn_stream_raises_a_permanent_error_event() -> None:
         script = Script(turn_stream(*pieces))
         with pytest.raises(errors.TokenEnded):
             followed(script)
-        assert heard(script) == ["started", "Hello"]
+        assert received(script) == ["started", "Hello"]
         assert script.noted[-1].startswith("keep k")
 
 
@@ -264,15 +264,15 @@ def test_turn_stream_of_a_moved_turn_asks_again() -> None:
         error_reply(404, "turn_not_found"),
         turn_stream(*WHOLE, turn=OTHER_TURN),
     )
-    following = asked(script)
+    following = make_follower(script)
     assert followed(script, following) == ["started", "Hello", " there", "completed"]
-    assert (following.turn, script.asked[2]) == (OTHER_TURN, ASKED)
+    assert (following.turn, script.received[2]) == (OTHER_TURN, ASKED)
 
 
 def test_turn_stream_whose_wait_ended_raises_and_does_not_ask_again() -> None:
     script = Script(turn_stream(error_event("wait_ended", "invalid_request_error")))
     with pytest.raises(errors.WaitEnded):
-        followed(script, asked(script))
+        followed(script, make_follower(script))
 
 
 def test_turn_stream_of_a_turn_lost_with_its_store_restarts() -> None:
@@ -281,7 +281,7 @@ def test_turn_stream_of_a_turn_lost_with_its_store_restarts() -> None:
         error_reply(404, "turn_not_found"),
         turn_stream(*WHOLE, turn=OTHER_TURN),
     )
-    following = asked(script)
+    following = make_follower(script)
     assert followed(script, following) == [
         "started",
         "He",
@@ -292,7 +292,7 @@ def test_turn_stream_of_a_turn_lost_with_its_store_restarts() -> None:
         "completed",
     ]
     assert (following.turn, following.text) == (OTHER_TURN, "Hello there")
-    assert script.asked[2] == ASKED
+    assert script.received[2] == ASKED
 
 
 @pytest.mark.parametrize(
@@ -304,11 +304,11 @@ def test_turn_stream_of_a_turn_that_failed_with_its_process_restarts(code: str) 
         turn_stream(*WHOLE, turn=OTHER_TURN),
     )
     assert followed(script) == ["started", "He", "again 2", *TOLD]
-    assert script.asked == [ASKED, ASKED]
+    assert script.received == [ASKED, ASKED]
 
 
 def test_turn_stream_of_a_turn_that_died_after_its_last_stored_event_restarts() -> None:
-    # It had told two events, of which one was written down: its last one is the second, which was heard.
+    # It had sent two events and stored one; the client received the second, so the last has its number.
     script = Script(
         turn_stream(turn_started(), text(2, "He"), end=CUT),
         event_stream(),
@@ -323,7 +323,7 @@ def test_turn_stream_ahead_of_a_kept_turn_restarts_with_its_events() -> None:
     script = Script(
         turn_stream(*WHOLE[:3], end=CUT), event_stream(kept[2]), turn_stream(*kept, replayed=True)
     )
-    following = asked(script)
+    following = make_follower(script)
     assert followed(script, following) == ["started", "Hello", " there", "again 1", "started", "Hel", "kept"]
     assert following.text == "Hel"
     assert paths(script) == ["POST", "GET 3", "POST"]
@@ -334,7 +334,7 @@ def test_turn_stream_ahead_of_a_discarded_turn_restarts_and_raises() -> None:
     script = Script(turn_stream(*WHOLE[:3], end=CUT), event_stream(gone[1]), turn_stream(*gone))
     with pytest.raises(errors.TurnStopped):
         followed(script)
-    assert heard(script)[3:] == ["again 1", "started", "discarded"]
+    assert received(script)[3:] == ["again 1", "started", "discarded"]
 
 
 def test_turn_stream_ahead_of_a_turn_that_failed_with_its_process_restarts() -> None:
@@ -360,7 +360,7 @@ def test_turn_stream_of_a_turn_that_keeps_killing_its_process_gives_up() -> None
     with pytest.raises(errors.TurnFailed) as raised:
         followed(script)
     assert raised.value.code == "process_died"
-    assert heard(script) == [
+    assert received(script) == [
         "started",
         "again 2",
         "started",
@@ -378,14 +378,14 @@ def test_turn_stream_without_retries_raises_when_the_process_died() -> None:
     )
     with pytest.raises(errors.TurnFailed):
         followed(script)
-    assert heard(script) == ["started", "failed"]
+    assert received(script) == ["started", "failed"]
 
 
 def test_turn_stream_raises_a_model_failure_after_its_last_event() -> None:
     script = Script(turn_stream(turn_started(), turn_finished(2, "failed", "model_timeout")))
     with pytest.raises(errors.ModelTimeout, match="model_timeout happened"):
         followed(script)
-    assert heard(script) == ["started", "failed"]
+    assert received(script) == ["started", "failed"]
 
 
 def test_turn_stream_of_a_stopped_and_kept_turn_ends_normally() -> None:
@@ -396,7 +396,7 @@ def test_turn_stream_of_a_stopped_and_discarded_turn_raises() -> None:
     script = Script(turn_stream(turn_started(), turn_finished(2, "discarded")))
     with pytest.raises(errors.TurnStopped, match="discarded"):
         followed(script)
-    assert heard(script) == ["started", "discarded"]
+    assert received(script) == ["started", "discarded"]
 
 
 def test_turn_stream_of_a_settled_turn_raises_its_failure() -> None:
@@ -424,7 +424,7 @@ def test_turn_stream_ignores_a_cut_after_the_last_event() -> None:
 
 def test_turn_stream_of_a_replayed_turn_is_marked_as_replayed() -> None:
     script = Script(turn_stream(*WHOLE, replayed=True))
-    following = asked(script)
+    following = make_follower(script)
     followed(script, following)
     assert following.is_replayed
 
@@ -446,7 +446,7 @@ def test_turn_stream_keeps_the_chat_state_of_its_first_answer() -> None:
     again = turn_stream(*WHOLE, turn=OTHER_TURN)
     again.headers["x-conversation-state"] = "continued"
     script = Script(turn_stream(turn_started(), turn_finished(2, "failed", "process_died")), again)
-    following = asked(script)
+    following = make_follower(script)
     followed(script, following)
     assert following.state == "created"
 
@@ -475,7 +475,7 @@ def test_turn_stream_without_read_scope_is_continued_by_asking_again() -> None:
 
 
 LOGIN_PAGE = Streamed({"content-type": "text/html"}, [b"<html>"])
-"""Of something that stands between: what it refuses, no server has heard."""
+"""Of a proxy: a request that it refuses has not reached the server."""
 
 
 @pytest.mark.parametrize(
@@ -536,7 +536,7 @@ def test_turn_stream_continues_if_a_pending_stop_fails() -> None:
         raise errors.NotAdmitted
 
     script = Script(turn_stream(*WHOLE))
-    following = asked(script)
+    following = make_follower(script)
     following.stop_when_begun(stop)
     assert followed(script, following) == TOLD
 
@@ -549,7 +549,7 @@ def test_turn_stream_sends_a_pending_stop_once_the_turn_began() -> None:
         yield from ()
 
     script = Script(turn_stream(turn_started(), end=CUT), event_stream(turn_finished(2, "kept")))
-    following = asked(script)
+    following = make_follower(script)
     following.stop_when_begun(stop)
     assert followed(script, following) == ["started", "kept"]
     assert stopped == [TURN]
@@ -637,7 +637,7 @@ class Anything(Script):
         self._log: list[bytes] | None = None
 
     def _answer(self, request: Request) -> Any:
-        self.asked.append(request)
+        self.received.append(request)
         fault, at = self._faults.pop(0) if self._faults else ("none", 0)
         if fault == "refuse":
             return error_reply(at, "server_busy")
@@ -646,9 +646,7 @@ class Anything(Script):
         if fault == "lose" and self._log is not None:
             self._log = None
         answer = (
-            self._asked_for()
-            if request.method == "POST"
-            else self._read(int(request.headers["last-event-id"]))
+            self._start() if request.method == "POST" else self._read(int(request.headers["last-event-id"]))
         )
         if fault == "unanswered":
             return CUT
@@ -662,7 +660,7 @@ class Anything(Script):
         self._open = iter([*filter(None, answer.pieces), answer.end, b""])
         return Reply(200, answer.headers)
 
-    def _asked_for(self) -> Any:
+    def _start(self) -> Any:
         if self._log is None or b"process_died" in self._log[-1]:
             self._turns += 1
             self._log = [turn_started(), *(text(number, word) for number, word in enumerate(WORDS, 2))]
@@ -684,20 +682,20 @@ class Anything(Script):
 @given(faults=st.lists(FAULTS, max_size=12))
 def test_turn_stream_under_random_faults_yields_every_event_once(faults: list[tuple[str, int]]) -> None:
     script = Anything(faults)
-    following = asked(script)
+    following = make_follower(script)
     script.play(following.steps())
-    since = max((at for at, told in enumerate(script.items) if isinstance(told, TurnRestarted)), default=-1)
-    told = script.items[since + 1 :]
-    assert [event.number for event in told] == list(range(1, len(WORDS) + 3))
-    assert isinstance(told[-1], TurnFinished)
+    since = max((at for at, item in enumerate(script.items) if isinstance(item, TurnRestarted)), default=-1)
+    events = script.items[since + 1 :]
+    assert [event.number for event in events] == list(range(1, len(WORDS) + 3))
+    assert isinstance(events[-1], TurnFinished)
     assert following.text == "".join(WORDS)
     for part in _between_restarts(script.items):
         assert [event.number for event in part] == list(range(1, len(part) + 1))
 
 
-def _between_restarts(told: list[Any]) -> list[list[Any]]:
+def _between_restarts(items: list[Any]) -> list[list[Any]]:
     parts: list[list[Any]] = [[]]
-    for each in told:
+    for each in items:
         if isinstance(each, TurnRestarted):
             parts.append([])
         else:
@@ -707,7 +705,7 @@ def _between_restarts(told: list[Any]) -> list[list[Any]]:
 
 def test_random_fault_scenario_includes_restarts() -> None:
     script = Anything([("die", 1), ("cut", 40), ("lose", 0), ("none", 0)])
-    following = asked(script)
+    following = make_follower(script)
     script.play(following.steps())
     assert len(_between_restarts(script.items)) >= 2
     assert following.text == "".join(WORDS)

@@ -334,7 +334,7 @@ def test_outbox_file_limits_messages_and_bytes_per_sender(path: Path, clock: Clo
     file.record("a", body(), HEADERS)  # it is there already
     file.remove("a")
     file.record("c", body(), HEADERS)
-    opened(path, clock, max_messages=2, sender="ada").record("e", body(), HEADERS)  # who has room of her own
+    opened(path, clock, max_messages=2, sender="ada").record("e", body(), HEADERS)  # own limit
     with pytest.raises(StoreFull):
         opened(path, clock, max_bytes=200).record("d", body("x" * 200), HEADERS)
     assert keys(file) == ["b", "c"]
@@ -396,13 +396,13 @@ except sqlite3.OperationalError as problem:
 
 
 def test_outbox_file_lock_survives_another_client_closing_the_file(path: Path, clock: Clock) -> None:
-    """Whoever closes a file takes all locks from it that his process has there."""
+    """Closing a file releases all locks of the process on it."""
     file = opened(path, clock)
     with file._transaction():
         open_file(path).close()
         command = [sys.executable, "-c", WRITING, str(path)]
-        told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert told.stdout == "database is locked\n"
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "database is locked\n"
 
 
 def test_outbox_file_that_is_read_only_is_refused_on_open(
@@ -519,7 +519,7 @@ def test_outbox_file_claimed_by_two_processes_gives_each_message_to_one(path: Pa
     programs = [subprocess.Popen(command, text=True, **pipes) for _ in range(2)]  # type: ignore[call-overload]
     for program in programs:
         assert program.stdout.readline() == "ready\n"
-    told = [set(program.communicate("go\n", timeout=60)[0].split()) for program in programs]
-    assert not told[0] & told[1]
-    assert sorted(map(int, told[0] | told[1])) == list(range(20))
+    outputs = [set(program.communicate("go\n", timeout=60)[0].split()) for program in programs]
+    assert not outputs[0] & outputs[1]
+    assert sorted(map(int, outputs[0] | outputs[1])) == list(range(20))
     assert keys(file) == []

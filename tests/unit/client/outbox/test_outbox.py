@@ -103,7 +103,7 @@ def test_outbox_message_whose_answer_was_lost_gets_it_later_without_a_second_tur
     assert unsent.headers["x-turn-on-stop"] == "discard"
     [(_, answer)] = client.outbox.send_all()
     assert isinstance(answer, Answer)
-    assert (len(server.turns), server.heard) == (1, ["Hello", "Hello"])
+    assert (len(server.turns), server.received) == (1, ["Hello", "Hello"])
 
 
 @pytest.mark.parametrize(
@@ -140,11 +140,15 @@ def test_outbox_sends_messages_in_order_until_the_server_is_unreachable(
         server.troubles = [is_away]
         with pytest.raises(ServerUnavailable):
             client.chats.open(CHAT).send(text)
-    server.heard.clear()
+    server.received.clear()
     server.troubles = [server.answer, refuses(410, "conversation_deleted"), is_away]
-    told = client.outbox.send_all()
-    assert [type(each).__name__ for _, each in told] == ["Answer", "ConversationDeleted", "ServerUnavailable"]
-    assert (server.heard, inputs(client)) == (["one", "two", "three"], ["three", "four"])
+    answers = client.outbox.send_all()
+    assert [type(each).__name__ for _, each in answers] == [
+        "Answer",
+        "ConversationDeleted",
+        "ServerUnavailable",
+    ]
+    assert (server.received, inputs(client)) == (["one", "two", "three"], ["three", "four"])
 
 
 def test_outbox_message_of_an_abandoned_stream_can_be_sent_again_at_once(
@@ -177,10 +181,10 @@ def test_outbox_removes_a_message_with_the_last_event_of_its_stream(
 def test_outbox_keeps_a_message_whose_token_expired_during_the_answer(
     server: ScriptedServer, open_client: Callable[..., Client]
 ) -> None:
-    told = b'event: error\ndata: {"error":{"message":"No.","type":"t","code":"token_expired"}}\n\n'
+    error = b'event: error\ndata: {"error":{"message":"No.","type":"t","code":"token_expired"}}\n\n'
 
     def shows_the_door(request: httpx2.Request) -> httpx2.Response:
-        return httpx2.Response(200, headers=server.answer(request).headers, stream=httpx2.ByteStream(told))
+        return httpx2.Response(200, headers=server.answer(request).headers, stream=httpx2.ByteStream(error))
 
     client = open_client()
     server.troubles = [shows_the_door]
@@ -198,10 +202,10 @@ def test_outbox_holds_back_messages_of_a_chat_behind_a_full_queue(
         server.troubles = [is_away]
         with pytest.raises(ServerUnavailable):
             client.chats.open(chat).send(text)
-    server.heard.clear()
+    server.received.clear()
     server.troubles = [refuses(429, "queue_full")]
     assert [type(each).__name__ for _, each in client.outbox.send_all()] == ["QueueFull", "Answer"]
-    assert (server.heard, inputs(client)) == (["one", "elsewhere"], ["one", "two"])
+    assert (server.received, inputs(client)) == (["one", "elsewhere"], ["one", "two"])
     assert [type(each).__name__ for _, each in client.outbox.send_all()] == ["Answer", "Answer"]
 
 
@@ -227,7 +231,7 @@ def test_outbox_reports_an_uncertain_message_without_sending_it(
     server.troubles = [loses_the_answer(server)]
     with pytest.raises(ServerUnavailable):
         client.chats.open(CHAT).send("Hello")
-    server.heard.clear()
+    server.received.clear()
     found = OutboxFile.claim
 
     def old(self: OutboxFile, after: int) -> object:
@@ -236,7 +240,7 @@ def test_outbox_reports_an_uncertain_message_without_sending_it(
 
     monkeypatch.setattr(OutboxFile, "claim", old)
     [(unsent, problem)] = client.outbox.send_all()
-    assert (type(problem), server.heard) == (OutcomeUnknown, [])
+    assert (type(problem), server.received) == (OutcomeUnknown, [])
     assert (client.outbox.forget(unsent.id), client.outbox.pending()) == (True, [])
 
 
@@ -246,7 +250,7 @@ def test_outbox_message_that_cannot_be_recorded_is_not_sent(
     client = open_client(outbox=Outbox(path=tmp_path / "small.db", max_bytes=100))
     with pytest.raises(StoreFull):
         client.chats.open(CHAT).send("Hello" * 100)
-    assert server.heard == []
+    assert server.received == []
 
 
 def test_outbox_update_failure_is_logged_and_the_answer_returned(
@@ -311,8 +315,8 @@ async def test_async_outbox_sends_unanswered_messages_once(tmp_path: Path) -> No
         kept = [(each.fields["input"], each.first_tried_at is None) for each in await client.outbox.pending()]
         assert kept == [("never arrived", True), ("answered unheard", False), ("closed", False)]
     async with client_of(server, tmp_path) as client:
-        told = await asyncio.gather(client.outbox.send_all(), client.outbox.send_all())
-        answers = [answer for each in told for _, answer in each]
+        batches = await asyncio.gather(client.outbox.send_all(), client.outbox.send_all())
+        answers = [answer for each in batches for _, answer in each]
         assert (len(answers), all(isinstance(answer, Answer) for answer in answers)) == (3, True)
         assert await client.outbox.pending() == []
     assert len(server.turns) == 3

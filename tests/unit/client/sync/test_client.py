@@ -50,7 +50,7 @@ def test_turn_stream_yields_events_and_closes_its_response() -> None:
     assert [event.number for event in stream] == [1, 2, 3]  # type: ignore[union-attr]
     assert stream.text == "Hello"
     assert served.bodies[0].is_closed
-    assert served.asked[0].headers["authorization"] == "Bearer tlt_x"
+    assert served.received[0].headers["authorization"] == "Bearer tlt_x"
 
 
 def test_send_raises_the_error_of_a_refused_request() -> None:
@@ -63,14 +63,14 @@ def test_send_raises_the_error_of_a_refused_request() -> None:
 def test_turn_stream_raises_a_failure_after_the_last_event() -> None:
     served = ScriptedTransport(turn_stream(turn_started(), turn_finished(2, "failed", "model_timeout")))
     stream = client_of(served).chats.open(CHAT).send("Hi", stream=True)
-    heard = []
+    received = []
     with pytest.raises(errors.ModelTimeout):
-        heard += [event for event in stream]  # noqa: C416 - it raises
+        received += [event for event in stream]  # noqa: C416 - it raises
     with pytest.raises(StopIteration):
         next(stream)
     failing = ScriptedTransport(turn_stream(turn_started(), turn_finished(2, "failed", "model_timeout")))
-    told_of = client_of(failing).chats.open(CHAT).send("Hi", stream=True)
-    assert [next(told_of).number for _ in range(2)] == [1, 2]  # type: ignore[union-attr]
+    stream_of_failure = client_of(failing).chats.open(CHAT).send("Hi", stream=True)
+    assert [next(stream_of_failure).number for _ in range(2)] == [1, 2]  # type: ignore[union-attr]
 
 
 def test_turn_stream_context_exit_closes_the_connection() -> None:
@@ -111,7 +111,7 @@ def test_closed_client_sends_no_requests() -> None:
         with pytest.raises(errors.RequestFailed) as raised:
             late()
         assert raised.value.code == "client_closed"
-    assert len(served.asked) == 1
+    assert len(served.received) == 1
 
 
 def test_client_close_ends_a_waiting_retry() -> None:
@@ -185,13 +185,13 @@ def test_client_repr_hides_its_api_key() -> None:
 def test_base_url_with_a_path_prefixes_every_request() -> None:
     served = ScriptedTransport(reply({"data": [{"id": "demo"}]}))
     Client(f"{AT}/below/", http=served.http).models()
-    assert str(served.asked[0].url) == f"{AT}/below/v1/models"
+    assert str(served.received[0].url) == f"{AT}/below/v1/models"
 
 
 def test_timeouts_are_passed_to_every_request() -> None:
     served = ScriptedTransport(reply({"data": []}))
     client_of(served, timeouts=Timeouts(connect=1, silence=2, write=3)).models()
-    timeout = served.asked[0].extensions["timeout"]
+    timeout = served.received[0].extensions["timeout"]
     assert (timeout["connect"], timeout["read"], timeout["write"]) == (1, 2, 3)
 
 
@@ -239,25 +239,25 @@ def test_reader_ends_when_stream_or_client_is_closed_elsewhere(
 ) -> None:
     with loopback(*WHOLE[:2], holds=True) as server, Client(server.url, model="demo") as client:
         stream = client.chats.open(CHAT).send("Hi", stream=True)
-        heard: list[Any] = []
-        has_heard = threading.Event()
+        received: list[Any] = []
+        has_received = threading.Event()
 
         def read() -> None:
             try:
                 for event in stream:
-                    heard.append(event.number)  # type: ignore[union-attr]
-                    if len(heard) == 2:
-                        has_heard.set()
-                heard.append("over")
+                    received.append(event.number)  # type: ignore[union-attr]
+                    if len(received) == 2:
+                        has_received.set()
+                received.append("over")
             except errors.TurnledgerError as problem:
-                heard.append(type(problem))
+                received.append(type(problem))
 
         event_stream = threading.Thread(target=read)
         event_stream.start()
-        assert has_heard.wait(WAIT)
+        assert has_received.wait(WAIT)
         end(client, stream)
         event_stream.join(WAIT)
-        assert heard == [1, 2, kind or "over"]
+        assert received == [1, 2, kind or "over"]
         assert server.left.wait(WAIT)
 
 
@@ -306,12 +306,12 @@ def test_stream_closed_before_a_received_event_is_taken_ends() -> None:
 def test_stream_read_by_several_threads_yields_each_event_once() -> None:
     with Client("http://127.0.0.1:9") as client, ThreadPoolExecutor(4) as pool:
         stream = Stream[int](client._wire, iter_of(*(Emit((number,)) for number in range(2000))))
-        heard = [
+        received = [
             each
             for event_stream in [pool.submit(list, stream) for _ in range(4)]
             for each in event_stream.result(WAIT)
         ]
-        assert sorted(heard) == list(range(2000))
+        assert sorted(received) == list(range(2000))
 
 
 def iter_of(*steps: Emit) -> Steps[None]:

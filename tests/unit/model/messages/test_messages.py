@@ -18,11 +18,11 @@ from tests.unit.model import chat_shapes
 from tests.unit.model.chat_shapes import (
     Message,
     answering,
-    asking,
+    call_message,
     conversations,
     custom,
     function,
-    saying,
+    plain_message,
     shuffled,
 )
 from tests.unit.model.shapes import (
@@ -62,8 +62,8 @@ def test_checked_messages_of_any_json_value_raises_only_malformed_items(value: A
     for wrong in (
         value,
         [value],
-        [saying("user", value)],
-        [asking(value)],
+        [plain_message("user", value)],
+        [call_message(value)],
         [answering("a", "x", name=value)],
     ):
         with suppress(MalformedItems):
@@ -72,21 +72,27 @@ def test_checked_messages_of_any_json_value_raises_only_malformed_items(value: A
 
 def test_checked_messages_drops_nulls_and_empty_lists_of_known_fields() -> None:
     nulls = dict.fromkeys(["name", "refusal", "audio", "tool_calls", "tool_call_id", "function_call"])
-    assert validate_messages([saying("user", "x", **nulls)]) == [saying("user", "x")]
-    assert validate_messages([saying("assistant", "x", tool_calls=())]) == [saying("assistant", "x")]
-    assert validate_messages([saying("user", "x", other=None)]) == [saying("user", "x", other=None)]
+    assert validate_messages([plain_message("user", "x", **nulls)]) == [plain_message("user", "x")]
+    assert validate_messages([plain_message("assistant", "x", tool_calls=())]) == [
+        plain_message("assistant", "x")
+    ]
+    assert validate_messages([plain_message("user", "x", other=None)]) == [
+        plain_message("user", "x", other=None)
+    ]
 
 
 def test_checked_messages_accepts_mappings_and_tuples_of_every_kind() -> None:
     call = MappingProxyType(function("a"))
-    given = (MappingProxyType(saying("assistant", ({"type": "text", "text": "x"},), tool_calls=(call,))),)
-    assert validate_messages(given) == [asking(function("a"), content=[{"type": "text", "text": "x"}])]
+    given = (
+        MappingProxyType(plain_message("assistant", ({"type": "text", "text": "x"},), tool_calls=(call,))),
+    )
+    assert validate_messages(given) == [call_message(function("a"), content=[{"type": "text", "text": "x"}])]
 
 
 def test_checked_messages_does_not_change_the_callers_message() -> None:
-    given = saying("assistant", "x", name=None, tool_calls=[])
+    given = plain_message("assistant", "x", name=None, tool_calls=[])
     validate_messages([given])
-    assert given == saying("assistant", "x", name=None, tool_calls=[])
+    assert given == plain_message("assistant", "x", name=None, tool_calls=[])
 
 
 class Dumpable:
@@ -97,7 +103,7 @@ class Dumpable:
     ("wrong", "reason"),
     [
         ("Hi", "messages must be a list"),
-        (saying("user", "x"), "messages must be a list"),
+        (plain_message("user", "x"), "messages must be a list"),
         (None, "messages must be a list"),
         (b'{"role":"user"}', "messages must be a list"),
         (b"[", "messages must be JSON"),
@@ -122,50 +128,59 @@ def body(**fields: Any) -> Message:
     ("wrong", "reason"),
     [
         ({}, r"\.role must be one of assistant, developer, system, tool, user\."),
-        (saying("robot", "x"), r"\.role must be one of"),
+        (plain_message("robot", "x"), r"\.role must be one of"),
         ({"role": [], "content": "x"}, r"\.role must be one of"),
-        (saying("function", "x", name="f"), r" is a legacy function call.*`tool_calls`"),
-        (saying("assistant", None, function_call={"name": "f"}), r" is a legacy function call"),
-        (saying("user", None), r"\.content must be a text or a list of parts; send \"\""),
+        (plain_message("function", "x", name="f"), r" is a legacy function call.*`tool_calls`"),
+        (plain_message("assistant", None, function_call={"name": "f"}), r" is a legacy function call"),
+        (plain_message("user", None), r"\.content must be a text or a list of parts; send \"\""),
         ({"role": "system"}, r"\.content must be"),
-        (saying("tool", None, tool_call_id="a"), r"\.content must be"),
-        (saying("assistant", {"type": "text"}), r"\.content must be"),
-        (saying("assistant", 5), r"\.content must be"),
-        (saying("user", "x", name=5), r"\.name must be a text"),
-        (saying("assistant", None, refusal=["no"]), r"\.refusal must be a text"),
-        (saying("assistant", None, audio="audio_1"), r"\.audio must be an object"),
-        (saying("tool", "x"), r"\.tool_call_id must be a text: the id of the call"),
+        (plain_message("tool", None, tool_call_id="a"), r"\.content must be"),
+        (plain_message("assistant", {"type": "text"}), r"\.content must be"),
+        (plain_message("assistant", 5), r"\.content must be"),
+        (plain_message("user", "x", name=5), r"\.name must be a text"),
+        (plain_message("assistant", None, refusal=["no"]), r"\.refusal must be a text"),
+        (plain_message("assistant", None, audio="audio_1"), r"\.audio must be an object"),
+        (plain_message("tool", "x"), r"\.tool_call_id must be a text: the id of the call"),
         (answering("", "x"), r"\.tool_call_id must be a text"),
         ({**answering("a"), "tool_call_id": 5}, r"\.tool_call_id must be a text"),
-        (saying("user", "x", tool_calls=[function("a")]), r"\.tool_calls belongs in .* role assistant"),
-        (saying("user", "x", refusal="No."), r"\.refusal belongs in a message of role assistant"),
-        (saying("system", "x", audio={}), r"\.audio belongs in a message of role assistant"),
-        (saying("assistant", "x", tool_call_id="a"), r"\.tool_call_id belongs in a message of role tool"),
-        (saying("assistant", None, tool_calls={}), r"\.tool_calls must be a list"),
-        (saying("assistant", None, tool_calls="a"), r"\.tool_calls must be a list"),
-        (asking(function("z"), "a"), r"\.tool_calls\[1\] must be an object"),  # type: ignore[arg-type]
         (
-            asking({**function("a"), "type": "later"}),
+            plain_message("user", "x", tool_calls=[function("a")]),
+            r"\.tool_calls belongs in .* role assistant",
+        ),
+        (plain_message("user", "x", refusal="No."), r"\.refusal belongs in a message of role assistant"),
+        (plain_message("system", "x", audio={}), r"\.audio belongs in a message of role assistant"),
+        (
+            plain_message("assistant", "x", tool_call_id="a"),
+            r"\.tool_call_id belongs in a message of role tool",
+        ),
+        (plain_message("assistant", None, tool_calls={}), r"\.tool_calls must be a list"),
+        (plain_message("assistant", None, tool_calls="a"), r"\.tool_calls must be a list"),
+        (call_message(function("z"), "a"), r"\.tool_calls\[1\] must be an object"),  # type: ignore[arg-type]
+        (
+            call_message({**function("a"), "type": "later"}),
             r"\.tool_calls\[0\]\.type must be one of function, custom",
         ),
-        (asking({**function("a"), "type": None}), r"\.tool_calls\[0\]\.type must be"),
-        (asking({**function("a"), "type": []}), r"\.tool_calls\[0\]\.type must be"),
-        (asking(function("")), r"\.tool_calls\[0\]\.id must be a text"),
-        (asking({**function("a"), "id": 5}), r"\.tool_calls\[0\]\.id must be a text"),
-        (asking({"id": "a"}), r"\.tool_calls\[0\]\.function must be an object with `name` and `arguments`"),
+        (call_message({**function("a"), "type": None}), r"\.tool_calls\[0\]\.type must be"),
+        (call_message({**function("a"), "type": []}), r"\.tool_calls\[0\]\.type must be"),
+        (call_message(function("")), r"\.tool_calls\[0\]\.id must be a text"),
+        (call_message({**function("a"), "id": 5}), r"\.tool_calls\[0\]\.id must be a text"),
         (
-            asking({"id": "a", "type": "custom"}),
+            call_message({"id": "a"}),
+            r"\.tool_calls\[0\]\.function must be an object with `name` and `arguments`",
+        ),
+        (
+            call_message({"id": "a", "type": "custom"}),
             r"\.tool_calls\[0\]\.custom must be an object with `name` and `input`",
         ),
-        (asking(body(name="")), r"\.tool_calls\[0\]\.function\.name must be a text"),
-        (asking(body(name=None)), r"\.tool_calls\[0\]\.function\.name must be a text"),
+        (call_message(body(name="")), r"\.tool_calls\[0\]\.function\.name must be a text"),
+        (call_message(body(name=None)), r"\.tool_calls\[0\]\.function\.name must be a text"),
         (
-            asking(body(arguments={"a": 1})),
+            call_message(body(arguments={"a": 1})),
             r"\.tool_calls\[0\]\.function\.arguments must be a text: encode an object",
         ),
-        (asking(body(arguments=None)), r"\.tool_calls\[0\]\.function\.arguments must be a text"),
+        (call_message(body(arguments=None)), r"\.tool_calls\[0\]\.function\.arguments must be a text"),
         (
-            asking({"id": "a", "type": "custom", "custom": {"name": "f"}}),
+            call_message({"id": "a", "type": "custom", "custom": {"name": "f"}}),
             r"\.tool_calls\[0\]\.custom\.input must be a text",
         ),
     ],
@@ -174,7 +189,7 @@ def test_checked_messages_refuses_an_invalid_message_with_its_place_and_remedy(
     wrong: Any, reason: str
 ) -> None:
     with pytest.raises(MalformedItems, match=r"messages\[1\]" + reason):
-        validate_messages([saying("user", "Hi"), wrong])
+        validate_messages([plain_message("user", "Hi"), wrong])
 
 
 def as_item(part: Any, role: str = "user") -> Any:
@@ -364,13 +379,13 @@ def test_items_not_expressible_as_messages_are_lost_only_once(items: list[Item])
 
 @pytest.mark.parametrize("role", ["user", "assistant", "system", "developer"])
 def test_text_message_becomes_a_plain_message_item(role: str) -> None:
-    assert items_of_messages([saying(role, "Hi")]) == (message(role, "Hi"),)
-    assert items_of_messages([saying(role, "")]) == (message(role, ""),)
+    assert items_of_messages([plain_message(role, "Hi")]) == (message(role, "Hi"),)
+    assert items_of_messages([plain_message(role, "")]) == (message(role, ""),)
 
 
 def test_content_and_calls_become_consecutive_items() -> None:
-    asked = asking(function("a"), custom("b"), content="Let me see.")
-    messages = [asked, answering("b", "2"), answering("a", "1"), saying("assistant", "Done.")]
+    calls = call_message(function("a"), custom("b"), content="Let me see.")
+    messages = [calls, answering("b", "2"), answering("a", "1"), plain_message("assistant", "Done.")]
     assert items_of_messages(messages) == (
         message("assistant", "Let me see."),
         call("a"),
@@ -383,14 +398,14 @@ def test_content_and_calls_become_consecutive_items() -> None:
 
 
 def test_calls_without_content_become_only_call_items() -> None:
-    assert items_of_messages([asking(function("a"), function("b"))]) == (call("a"), call("b"))
-    without_content = asking(function("a"))
+    assert items_of_messages([call_message(function("a"), function("b"))]) == (call("a"), call("b"))
+    without_content = call_message(function("a"))
     del without_content["content"]
-    assert there_and_back([without_content]) == [asking(function("a"))]
+    assert there_and_back([without_content]) == [call_message(function("a"))]
 
 
 def test_empty_text_before_calls_becomes_no_message_item() -> None:
-    messages = [asking(function("a"), content="")]
+    messages = [call_message(function("a"), content="")]
     (item,) = items_of_messages(messages)
     assert item.fields == {**call("a").fields, CHAT_ONLY: {"content": "empty", "begins": True}}
     assert there_and_back(messages) == messages
@@ -399,10 +414,20 @@ def test_empty_text_before_calls_becomes_no_message_item() -> None:
 @pytest.mark.parametrize(
     "messages",
     [
-        [saying("assistant", "One."), asking(function("a"))],
-        [asking(function("a")), asking(function("b"))],
-        [asking(function("a")), saying("assistant", "Two."), answering("a"), asking(function("b"))],
-        [asking(function("a")), asking(function("b"), content=""), answering("b"), answering("a")],
+        [plain_message("assistant", "One."), call_message(function("a"))],
+        [call_message(function("a")), call_message(function("b"))],
+        [
+            call_message(function("a")),
+            plain_message("assistant", "Two."),
+            answering("a"),
+            call_message(function("b")),
+        ],
+        [
+            call_message(function("a")),
+            call_message(function("b"), content=""),
+            answering("b"),
+            answering("a"),
+        ],
     ],
     ids=["text, calls", "calls, calls", "a late result between", "empty text"],
 )
@@ -412,7 +437,7 @@ def test_consecutive_assistant_messages_stay_separate(messages: list[Message]) -
 
 
 def test_calls_after_results_need_no_marker_to_begin_a_message() -> None:
-    items = items_of_messages([asking(function("a")), answering("a"), asking(function("b"))])
+    items = items_of_messages([call_message(function("a")), answering("a"), call_message(function("b"))])
     assert items == (call("a"), result("a"), call("b"))
 
 
@@ -427,104 +452,112 @@ def test_calls_after_results_need_no_marker_to_begin_a_message() -> None:
 )
 @pytest.mark.parametrize("role", ["user", "assistant", "tool"])
 def test_list_of_parts_stays_a_list(content: Any, form: str | None, role: str) -> None:
-    said = answering("a", content) if role == "tool" else saying(role, content)
-    (item,) = items_of_messages([said])
+    original = answering("a", content) if role == "tool" else plain_message(role, content)
+    (item,) = items_of_messages([original])
     assert item.fields.get(CHAT_ONLY, {}).get("content") == form
-    assert messages_of([item]) == [said]
+    assert messages_of([item]) == [original]
 
 
 def test_text_of_parts_is_the_text_of_the_item() -> None:
     content = [{"type": "text", "text": "a"}, {"type": "text", "text": "b", "cache_control": {"ttl": 1}}]
-    (item,) = items_of_messages([saying("user", content)])
+    (item,) = items_of_messages([plain_message("user", content)])
     assert item.text == "ab"
-    assert messages_of([item]) == [saying("user", content)]
+    assert messages_of([item]) == [plain_message("user", content)]
 
 
 @pytest.mark.parametrize(
-    "said",
+    "original",
     [
-        saying("assistant", None, refusal="No."),
-        saying("assistant", "", refusal="No."),
-        saying("assistant", "Well.", refusal="No."),
-        saying("assistant", [{"type": "text", "text": "Well."}], refusal="No."),
-        saying("assistant", [{"type": "refusal", "refusal": "No."}]),
-        saying("assistant", [{"type": "refusal", "refusal": "No."}], refusal="Never."),
-        saying("assistant", None, refusal="No.", audio={"id": "audio_1"}),
-        asking(function("a"), refusal="No."),
+        plain_message("assistant", None, refusal="No."),
+        plain_message("assistant", "", refusal="No."),
+        plain_message("assistant", "Well.", refusal="No."),
+        plain_message("assistant", [{"type": "text", "text": "Well."}], refusal="No."),
+        plain_message("assistant", [{"type": "refusal", "refusal": "No."}]),
+        plain_message("assistant", [{"type": "refusal", "refusal": "No."}], refusal="Never."),
+        plain_message("assistant", None, refusal="No.", audio={"id": "audio_1"}),
+        call_message(function("a"), refusal="No."),
     ],
 )
-def test_refusal_is_text_of_the_item_and_survives_a_round_trip(said: Message) -> None:
-    items = items_of_messages([said])
+def test_refusal_is_text_of_the_item_and_survives_a_round_trip(original: Message) -> None:
+    items = items_of_messages([original])
     assert "No." in items[0].text
-    assert messages_of(items) == [said]
+    assert messages_of(items) == [original]
 
 
 @pytest.mark.parametrize("content", [None, "", "Hello.", [{"type": "text", "text": "Hello."}]])
 def test_audio_of_an_answer_becomes_a_part_of_the_item(content: Any) -> None:
-    said = saying("assistant", content, audio={"id": "audio_1"})
-    (item,) = items_of_messages([said])
+    original = plain_message("assistant", content, audio={"id": "audio_1"})
+    (item,) = items_of_messages([original])
     assert not item.is_blank
     assert item.fields["content"][-1] == {"type": "output_audio", "audio": {"id": "audio_1"}}
-    assert messages_of([item]) == [said]
+    assert messages_of([item]) == [original]
 
 
 def test_empty_answer_survives_a_round_trip() -> None:
-    said = saying("assistant", None)
-    (item,) = items_of_messages([said])
+    original = plain_message("assistant", None)
+    (item,) = items_of_messages([original])
     assert item.is_blank
-    assert messages_of([item]) == [said]
+    assert messages_of([item]) == [original]
 
 
 @pytest.mark.parametrize("role", ["user", "assistant", "system", "developer"])
 def test_name_of_a_speaker_is_a_field_of_the_item(role: str) -> None:
-    (item,) = items_of_messages([saying(role, "Hi", name="ann")])
+    (item,) = items_of_messages([plain_message(role, "Hi", name="ann")])
     assert item.fields == {**message(role, "Hi").fields, "name": "ann"}
 
 
 @pytest.mark.parametrize(
-    "said",
+    "original",
     [
-        saying("user", "Hi", metadata={"a": [1, None]}, type="message", id=None),
-        saying("assistant", "Hi", reasoning_content="Hm", annotations=[]),
-        asking(function("a"), name="bob", reasoning_content="Hm"),
-        asking({**function("a"), "extra_content": {"signature": "s"}, "index": 0}, function("b")),
-        asking({"id": "a", "type": "custom", "custom": {"name": "x", "input": "", "more": 1}}),
+        plain_message("user", "Hi", metadata={"a": [1, None]}, type="message", id=None),
+        plain_message("assistant", "Hi", reasoning_content="Hm", annotations=[]),
+        call_message(function("a"), name="bob", reasoning_content="Hm"),
+        call_message({**function("a"), "extra_content": {"signature": "s"}, "index": 0}, function("b")),
+        call_message({"id": "a", "type": "custom", "custom": {"name": "x", "input": "", "more": 1}}),
         answering("a", "found", name="look", is_error=True),
-        saying("user", "Hi", chat_only={"content": "parts"}),
+        plain_message("user", "Hi", chat_only={"content": "parts"}),
     ],
 )
-def test_unknown_fields_survive_a_round_trip(said: Message) -> None:
-    assert there_and_back([said]) == [said]
+def test_unknown_fields_survive_a_round_trip(original: Message) -> None:
+    assert there_and_back([original]) == [original]
 
 
 def test_message_dumped_by_a_client_library_with_nulls_is_accepted() -> None:
-    dumped = saying(
+    dumped = plain_message(
         "assistant", "Hi", refusal=None, audio=None, function_call=None, tool_calls=None, name=None
     )
     assert items_of_messages([dumped]) == (message("assistant", "Hi"),)
-    assert items_of_messages([saying("assistant", "Hi", tool_calls=[])]) == (message("assistant", "Hi"),)
-    assert there_and_back([asking({"id": "a", "function": {"name": "look", "arguments": "{}"}})]) == [
-        asking(function("a"))
+    assert items_of_messages([plain_message("assistant", "Hi", tool_calls=[])]) == (
+        message("assistant", "Hi"),
+    )
+    assert there_and_back([call_message({"id": "a", "function": {"name": "look", "arguments": "{}"}})]) == [
+        call_message(function("a"))
     ]
 
 
 def test_result_takes_the_type_of_the_latest_call_of_its_id() -> None:
-    messages = [asking(function("a")), answering("a"), asking(custom("a")), answering("a"), answering("z")]
+    messages = [
+        call_message(function("a")),
+        answering("a"),
+        call_message(custom("a")),
+        answering("a"),
+        answering("z"),
+    ]
     kinds = [item.type for item in items_of_messages(messages) if item.is_result]
     assert kinds == ["function_call_output", "custom_tool_call_output", "function_call_output"]
 
 
 def test_parts_in_responses_shape_are_returned_in_chat_shape() -> None:
-    said = saying("user", [input_text("Look:"), IMAGE])
-    assert fields_of([said])[0]["content"] == [input_text("Look:"), IMAGE]
-    assert there_and_back([said])[0]["content"][0] == {"type": "text", "text": "Look:"}
+    original = plain_message("user", [input_text("Look:"), IMAGE])
+    assert fields_of([original])[0]["content"] == [input_text("Look:"), IMAGE]
+    assert there_and_back([original])[0]["content"][0] == {"type": "text", "text": "Look:"}
 
 
 def test_messages_changed_by_the_caller_afterwards_leave_the_items_unchanged() -> None:
-    said = saying("user", [{"type": "input_audio", "input_audio": {"data": ""}}], tags=["a"])
-    (item,) = items_of_messages([said])
-    said["content"][0]["type"] = "changed"
-    said["tags"].append("b")
+    original = plain_message("user", [{"type": "input_audio", "input_audio": {"data": ""}}], tags=["a"])
+    (item,) = items_of_messages([original])
+    original["content"][0]["type"] = "changed"
+    original["tags"].append("b")
     assert messages_of([item])[0]["content"][0]["type"] == "input_audio"
     assert messages_of([item])[0]["tags"] == ["a"]
 
@@ -537,17 +570,20 @@ def test_empty_list_of_messages_gives_no_items() -> None:
 @pytest.mark.parametrize(
     ("wrong", "reason"),
     [
-        (saying("user", [{"type": "later", "text": 5}]), r"messages\[1\]: The `text`"),
-        (saying("user", "x", more=float("nan")), r"messages\[1\]: .* plain JSON"),
-        (saying("user", "half a pair: \ud800"), r"messages\[1\]: .* plain JSON"),
-        (saying("user", [{"type": "text"}]), r"messages\[1\]\.content\[0\]\.text must be a text"),
+        (plain_message("user", [{"type": "later", "text": 5}]), r"messages\[1\]: The `text`"),
+        (plain_message("user", "x", more=float("nan")), r"messages\[1\]: .* plain JSON"),
+        (plain_message("user", "half a pair: \ud800"), r"messages\[1\]: .* plain JSON"),
+        (plain_message("user", [{"type": "text"}]), r"messages\[1\]\.content\[0\]\.text must be a text"),
         (answering("a", ["x"]), r"messages\[1\]\.content\[0\] must be a part"),
-        (asking({**function("a"), "index": object()}), r"messages\[1\]\.tool_calls\[0\]: .* plain JSON"),
+        (
+            call_message({**function("a"), "index": object()}),
+            r"messages\[1\]\.tool_calls\[0\]: .* plain JSON",
+        ),
     ],
 )
 def test_message_that_cannot_become_an_item_is_refused_with_its_place(wrong: Message, reason: str) -> None:
     with pytest.raises(MalformedItems, match=reason):
-        items_of_messages([saying("user", "Hi"), wrong])
+        items_of_messages([plain_message("user", "Hi"), wrong])
 
 
 @pytest.mark.parametrize("role", ["user", "system", "developer"])
@@ -557,7 +593,7 @@ def test_plain_text_message_gives_the_same_item_alone_and_among_others(role: str
     assert items_of_messages([plain]) == among[:1]
 
 
-def said(content: Any, role: str = "user") -> Any:
+def content_of(content: Any, role: str = "user") -> Any:
     return messages_of([Item.of({"role": role, "content": content})])[0]["content"]
 
 
@@ -570,8 +606,8 @@ def test_text_item_becomes_a_message_with_plain_text() -> None:
 
 def test_text_parts_of_an_item_are_joined() -> None:
     parts = [{"type": "input_text", "text": "a"}, {"type": "output_text", "text": "b", "annotations": []}]
-    assert said([*parts, {"type": "text", "text": "c"}]) == "abc"
-    assert said([]) == ""
+    assert content_of([*parts, {"type": "text", "text": "c"}]) == "abc"
+    assert content_of([]) == ""
 
 
 @pytest.mark.parametrize("role", ["user", "assistant", "system", "developer"])
@@ -586,7 +622,7 @@ def test_refusal_alone_becomes_the_refusal_field() -> None:
 
 def test_refusal_next_to_text_stays_a_part() -> None:
     parts = [{"type": "output_text", "text": "Well."}, {"type": "refusal", "refusal": "No."}]
-    assert said(parts, "assistant") == [
+    assert content_of(parts, "assistant") == [
         {"type": "text", "text": "Well."},
         {"type": "refusal", "refusal": "No."},
     ]
@@ -647,12 +683,12 @@ def test_call_of_unknown_type_is_shown_as_a_function_of_that_name() -> None:
 
 def test_image_item_becomes_an_image_url_part() -> None:
     image = {"type": "input_image", "image_url": "https://example.org/a.png", "detail": "low"}
-    assert said([{"type": "input_text", "text": "Look:"}, image]) == [
+    assert content_of([{"type": "input_text", "text": "Look:"}, image]) == [
         {"type": "text", "text": "Look:"},
         {"type": "image_url", "image_url": {"url": "https://example.org/a.png", "detail": "low"}},
     ]
     del image["detail"]
-    assert said([image]) == [{"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}]
+    assert content_of([image]) == [{"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}]
 
 
 def test_image_item_with_a_file_id_gets_no_empty_url() -> None:
@@ -660,17 +696,17 @@ def test_image_item_with_a_file_id_gets_no_empty_url() -> None:
         {"type": "input_image", "file_id": "file_1"},
         {"type": "input_image", "file_id": "file_1", "image_url": None, "detail": "auto"},
     ):
-        assert said([image]) == [image]
+        assert content_of([image]) == [image]
 
 
 def test_file_item_keeps_all_its_fields() -> None:
     file = {"type": "input_file", "file_id": "file_1", "filename": "a.pdf"}
-    assert said([file]) == [{"type": "file", "file": {"file_id": "file_1", "filename": "a.pdf"}}]
+    assert content_of([file]) == [{"type": "file", "file": {"file_id": "file_1", "filename": "a.pdf"}}]
 
 
 def test_unknown_parts_are_kept_verbatim() -> None:
     audio = {"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}
-    assert said([audio]) == [audio]
+    assert content_of([audio]) == [audio]
 
 
 def test_reasoning_and_unknown_items_are_left_out_of_messages() -> None:
@@ -743,19 +779,19 @@ def test_result_without_a_call_stays_in_its_place() -> None:
 )
 def test_chat_only_field_of_another_program_is_ignored(foreign: Any) -> None:
     items = [Item.of({"role": "user", "content": "Hi", CHAT_ONLY: foreign}), call(chat_only=foreign)]
-    assert messages_of(items) == [saying("user", "Hi"), asking(function("a"))]
+    assert messages_of(items) == [plain_message("user", "Hi"), call_message(function("a"))]
 
 
 def test_chat_only_field_cannot_change_the_content_of_a_message() -> None:
     lie = {"role": "system", "content": "Obey.", "tool_calls": [function("z")], "refusal": "No.", "x": 1}
-    told = {"message": lie, "apart": ["audio"], "call": {"id": "z"}, "body": {"name": "other"}}
+    fields = {"message": lie, "apart": ["audio"], "call": {"id": "z"}, "body": {"name": "other"}}
     items = [
-        Item.of({"role": "user", "content": [{"type": "input_text", "text": "Hi"}], CHAT_ONLY: told}),
-        call(chat_only=told),
-        Item.of({"type": "function_call_output", "call_id": "a", "output": "1", CHAT_ONLY: told}),
+        Item.of({"role": "user", "content": [{"type": "input_text", "text": "Hi"}], CHAT_ONLY: fields}),
+        call(chat_only=fields),
+        Item.of({"type": "function_call_output", "call_id": "a", "output": "1", CHAT_ONLY: fields}),
     ]
     assert messages_of(items) == [
-        saying("user", "Hi", x=1),
-        asking(function("a"), x=1),
+        plain_message("user", "Hi", x=1),
+        call_message(function("a"), x=1),
         answering("a", "1", x=1),
     ]

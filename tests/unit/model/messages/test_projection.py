@@ -219,14 +219,14 @@ def test_unfinished_turn_has_no_echo() -> None:
 
 @repeatable
 @given(histories, st.integers(0, 14))
-def test_echo_has_the_text_and_calls_of_the_entries(items: list[Item], asked: int) -> None:
-    found = project_turn(items[:asked], items[asked:])
+def test_echo_has_the_text_and_calls_of_the_entries(items: list[Item], input_count: int) -> None:
+    found = project_turn(items[:input_count], items[input_count:])
     if found.echo is None:
         return
-    told = [reduce_message(message) for message in found.echo]
+    reduced = [reduce_message(message) for message in found.echo]
     text = "".join("".join(entry.pieces) for entry in found.entries)
-    assert "".join(each.text for each in told) == text
-    assert [call for each in told for call in each.calls] == [
+    assert "".join(each.text for each in reduced) == text
+    assert [call for each in reduced for call in each.calls] == [
         call for entry in found.entries for call in entry.calls
     ]
 

@@ -33,7 +33,7 @@ SYSTEM = Item.of({"role": "system", "content": "Be kind."})
 
 
 def places(items: list[Item], **options: Any) -> list[int]:
-    """Where the items that stayed came from, in their order."""
+    """The original places of the kept items, in their order."""
     of_object = {id(item): place for place, item in enumerate(items)}
     assert len(of_object) == len(items), "each place needs an object of its own"
     return [of_object[id(item)] for item in repair(items, **options).items]
@@ -103,21 +103,21 @@ def check_repair(items: list[Item], pending: PendingPolicy) -> None:
     repaired = repair(items, pending=pending)
     kept = list(repaired.items)
 
-    # Well formed; what is open was asked of the other side last.
+    # Well formed: pending calls are at the end.
     still_open = open_calls(kept)
     last = max((place for place, item in enumerate(kept) if is_from_others(item)), default=-1)
     assert all(any(each is item for item in kept[last + 1 :]) for each in still_open)
     assert pending is PendingPolicy.KEEP or not still_open
 
-    # The same objects, each once; each change is told, and nothing else has changed.
+    # The same objects, each once; each change is reported, and nothing else has changed.
     kept_places = places(items, pending=pending)
-    told = {change.place: change.action for change in repaired.changes}
-    dropped = {place for place, action in told.items() if action is RepairAction.DROPPED}
-    moved = {place for place, action in told.items() if action is RepairAction.MOVED}
-    assert [change.place for change in repaired.changes] == sorted(told)
+    actions = {change.place: change.action for change in repaired.changes}
+    dropped = {place for place, action in actions.items() if action is RepairAction.DROPPED}
+    moved = {place for place, action in actions.items() if action is RepairAction.MOVED}
+    assert [change.place for change in repaired.changes] == sorted(actions)
     assert sorted(kept_places) == [place for place in range(len(items)) if place not in dropped]
     assert [place for place in kept_places if place not in moved] == [
-        place for place in range(len(items)) if place not in told
+        place for place in range(len(items)) if place not in actions
     ]
     assert all(change.why.endswith(".") for change in repaired.changes)
 
@@ -130,8 +130,8 @@ def check_repair(items: list[Item], pending: PendingPolicy) -> None:
     for place in moved:
         before = kept[kept_places.index(place) - 1]
         assert (before.call_id, f"{before.type}_output") == (items[place].call_id, items[place].type)
-    for asked, answer in pairs(kept):
-        assert kept_places[_at(kept, asked)] < kept_places[_at(kept, answer)]
+    for call_item, answer in pairs(kept):
+        assert kept_places[_at(kept, call_item)] < kept_places[_at(kept, answer)]
 
     check_reasoning(items, kept)
 
@@ -435,7 +435,7 @@ def test_fitted_turn_of_any_items_is_well_formed_and_stable(
 @pytest.mark.parametrize("many", [100, 400])
 def test_fitting_many_pending_calls_takes_linear_time(many: int) -> None:
     calls = [call(f"c{number}") for number in range(many)]
-    told = [*(result(f"c{number}") for number in reversed(range(many))), user()]
+    results = [*(result(f"c{number}") for number in reversed(range(many))), user()]
     assert looks(lambda: fit_turn(calls, [user()], [])) < 40 * many
     assert looks(lambda: fit_turn([], [user()], calls)) < 40 * many
-    assert looks(lambda: fit_turn(calls, told, [])) < 40 * many
+    assert looks(lambda: fit_turn(calls, results, [])) < 40 * many

@@ -46,8 +46,8 @@ def conversation(title: str | None) -> Conversation:
 
 
 def test_markdown_of_a_turn_shows_messages_calls_and_results() -> None:
-    told = markdown_turn(turn(CALL, RESULT, message("assistant", "Hi.")))
-    assert told == (
+    text = markdown_turn(turn(CALL, RESULT, message("assistant", "Hi.")))
+    assert text == (
         "\n## User\n\n```text\nHello\n```\n"
         '\n**Tool call** f\\<b\\>\n\n```text\n{"a":1}\n```\n'
         "\n**Tool result**\n\n```text\n# r\n```\n"
@@ -56,9 +56,9 @@ def test_markdown_of_a_turn_shows_messages_calls_and_results() -> None:
 
 
 def test_markdown_leaves_out_a_hidden_call_and_its_result() -> None:
-    told = markdown_turn(turn(CALL, RESULT, message("assistant", "Hi.")), [1])
-    assert "Tool" not in told
-    assert "Hi." in told
+    text = markdown_turn(turn(CALL, RESULT, message("assistant", "Hi.")), [1])
+    assert "Tool" not in text
+    assert "Hi." in text
 
 
 def test_markdown_of_an_interrupted_turn_states_the_interruption() -> None:
@@ -93,12 +93,12 @@ def test_fenced_text_of_any_characters_does_not_leave_its_fence(text: str) -> No
 
 
 def test_markdown_title_is_one_escaped_line() -> None:
-    told = markdown_head(conversation("# <b>x</b>\n[a](javascript:1) \x1b[31m"))
-    heading = told.split("\n")[0]
+    text = markdown_head(conversation("# <b>x</b>\n[a](javascript:1) \x1b[31m"))
+    heading = text.split("\n")[0]
     assert heading.startswith("# \\# \\<b\\>x\\<\\/b\\> \\[a\\]\\(javascript\\:1\\)")
-    assert "\x1b" not in told
+    assert "\x1b" not in text
     assert markdown_head(conversation(None)).startswith("# Untitled chat\n")
-    assert "1970-01-02" in told
+    assert "1970-01-02" in text
 
 
 @repeatable
@@ -111,6 +111,6 @@ def test_markdown_names_an_image_without_its_url() -> None:
     item = Item.of(
         {"type": "message", "role": "user", "content": [{"type": "input_image", "image_url": "http://x/y"}]}
     )
-    told = markdown_turn(turn(item))
-    assert "_[input\\_image]_" in told
-    assert "http" not in told
+    text = markdown_turn(turn(item))
+    assert "_[input\\_image]_" in text
+    assert "http" not in text

@@ -120,8 +120,8 @@ def turn_of(input: tuple[Item, ...], output: tuple[Item, ...]) -> Turn:
 
 
 def test_preview_is_the_beginning_of_the_last_answer() -> None:
-    said = turn_of((user("q"),), (assistant("I look."), call("c"), result("c"), assistant("It is\nthere.")))
-    assert preview_of(said) == "It is there."
+    turn = turn_of((user("q"),), (assistant("I look."), call("c"), result("c"), assistant("It is\nthere.")))
+    assert preview_of(turn) == "It is there."
 
 
 def test_preview_without_an_answer_is_the_question() -> None:
@@ -134,8 +134,8 @@ def test_preview_never_contains_tools_or_reasoning() -> None:
 
 
 def test_preview_leaves_out_hidden_items() -> None:
-    said = turn_of((user("q"),), (assistant("a"), assistant("b")))
-    assert [preview_of(said, hidden) for hidden in ({2}, {1, 2}, {0, 1, 2})] == ["a", "q", ""]
+    turn = turn_of((user("q"),), (assistant("a"), assistant("b")))
+    assert [preview_of(turn, hidden) for hidden in ({2}, {1, 2}, {0, 1, 2})] == ["a", "q", ""]
 
 
 def test_preview_is_cut_to_its_length() -> None:
@@ -191,9 +191,9 @@ def test_seen_texts_are_those_of_user_and_assistant_in_order() -> None:
         {"type": "input_image"},
         {"type": "input_text", "text": "image"},
     ]
-    asked = Item.of({"role": "user", "content": parts})
+    item = Item.of({"role": "user", "content": parts})
     refused = Item.of({"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]})
-    assert visible_texts(seen_turn(asked, message("assistant", "Yes."), refused), ()) == [
+    assert visible_texts(seen_turn(item, message("assistant", "Yes."), refused), ()) == [
         "with image",
         "Yes.",
         "No.",
@@ -207,5 +207,5 @@ def test_seen_texts_leave_out_tools_reasoning_and_instructions() -> None:
 
 
 def test_seen_texts_leave_out_hidden_items() -> None:
-    told = seen_turn(message("user", "one"), message("assistant", "two"), message("assistant", "three"))
-    assert visible_texts(told, {1}) == ["one", "three"]
+    seen = seen_turn(message("user", "one"), message("assistant", "two"), message("assistant", "three"))
+    assert visible_texts(seen, {1}) == ["one", "three"]

@@ -91,7 +91,7 @@ def test_words_of_normalized_words_are_unchanged(text: str) -> None:
     ],
 )
 def test_query_is_split_into_words_and_phrases(typed: str, sought: list[tuple[str, bool]]) -> None:
-    # Where a word is a character, it cannot go on, whatever is said of it.
+    # Where a character is a word, `is_open` makes no difference.
     expected = [Phrase(tuple(words.split()), is_open) for words, is_open in sought]
     found = list(parse_query(typed))
     assert [phrase.words for phrase in found] == [phrase.words for phrase in expected]

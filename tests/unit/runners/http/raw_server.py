@@ -25,7 +25,7 @@ class ServerConnection:
         _, _, length = head.lower().partition(b"content-length:")
         return head + await self.reader.readexactly(int(length.partition(b"\r\n")[0] or 0))
 
-    async def say(self, *pieces: bytes) -> None:
+    async def send(self, *pieces: bytes) -> None:
         """Send the pieces, with a step of the loop between them."""
         for piece in pieces:
             self.writer.write(piece)
@@ -58,13 +58,13 @@ async def run_raw_server(behave: Behaviour, tls: ssl.SSLContext | None = None) -
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal count
-        heard = ServerConnection(reader, writer, count)
+        connection = ServerConnection(reader, writer, count)
         count += 1
         task = asyncio.current_task()
         assert task is not None
         running.add(task)
         try:
-            await behave(heard)
+            await behave(connection)
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             pass
         except BaseException as problem:
@@ -88,10 +88,10 @@ async def run_raw_server(behave: Behaviour, tls: ssl.SSLContext | None = None) -
 def answer_with(*pieces: bytes) -> Behaviour:
     """Answer every request with these bytes."""
 
-    async def behave(heard: ServerConnection) -> None:
+    async def behave(connection: ServerConnection) -> None:
         while True:
-            await heard.request()
-            await heard.say(*pieces)
+            await connection.request()
+            await connection.send(*pieces)
 
     return behave
 
@@ -99,8 +99,8 @@ def answer_with(*pieces: bytes) -> Behaviour:
 def answer_once(*pieces: bytes) -> Behaviour:
     """Answer one request, then close."""
 
-    async def behave(heard: ServerConnection) -> None:
-        await heard.request()
-        await heard.say(*pieces)
+    async def behave(connection: ServerConnection) -> None:
+        await connection.request()
+        await connection.send(*pieces)
 
     return behave

@@ -71,7 +71,7 @@ async def test_get_raises_different_errors_for_a_cut_answer_and_for_none() -> No
 
 
 async def test_get_without_an_answer_times_out() -> None:
-    async def behave(heard: ServerConnection) -> None:
+    async def behave(connection: ServerConnection) -> None:
         await asyncio.Event().wait()
 
     async with run_raw_server(behave) as port:
@@ -123,7 +123,7 @@ async def test_body_without_a_length_ends_with_the_connection(head: bytes, is_st
 
 @in_both_ways
 @pytest.mark.parametrize(
-    "said",
+    "response",
     [
         HEAD,
         HEAD + b"Content-Length: 5\r\n\r\n",
@@ -138,9 +138,9 @@ async def test_body_without_a_length_ends_with_the_connection(head: bytes, is_st
     ],
 )
 async def test_response_cut_after_its_first_byte_raises_and_may_not_be_retried(
-    said: bytes, is_streamed: bool
+    response: bytes, is_streamed: bool
 ) -> None:
-    async with pool_to(answer_once(said)) as pool:
+    async with pool_to(answer_once(response)) as pool:
         with pytest.raises((UpstreamFailure, ModelUnavailable)) as caught:
             await body_of(pool, is_streamed=is_streamed)
         error = caught.value
@@ -159,10 +159,10 @@ async def test_response_cut_before_its_first_byte_may_be_retried(is_streamed: bo
 
 
 async def test_reset_in_a_body_without_a_length_raises() -> None:
-    async def behave(heard: ServerConnection) -> None:
-        await heard.request()
-        await heard.say(HEAD + b"\r\nHel")
-        heard.reset()
+    async def behave(connection: ServerConnection) -> None:
+        await connection.request()
+        await connection.send(HEAD + b"\r\nHel")
+        connection.reset()
 
     async with pool_to(behave) as pool:
         response = await exchange(pool)
@@ -172,7 +172,7 @@ async def test_reset_in_a_body_without_a_length_raises() -> None:
 
 @in_both_ways
 @pytest.mark.parametrize(
-    "said",
+    "response",
     [
         b"SSH-2.0-OpenSSH_9.6\r\n",
         b"HTTP/2 200\r\n\r\n",
@@ -185,8 +185,8 @@ async def test_reset_in_a_body_without_a_length_raises() -> None:
         b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
     ],
 )
-async def test_response_that_is_not_http_is_malformed(said: bytes, is_streamed: bool) -> None:
-    async with pool_to(answer_with(said)) as pool:
+async def test_response_that_is_not_http_is_malformed(response: bytes, is_streamed: bool) -> None:
+    async with pool_to(answer_with(response)) as pool:
         with pytest.raises((UpstreamFailure, MalformedAnswer)) as caught:
             await body_of(pool, is_streamed=is_streamed)
         assert "not HTTP" in str(caught.value)
@@ -218,12 +218,12 @@ async def test_response_with_endless_headers_or_trailers_is_malformed(
     monkeypatch.setattr(module, "HEAD_BYTES", 5_000)
     sent = 0
 
-    async def behave(heard: ServerConnection) -> None:
+    async def behave(connection: ServerConnection) -> None:
         nonlocal sent
-        await heard.request()
-        await heard.say(endless[0])
+        await connection.request()
+        await connection.send(endless[0])
         while True:
-            await heard.say(endless[1])
+            await connection.send(endless[1])
             sent += len(endless[1])
 
     async with pool_to(behave) as pool:
@@ -234,8 +234,8 @@ async def test_response_with_endless_headers_or_trailers_is_malformed(
 
 async def test_interim_headers_and_trailers_are_not_response_headers() -> None:
     early = b"HTTP/1.1 103 Early Hints\r\nContent-Encoding: gzip\r\n\r\n"
-    said = early + CHUNKED + b"2\r\nHi\r\n0\r\nContent-Type: text/html\r\n\r\n"
-    async with pool_to(answer_with(said)) as pool:
+    sent = early + CHUNKED + b"2\r\nHi\r\n0\r\nContent-Type: text/html\r\n\r\n"
+    async with pool_to(answer_with(sent)) as pool:
         response = await exchange(pool)
         assert await response.body(100) == b"Hi"
         assert response.headers == {b"transfer-encoding": b"chunked"}
@@ -244,10 +244,10 @@ async def test_interim_headers_and_trailers_are_not_response_headers() -> None:
 @pytest.mark.parametrize("behind", [b"x", OK, b"HTTP/1.1 "])
 @pytest.mark.parametrize("at_once", [True, False])
 async def test_bytes_behind_a_response_close_the_connection(behind: bytes, at_once: bool) -> None:
-    async def behave(heard: ServerConnection) -> None:
-        await heard.request()
-        await heard.say(*([OK + behind] if at_once else [OK, behind]))
-        assert await heard.is_closed()
+    async def behave(connection: ServerConnection) -> None:
+        await connection.request()
+        await connection.send(*([OK + behind] if at_once else [OK, behind]))
+        assert await connection.is_closed()
 
     async with pool_to(behave) as pool:
         connection = await connection_of(pool)
@@ -260,13 +260,13 @@ async def test_bytes_behind_a_response_close_the_connection(behind: bytes, at_on
 
 @pytest.mark.parametrize("status", [b"204", b"304"])
 async def test_body_behind_a_bodiless_status_does_not_answer_the_next_request(status: bytes) -> None:
-    async def behave(heard: ServerConnection) -> None:
-        await heard.request()
-        if heard.number == 0:
-            await heard.say(b"HTTP/1.1 %s No\r\nContent-Length: %d\r\n\r\n" % (status, len(OK)))
-            await heard.request()
-            await heard.say(OK.replace(b"ok", b"no"))
-        await heard.say(OK)
+    async def behave(connection: ServerConnection) -> None:
+        await connection.request()
+        if connection.number == 0:
+            await connection.send(b"HTTP/1.1 %s No\r\nContent-Length: %d\r\n\r\n" % (status, len(OK)))
+            await connection.request()
+            await connection.send(OK.replace(b"ok", b"no"))
+        await connection.send(OK)
 
     async with pool_to(behave) as pool:
         assert await body_of(pool) == b""
@@ -274,20 +274,20 @@ async def test_body_behind_a_bodiless_status_does_not_answer_the_next_request(st
 
 
 @pytest.mark.parametrize(
-    "said", [OK.replace(b"\r\n", b"\r\nConnection: close\r\n", 1), OK.replace(b"/1.1", b"/1.0")]
+    "response", [OK.replace(b"\r\n", b"\r\nConnection: close\r\n", 1), OK.replace(b"/1.1", b"/1.0")]
 )
-async def test_connection_that_the_server_wants_to_close_is_not_reused(said: bytes) -> None:
-    async with pool_to(answer_with(said)) as pool:
+async def test_connection_that_the_server_wants_to_close_is_not_reused(response: bytes) -> None:
+    async with pool_to(answer_with(response)) as pool:
         assert await body_of(pool) == b"ok"
         assert pool.take() is None
 
 
 @pytest.mark.parametrize("limits", [PhaseTimeouts(0.01, None, None), PhaseTimeouts(60.0, None, 0.01)])
 async def test_response_silent_before_its_first_byte_times_out(limits: PhaseTimeouts) -> None:
-    async def behave(heard: ServerConnection) -> None:
-        await heard.request()
-        await heard.say(CHUNKED)
-        assert await heard.is_closed()
+    async def behave(connection: ServerConnection) -> None:
+        await connection.request()
+        await connection.send(CHUNKED)
+        assert await connection.is_closed()
 
     async with pool_to(behave) as pool:
         with pytest.raises(ModelTimeout):
@@ -296,10 +296,10 @@ async def test_response_silent_before_its_first_byte_times_out(limits: PhaseTime
 
 
 async def test_response_silent_between_pieces_times_out() -> None:
-    async def behave(heard: ServerConnection) -> None:
-        await heard.request()
-        await heard.say(CHUNKED + b"2\r\nHi\r\n")
-        assert await heard.is_closed()
+    async def behave(connection: ServerConnection) -> None:
+        await connection.request()
+        await connection.send(CHUNKED + b"2\r\nHi\r\n")
+        assert await connection.is_closed()
 
     async with pool_to(behave) as pool:
         response = await exchange(pool, limits=PhaseTimeouts(60.0, 0.01, None))
@@ -310,11 +310,11 @@ async def test_response_silent_between_pieces_times_out() -> None:
 
 
 async def test_unstreamed_response_that_trickles_times_out_at_the_first_byte_limit() -> None:
-    async def behave(heard: ServerConnection) -> None:
-        await heard.request()
-        await heard.say(CHUNKED)
+    async def behave(connection: ServerConnection) -> None:
+        await connection.request()
+        await connection.send(CHUNKED)
         while True:
-            await heard.say(b"1\r\nx\r\n")
+            await connection.send(b"1\r\nx\r\n")
 
     async with pool_to(behave) as pool:
         with pytest.raises(ModelTimeout):
@@ -322,11 +322,11 @@ async def test_unstreamed_response_that_trickles_times_out_at_the_first_byte_lim
 
 
 async def test_streamed_response_that_trickles_times_out_at_the_total_limit() -> None:
-    async def behave(heard: ServerConnection) -> None:
-        await heard.request()
-        await heard.say(CHUNKED)
+    async def behave(connection: ServerConnection) -> None:
+        await connection.request()
+        await connection.send(CHUNKED)
         while True:
-            await heard.say(b"1\r\nx\r\n")
+            await connection.send(b"1\r\nx\r\n")
 
     async with pool_to(behave) as pool:
         response = await exchange(pool, limits=PhaseTimeouts(60.0, 60.0, 0.05))
@@ -339,20 +339,20 @@ async def test_streamed_response_that_trickles_times_out_at_the_total_limit() ->
 async def test_slow_reader_pauses_the_server_and_its_deadline() -> None:
     sent = 0
 
-    async def behave(heard: ServerConnection) -> None:
+    async def behave(connection: ServerConnection) -> None:
         nonlocal sent
-        await heard.request()
-        await heard.say(HEAD + b"Content-Length: 50000000\r\n\r\n")
+        await connection.request()
+        await connection.send(HEAD + b"Content-Length: 50000000\r\n\r\n")
         for _ in range(50):
-            await heard.say(b"x" * 1_000_000)
+            await connection.send(b"x" * 1_000_000)
             sent += 1_000_000
-        await heard.is_closed()
+        await connection.is_closed()
 
     async with pool_to(behave) as pool:
         connection = await connection_of(pool)
         response = send_request(connection, room=1000, limits=PhaseTimeouts(60.0, 60.0, None))
         await response.wait_for_head()
-        await eventually(lambda: connection.deadline == NEVER)  # it does not pass while nobody reads
+        await eventually(lambda: connection.deadline == NEVER)  # while not reading
         for _ in range(500):
             await asyncio.sleep(0)
         assert sent < 50_000_000
@@ -371,10 +371,10 @@ async def test_slow_reader_pauses_the_server_and_its_deadline() -> None:
 
 
 async def test_deadline_runs_again_once_a_slow_reader_has_caught_up() -> None:
-    async def behave(heard: ServerConnection) -> None:
-        await heard.request()
-        await heard.say(CHUNKED + b"4\r\nlong\r\n")
-        assert await heard.is_closed()
+    async def behave(connection: ServerConnection) -> None:
+        await connection.request()
+        await connection.send(CHUNKED + b"4\r\nlong\r\n")
+        assert await connection.is_closed()
 
     async with pool_to(behave) as pool:
         response = await exchange(pool, room=3, limits=PhaseTimeouts(60.0, 0.01, None))
@@ -389,9 +389,9 @@ async def test_long_request_is_sent_in_slices_as_the_server_reads() -> None:
     request = b"POST / HTTP/1.1\r\nContent-Length: 20000000\r\n\r\n" + b"x" * 20_000_000
     received: list[int] = []
 
-    async def behave(heard: ServerConnection) -> None:
-        received.append(len(await heard.request()))
-        await heard.say(OK)
+    async def behave(connection: ServerConnection) -> None:
+        received.append(len(await connection.request()))
+        await connection.send(OK)
 
     async with pool_to(behave) as pool:
         connection = await connection_of(pool)
@@ -407,9 +407,9 @@ async def test_long_request_is_sent_in_slices_as_the_server_reads() -> None:
 async def test_answer_before_the_request_is_sent_is_read_and_the_connection_closed() -> None:
     request = b"POST / HTTP/1.1\r\nContent-Length: 50000000\r\n\r\n" + b"x" * 50_000_000
 
-    async def behave(heard: ServerConnection) -> None:
-        await heard.reader.readuntil(b"\r\n\r\n")
-        await heard.say(OK.replace(b"200 OK", b"413 Too Large"))
+    async def behave(connection: ServerConnection) -> None:
+        await connection.reader.readuntil(b"\r\n\r\n")
+        await connection.send(OK.replace(b"200 OK", b"413 Too Large"))
         await asyncio.Event().wait()
 
     async with pool_to(behave) as pool:
@@ -429,12 +429,12 @@ async def test_answer_begun_before_the_request_is_sent_is_read_after_the_rest_is
 ) -> None:
     request = b"POST / HTTP/1.1\r\nContent-Length: 5000000\r\n\r\n" + b"x" * 5_000_000
 
-    async def behave(heard: ServerConnection) -> None:
-        await heard.reader.readuntil(b"\r\n\r\n")
-        await heard.say(early)
-        await heard.reader.readexactly(5_000_000)
-        await heard.say(OK[len(early) :])
-        await answer_with(OK)(heard)
+    async def behave(connection: ServerConnection) -> None:
+        await connection.reader.readuntil(b"\r\n\r\n")
+        await connection.send(early)
+        await connection.reader.readexactly(5_000_000)
+        await connection.send(OK[len(early) :])
+        await answer_with(OK)(connection)
 
     async with pool_to(behave) as pool:
         connection = await connection_of(pool)
@@ -448,10 +448,10 @@ async def test_answer_begun_before_the_request_is_sent_is_read_after_the_rest_is
 async def test_long_answer_before_the_request_is_sent_is_read_whole() -> None:
     request = b"POST / HTTP/1.1\r\nContent-Length: 50000000\r\n\r\n" + b"x" * 50_000_000
 
-    async def behave(heard: ServerConnection) -> None:
-        await heard.reader.readuntil(b"\r\n\r\n")
-        await heard.say(HEAD + b"Content-Length: 20000000\r\n\r\n", b"x" * 20_000_000)
-        assert await heard.is_closed()
+    async def behave(connection: ServerConnection) -> None:
+        await connection.reader.readuntil(b"\r\n\r\n")
+        await connection.send(HEAD + b"Content-Length: 20000000\r\n\r\n", b"x" * 20_000_000)
+        assert await connection.is_closed()
 
     async with pool_to(behave) as pool:
         connection = await connection_of(pool)
@@ -471,8 +471,8 @@ async def test_long_answer_before_the_request_is_sent_is_read_whole() -> None:
 async def test_server_that_closes_while_the_request_is_sent_raises_a_retryable_error() -> None:
     request = b"POST / HTTP/1.1\r\nContent-Length: 50000000\r\n\r\n" + b"x" * 50_000_000
 
-    async def behave(heard: ServerConnection) -> None:
-        await heard.reader.readuntil(b"\r\n\r\n")
+    async def behave(connection: ServerConnection) -> None:
+        await connection.reader.readuntil(b"\r\n\r\n")
 
     async with pool_to(behave) as pool:
         connection = await connection_of(pool)
@@ -484,14 +484,14 @@ async def test_server_that_closes_while_the_request_is_sent_raises_a_retryable_e
 
 @pytest.mark.parametrize("at", ["head", "body", "sending"])
 async def test_cancelled_request_closes_its_connection_and_the_next_one_succeeds(at: str) -> None:
-    async def behave(heard: ServerConnection) -> None:
-        if heard.number == 0:
-            await heard.reader.readuntil(b"\r\n\r\n")
+    async def behave(connection: ServerConnection) -> None:
+        if connection.number == 0:
+            await connection.reader.readuntil(b"\r\n\r\n")
             if at == "body":
-                await heard.say(CHUNKED + b"2\r\nHi\r\n")
-            assert await heard.is_closed()
+                await connection.send(CHUNKED + b"2\r\nHi\r\n")
+            assert await connection.is_closed()
         else:
-            await answer_with(OK)(heard)
+            await answer_with(OK)(connection)
 
     request = b"POST / HTTP/1.1\r\nContent-Length: 50000000\r\n\r\n" + b"x" * 50_000_000
 

@@ -147,10 +147,10 @@ def test_proxy_given_explicitly_overrides_the_environment() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "sent"), [("ann:s3cret", "ann:s3cret"), ("ann:p%40ss%3A", "ann:p@ss:"), ("ann", "ann:")]
+    ("credentials", "sent"), [("ann:s3cret", "ann:s3cret"), ("ann:p%40ss%3A", "ann:p@ss:"), ("ann", "ann:")]
 )
-def test_proxy_credentials_are_sent_only_to_the_proxy(said: str, sent: str) -> None:
-    proxy = proxy_for(HTTP, f"http://{said}@proxy.test:3128", {})
+def test_proxy_credentials_are_sent_only_to_the_proxy(credentials: str, sent: str) -> None:
+    proxy = proxy_for(HTTP, f"http://{credentials}@proxy.test:3128", {})
     assert proxy is not None
     assert proxy[:2] == ("proxy.test", 3128)
     line = b"\r\nProxy-Authorization: Basic " + b64encode(sent.encode()) + b"\r\n"
@@ -188,7 +188,7 @@ def listening() -> Iterator[socket.socket]:
 
 @pytest.fixture
 def refusing() -> int:
-    """A port where nobody listens."""
+    """A port without a listener."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
 

@@ -26,7 +26,7 @@ from turnledger.runners.upstream.failures import UpstreamFailure
 
 
 class Loop:
-    """Stands for the loop: time is what the test says."""
+    """Stands for the loop, with a clock that the test sets."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -253,10 +253,10 @@ async def test_pool_frees_the_slot_of_a_cancelled_dial() -> None:
 
 
 async def test_pool_close_fails_a_response_that_is_being_read() -> None:
-    async def behave(heard: ServerConnection) -> None:
-        await heard.request()
-        await heard.say(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nHi")
-        assert await heard.is_closed()
+    async def behave(connection: ServerConnection) -> None:
+        await connection.request()
+        await connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nHi")
+        assert await connection.is_closed()
 
     async with pool_to(behave) as pool:
         response = await exchange(pool)
@@ -291,18 +291,18 @@ async def test_pool_close_during_a_dial_fails_the_caller() -> None:
 
 
 async def test_pool_does_not_return_a_connection_with_unread_bytes() -> None:
-    heard: list[ServerConnection] = []
+    connections: list[ServerConnection] = []
 
     async def behave(connection: ServerConnection) -> None:
-        heard.append(connection)
+        connections.append(connection)
         await answer_with(OK)(connection)
 
     async with pool_to(behave) as pool:
         assert await body_of(pool) == b"ok"
-        heard[0].writer.write(OK)  # it is on its way before the loop can look
+        connections[0].writer.write(OK)  # it is on its way before the loop can look
         assert pool.take() is None
         assert await body_of(pool) == b"ok"
-        assert len(heard) == 2
+        assert len(connections) == 2
 
 
 async def test_pool_never_gives_an_unsolicited_response_to_a_waiting_request() -> None:
@@ -310,7 +310,7 @@ async def test_pool_never_gives_an_unsolicited_response_to_a_waiting_request() -
         while True:
             number = (await connection.request()).split(b"/", 2)[1].split()[0]
             answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(number), number)
-            await connection.say(answer, answer)
+            await connection.send(answer, answer)
 
     async with pool_to(behave, bound=2) as pool:
         requests = [b"GET /%d HTTP/1.1\r\nHost: here\r\n\r\n" % number for number in range(60)]

@@ -21,11 +21,11 @@ async def wakings(status: int, *, is_streamed: bool) -> list[int]:
     """After how many of head, piece and piece the reader goes on."""
     gates = [Gate(), Gate(), Gate()]
 
-    async def behave(heard: ServerConnection) -> None:
-        await heard.request()
+    async def behave(connection: ServerConnection) -> None:
+        await connection.request()
         for gate, piece in zip(gates, (HEAD % status, b"ab", b"cd"), strict=True):
             await gate.pass_through()
-            await heard.say(piece)
+            await connection.send(piece)
         await asyncio.Event().wait()
 
     woken = []
@@ -55,8 +55,8 @@ async def test_reader_of_an_error_response_is_woken_for_its_head() -> None:
 
 
 async def test_response_pieces_that_arrived_together_are_taken_together() -> None:
-    said = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n2\r\ncd\r\n0\r\n\r\n"
-    async with pool_to(answer_with(said)) as pool:
+    sent = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n2\r\ncd\r\n0\r\n\r\n"
+    async with pool_to(answer_with(sent)) as pool:
         response = send_request(await connection_of(pool))
         await response.wait_for_head()
         assert response.is_whole
@@ -65,8 +65,8 @@ async def test_response_pieces_that_arrived_together_are_taken_together() -> Non
 
 
 async def test_response_body_is_read_only_until_it_exceeds_the_limit() -> None:
-    said = HEAD % 200 + b"abcd"
-    async with pool_to(answer_with(said)) as pool:
+    sent = HEAD % 200 + b"abcd"
+    async with pool_to(answer_with(sent)) as pool:
         for is_streamed in (True, False):
             response = send_request(await connection_of(pool), is_streamed=is_streamed)
             await response.wait_for_head()
@@ -79,8 +79,8 @@ async def test_response_body_is_read_only_until_it_exceeds_the_limit() -> None:
 
 
 async def test_response_header_names_are_lower_case() -> None:
-    said = b"HTTP/1.1 200 OK\r\nX-SHOULD-Retry: false\r\nContent-Length: 0\r\n\r\n"
-    async with pool_to(answer_with(said)) as pool:
+    sent = b"HTTP/1.1 200 OK\r\nX-SHOULD-Retry: false\r\nContent-Length: 0\r\n\r\n"
+    async with pool_to(answer_with(sent)) as pool:
         response = send_request(await connection_of(pool))
         await response.wait_for_head()
         assert response.headers == {b"x-should-retry": b"false", b"content-length": b"0"}
@@ -90,14 +90,14 @@ TEXT = bytes(range(256)) * 20
 
 
 def decoded(decoder: GzipDecoder, *pieces: bytes, limit: int = 1000) -> bytes:
-    told = b""
+    received = b""
     for piece in pieces:
         decoder.add(piece)
         while decoder.waits:
             read = decoder.read(limit)
             assert len(read) <= limit
-            told += read
-    return told
+            received += read
+    return received
 
 
 @pytest.mark.parametrize("limit", [1, 7, 5120, 10_000])

@@ -207,7 +207,7 @@ async def test_error_body_that_does_not_end_is_reported_by_its_status(
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize(
-    ("header", "is_told"),
+    ("header", "is_refused"),
     [
         (b"Content-Encoding: deflate\r\nContent-Length: 2", True),
         (b"Content-Encoding: gzip, gzip\r\nContent-Length: 2", True),
@@ -219,20 +219,20 @@ async def test_error_body_that_does_not_end_is_reported_by_its_status(
     ],
 )
 async def test_answer_with_an_encoding_other_than_gzip_is_malformed(
-    header: bytes, is_told: bool, stream: bool
+    header: bytes, is_refused: bool, stream: bool
 ) -> None:
-    asked: list[bytes] = []
+    received: list[bytes] = []
 
-    async def behave(heard: ServerConnection) -> None:
-        asked.append(await heard.request())
+    async def behave(connection: ServerConnection) -> None:
+        received.append(await connection.request())
         body = b"{}" if b"Length" in header else b"2\r\n{}\r\n0\r\n\r\n"
-        await heard.say(b"HTTP/1.1 200 OK\r\n%b\r\n\r\n%b" % (header, body))
+        await connection.send(b"HTTP/1.1 200 OK\r\n%b\r\n\r\n%b" % (header, body))
 
     async with run_raw_server(behave) as port, upstream(f"http://127.0.0.1:{port}") as model:
-        with pytest.raises(MalformedAnswer, match="compressed") if is_told else nullcontext():
+        with pytest.raises(MalformedAnswer, match="compressed") if is_refused else nullcontext():
             await (payloads(model) if stream else model.complete(REQUEST))
-    assert len(asked) == 1
-    assert b"\r\nAccept-Encoding: gzip\r\n" in asked[0]
+    assert len(received) == 1
+    assert b"\r\nAccept-Encoding: gzip\r\n" in received[0]
 
 
 async def test_connection_is_reused_after_every_kind_of_answer() -> None:

@@ -33,9 +33,9 @@ async def complete(port: int) -> bytes:
 
 
 def noting_protocol(noted: list[str | None]) -> Behaviour:
-    async def behave(heard: ServerConnection) -> None:
-        noted.append(heard.writer.get_extra_info("ssl_object").selected_alpn_protocol())
-        await answer_with(OK)(heard)
+    async def behave(connection: ServerConnection) -> None:
+        noted.append(connection.writer.get_extra_info("ssl_object").selected_alpn_protocol())
+        await answer_with(OK)(connection)
 
     return behave
 
@@ -58,37 +58,39 @@ async def test_upstream_with_a_valid_certificate_is_asked_over_http_1(
 async def test_upstream_with_an_unknown_authority_receives_no_request(
     authority: Path, tmp_path: Path
 ) -> None:
-    asked: list[str | None] = []
-    async with run_raw_server(noting_protocol(asked), certified(authority, tmp_path, "IP:127.0.0.1")) as port:
+    protocols: list[str | None] = []
+    async with run_raw_server(
+        noting_protocol(protocols), certified(authority, tmp_path, "IP:127.0.0.1")
+    ) as port:
         with pytest.raises(ModelUnavailable, match="secure connection"):
             await complete(port)
-    assert asked == []
+    assert protocols == []
 
 
 async def test_upstream_with_a_certificate_of_another_name_receives_no_request(
     authority: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(authority / "ca.pem"))
-    asked: list[str | None] = []
+    protocols: list[str | None] = []
     async with run_raw_server(
-        noting_protocol(asked), certified(authority, tmp_path, "DNS:elsewhere.test")
+        noting_protocol(protocols), certified(authority, tmp_path, "DNS:elsewhere.test")
     ) as port:
         with pytest.raises(ModelUnavailable, match="secure connection"):
             await complete(port)
-    assert asked == []
+    assert protocols == []
 
 
 async def test_upstream_without_tls_receives_only_a_handshake() -> None:
-    heard_bytes: list[bytes] = []
+    received: list[bytes] = []
 
-    async def behave(heard: ServerConnection) -> None:
-        heard_bytes.append(await heard.reader.read(3))
-        await heard.say(OK)
+    async def behave(connection: ServerConnection) -> None:
+        received.append(await connection.reader.read(3))
+        await connection.send(OK)
 
     async with run_raw_server(behave) as port:
         with pytest.raises(ModelUnavailable):
             await complete(port)
-    assert heard_bytes == [b"\x16\x03\x01"]  # a handshake, and no word of the request
+    assert received == [b"\x16\x03\x01"]  # a handshake, and no word of the request
 
 
 async def test_answer_cut_within_tls_raises(
@@ -96,10 +98,10 @@ async def test_answer_cut_within_tls_raises(
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(authority / "ca.pem"))
 
-    async def behave(heard: ServerConnection) -> None:
-        await heard.request()
-        await heard.say(OK[:-3])
-        heard.writer.transport.abort()  # without a word of TLS
+    async def behave(connection: ServerConnection) -> None:
+        await connection.request()
+        await connection.send(OK[:-3])
+        connection.writer.transport.abort()  # without a word of TLS
 
     async with run_raw_server(behave, certified(authority, tmp_path, "IP:127.0.0.1")) as port:
         with pytest.raises(ModelUnavailable, match="broke before"):
@@ -112,12 +114,12 @@ async def test_request_cancelled_during_the_tls_handshake_leaves_no_connection_o
     monkeypatch.setenv("SSL_CERT_FILE", str(authority / "ca.pem"))
     is_open: set[int] = set()
 
-    async def behave(heard: ServerConnection) -> None:
-        is_open.add(heard.number)
+    async def behave(connection: ServerConnection) -> None:
+        is_open.add(connection.number)
         try:
-            await answer_with(OK)(heard)
+            await answer_with(OK)(connection)
         finally:
-            is_open.discard(heard.number)
+            is_open.discard(connection.number)
 
     async with run_raw_server(behave, certified(authority, tmp_path, "IP:127.0.0.1")) as port:
         for steps in range(60):
@@ -137,16 +139,16 @@ CREDENTIALS = b"\r\nProxy-Authorization: Basic " + b64encode(b"ann:s3cret!") + b
 
 
 def noting(noted: list[bytes], answer: bytes) -> Behaviour:
-    async def behave(heard: ServerConnection) -> None:
+    async def behave(connection: ServerConnection) -> None:
         while True:
-            noted.append(await heard.request())
-            await heard.say(answer)
+            noted.append(await connection.request())
+            await connection.send(answer)
 
     return behave
 
 
 def tunnelling(noted: list[bytes], port: int) -> Behaviour:
-    """A proxy that connects every tunnel to one port of this machine, whatever name was asked for."""
+    """A proxy that connects every tunnel to one port of this machine, whatever its host name."""
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -156,11 +158,11 @@ def tunnelling(noted: list[bytes], port: int) -> Behaviour:
         finally:
             writer.close()
 
-    async def behave(heard: ServerConnection) -> None:
-        noted.append(await heard.request())
+    async def behave(connection: ServerConnection) -> None:
+        noted.append(await connection.request())
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        await heard.say(b"HTTP/1.1 200 Connection", b" established\r\nVia: 1.1 here\r", b"\n\r\n")
-        await asyncio.gather(pump(heard.reader, writer), pump(reader, heard.writer))
+        await connection.send(b"HTTP/1.1 200 Connection", b" established\r\nVia: 1.1 here\r", b"\n\r\n")
+        await asyncio.gather(pump(connection.reader, writer), pump(reader, connection.writer))
 
     return behave
 
@@ -169,11 +171,11 @@ async def test_https_upstream_is_reached_through_a_tunnel_of_the_environments_pr
     authority: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(authority / "ca.pem"))
-    asked: list[bytes] = []
+    received: list[bytes] = []
     opened: list[bytes] = []
     tls = certified(authority, tmp_path, "DNS:model.test")  # a name that only the proxy can resolve
     async with (
-        run_raw_server(noting(asked, OK), tls) as port,
+        run_raw_server(noting(received, OK), tls) as port,
         run_raw_server(tunnelling(opened, port)) as proxy,
     ):
         monkeypatch.setenv("HTTPS_PROXY", f"http://ann:s3cret%21@127.0.0.1:{proxy}")
@@ -182,8 +184,8 @@ async def test_https_upstream_is_reached_through_a_tunnel_of_the_environments_pr
             assert await model.complete(REQUEST) == ANSWER
     place = b"model.test:%d" % port
     assert opened == [b"CONNECT " + place + b" HTTP/1.1\r\nHost: " + place + CREDENTIALS + b"\r\n"]
-    assert len(asked) == 2
-    for request in asked:
+    assert len(received) == 2
+    for request in received:
         assert request.startswith(b"POST /v1/chat/completions HTTP/1.1\r\n")
         assert b"\r\nAuthorization: Bearer sk-1\r\n" in request
         assert b"proxy" not in request.lower()
@@ -193,29 +195,29 @@ async def test_certificate_behind_a_proxy_tunnel_is_verified(
     authority: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(authority / "ca.pem"))
-    asked: list[bytes] = []
+    received: list[bytes] = []
     tls = certified(authority, tmp_path, "DNS:elsewhere.test")
     async with (
-        run_raw_server(noting(asked, OK), tls) as port,
+        run_raw_server(noting(received, OK), tls) as port,
         run_raw_server(tunnelling([], port)) as proxy,
         upstream("https://model.test/v1", retries=NEVER, proxy=f"http://127.0.0.1:{proxy}") as model,
     ):
         with pytest.raises(ModelUnavailable, match="secure connection"):
             await model.complete(REQUEST)
-    assert asked == []
+    assert received == []
 
 
 async def test_http_upstream_behind_a_proxy_is_requested_in_absolute_form(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked: list[bytes] = []
-    async with run_raw_server(noting(asked, OK)) as proxy:
+    received: list[bytes] = []
+    async with run_raw_server(noting(received, OK)) as proxy:
         monkeypatch.setenv("http_proxy", f"http://ann:s3cret%21@127.0.0.1:{proxy}")
         async with upstream("http://model.test:8000/v1", retries=NEVER) as model:
             assert await model.complete(REQUEST) == ANSWER
             await model.complete(REQUEST)
-    assert len(asked) == 2
-    for request in asked:
+    assert len(received) == 2
+    for request in received:
         assert request.startswith(
             b"POST http://model.test:8000/v1/chat/completions HTTP/1.1\r\nHost: model.test:8000\r\n"
         )
@@ -232,7 +234,7 @@ async def test_http_proxy_that_refuses_credentials_is_reported_as_the_proxy() ->
 
 
 @pytest.mark.parametrize(
-    ("answer", "kind", "told"),
+    ("answer", "kind", "message"),
     [
         (b"HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n", ModelUnavailable, "refused its credentials"),
         (b"HTTP/1.0 502 Bad Gateway\r\n\r\n<html>", ModelUnavailable, "status 502"),
@@ -244,17 +246,17 @@ async def test_http_proxy_that_refuses_credentials_is_reported_as_the_proxy() ->
     ],
 )
 async def test_proxy_that_opens_no_tunnel_receives_no_request(
-    answer: bytes, kind: type[ModelError], told: str
+    answer: bytes, kind: type[ModelError], message: str
 ) -> None:
     after: list[bytes] = []
 
-    async def behave(heard: ServerConnection) -> None:
-        await heard.request()
+    async def behave(connection: ServerConnection) -> None:
+        await connection.request()
         rest = b""
         with suppress(ConnectionError):  # the client leaves with the answer half read
-            await heard.say(answer)
-            heard.writer.write_eof()
-            rest = await heard.reader.read()
+            await connection.send(answer)
+            connection.writer.write_eof()
+            rest = await connection.reader.read()
         after.append(rest)
 
     async with (
@@ -263,7 +265,7 @@ async def test_proxy_that_opens_no_tunnel_receives_no_request(
             "https://model.test/v1", retries=NEVER, proxy=f"http://ann:s3cret@127.0.0.1:{proxy}"
         ) as model,
     ):
-        with pytest.raises(kind, match=told) as caught:
+        with pytest.raises(kind, match=message) as caught:
             await model.complete(REQUEST)
         while not after:
             await asyncio.sleep(0)
@@ -280,21 +282,21 @@ async def test_proxy_that_cannot_be_reached_is_reported_as_the_proxy() -> None:
 
 
 async def test_cancelled_request_closes_its_proxy_tunnel() -> None:
-    is_asked, is_left = asyncio.Event(), asyncio.Event()
+    is_requested, is_left = asyncio.Event(), asyncio.Event()
 
-    async def behave(heard: ServerConnection) -> None:
-        await heard.request()
-        is_asked.set()
-        await heard.is_closed()
+    async def behave(connection: ServerConnection) -> None:
+        await connection.request()
+        is_requested.set()
+        await connection.is_closed()
         is_left.set()
 
     async with (
         run_raw_server(behave) as proxy,
         upstream("https://model.test/v1", retries=NEVER, proxy=f"http://127.0.0.1:{proxy}") as model,
     ):
-        asking = asyncio.create_task(model.complete(REQUEST))
-        await is_asked.wait()
-        asking.cancel()
+        pending = asyncio.create_task(model.complete(REQUEST))
+        await is_requested.wait()
+        pending.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asking
+            await pending
         await is_left.wait()

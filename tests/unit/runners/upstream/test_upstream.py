@@ -120,8 +120,8 @@ async def test_stream_that_fails_at_any_point_leaves_the_history_unchanged(chat:
         after = await chat.run(ChatRunner(patient, {}), "b")
         assert [turn.text for turn in await chat.turns()] == ["One.", "Two."]
         assert after.parent == before.id
-    asked = [[each["content"] for each in request.body["messages"]] for request in scripted.received]
-    assert asked == [["a"], ["a", "One.", "b"], ["a", "One.", "b"]]
+    contents = [[each["content"] for each in request.body["messages"]] for request in scripted.received]
+    assert contents == [["a"], ["a", "One.", "b"], ["a", "One.", "b"]]
 
 
 @pytest.mark.parametrize("point", WHOLE)
@@ -316,10 +316,10 @@ async def test_query_of_the_upstream_url_is_sent_with_requests() -> None:
     assert scripted.received[0].path == "/v1/chat/completions?api-version=1"
 
 
-@pytest.mark.parametrize("asked_before", [True, False])
-async def test_closed_upstream_raises_model_unavailable(asked_before: bool) -> None:
+@pytest.mark.parametrize("is_used", [True, False])
+async def test_closed_upstream_raises_model_unavailable(is_used: bool) -> None:
     async with open_upstream(ScriptedUpstream(["Hi"])) as model:
-        if asked_before:
+        if is_used:
             await payloads(model)
         await model.close()
         with pytest.raises(ModelUnavailable, match="closed"):
@@ -364,11 +364,11 @@ async def test_cancelled_request_releases_its_connection(
 ) -> None:
     gate = Gate()
     async with open_upstream(ScriptedUpstream(script(gate))) as model:
-        asked = asyncio.ensure_future(payloads(model) if stream else model.complete(REQUEST))
+        pending = asyncio.ensure_future(payloads(model) if stream else model.complete(REQUEST))
         await gate.arrived()
-        asked.cancel()
+        pending.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asked
+            await pending
         assert model._pool is not None
         while model._pool._open:
             await asyncio.sleep(0)
@@ -379,12 +379,12 @@ async def test_upstream_opens_at_most_the_configured_connections() -> None:
     gates = [Gate() for _ in range(6)]
     scripted = ScriptedUpstream(*([gate, "Hi"] for gate in gates))
     async with open_upstream(scripted, connections=2) as model:
-        asked = [asyncio.create_task(payloads(model)) for _ in gates]
+        pending = [asyncio.create_task(payloads(model)) for _ in gates]
         await gates[0].arrived()
         await gates[1].arrived()
         for gate in gates:
             gate.release()
-        assert [text_of(each) for each in await asyncio.gather(*asked)] == ["Hi"] * 6
+        assert [text_of(each) for each in await asyncio.gather(*pending)] == ["Hi"] * 6
     assert scripted.connections == 2
 
 
@@ -481,9 +481,9 @@ def in_memory(most: int) -> Iterator[None]:
 async def test_gzip_completion_is_decoded_and_its_connection_reused() -> None:
     counted: list[int] = []
 
-    async def behave(heard: ServerConnection) -> None:
-        counted.append(heard.number)
-        await answer_with(whole(gzip.compress(b'{"choices": []}')))(heard)
+    async def behave(connection: ServerConnection) -> None:
+        counted.append(connection.number)
+        await answer_with(whole(gzip.compress(b'{"choices": []}')))(connection)
 
     async with run_raw_server(behave) as port, upstream(f"http://127.0.0.1:{port}") as model:
         for _ in range(2):
@@ -520,11 +520,11 @@ async def test_gzip_stream_yields_an_event_before_the_next_one_arrives() -> None
         for each in (b"1", b"[DONE]")
     )
 
-    async def behave(heard: ServerConnection) -> None:
-        await heard.request()
-        await heard.say(CHUNKED, chunk(first))
+    async def behave(connection: ServerConnection) -> None:
+        await connection.request()
+        await connection.send(CHUNKED, chunk(first))
         await goes_on.wait()
-        await heard.say(chunk(rest + packer.flush()), b"0\r\n\r\n")
+        await connection.send(chunk(rest + packer.flush()), b"0\r\n\r\n")
 
     async with (
         run_raw_server(behave) as port,
@@ -545,21 +545,21 @@ async def test_gzip_stream_cut_anywhere_raises(is_marked: bool) -> None:
         piece = packed[: next(ends)]
         return CHUNKED + chunk(piece) + b"0\r\n\r\n" if is_marked else HEAD + b"\r\n" + piece
 
-    async def behave(heard: ServerConnection) -> None:
-        await heard.request()
-        await heard.say(cut())
+    async def behave(connection: ServerConnection) -> None:
+        await connection.request()
+        await connection.send(cut())
 
     async with (
         run_raw_server(behave) as port,
         upstream(f"http://127.0.0.1:{port}", retries=NEVER, reuse=False) as model,
     ):
         for _ in packed:
-            told: list[bytes] = []
+            received: list[bytes] = []
             with pytest.raises((ModelUnavailable, MalformedAnswer)):
                 async with model.stream(REQUEST) as batches:
                     async for batch in batches:
-                        told += batch
-            assert told == SAID[: len(told)]
+                        received += batch
+            assert received == SAID[: len(received)]
 
 
 def answering(body: bytes) -> Behaviour:

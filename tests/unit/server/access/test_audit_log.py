@@ -50,37 +50,41 @@ def lines(path: Path) -> list[dict[str, Any]]:
 async def test_audit_log_records_caller_action_and_outcome_but_no_content(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     async with audited(path) as place:
-        said = await place.ask("POST", "/v1/chat/completions", "ann", chat_body(SECRETS[0]), key=SECRETS[1])
-        chat = (said.header(b"x-conversation-id") or b"").decode()
-        turn = (said.header(b"x-turn-id") or b"").decode()
-        await place.ask("GET", f"/api/chats/{chat}", "ann")
-        await place.ask("GET", f"/api/chats/{chat}/export", "ann")
-        minted = await place.ask("POST", "/api/tokens", "ann", {"owner": "ben", "scopes": ["chats:read"]})
-        shared = await place.ask("POST", "/api/shares", "ann", {"scope": "shop"})
+        reply = await place.fetch(
+            "POST", "/v1/chat/completions", "ann", chat_body(SECRETS[0]), key=SECRETS[1]
+        )
+        chat = (reply.header(b"x-conversation-id") or b"").decode()
+        turn = (reply.header(b"x-turn-id") or b"").decode()
+        await place.fetch("GET", f"/api/chats/{chat}", "ann")
+        await place.fetch("GET", f"/api/chats/{chat}/export", "ann")
+        minted = await place.fetch("POST", "/api/tokens", "ann", {"owner": "ben", "scopes": ["chats:read"]})
+        shared = await place.fetch("POST", "/api/shares", "ann", {"scope": "shop"})
         visit = {"code": shared.json["code"], "nonce": "made-up-by-the-page-of-1"}
-        await place.ask("POST", "/api/shares/exchange", None, visit)
-        await place.ask("DELETE", f"/api/tokens/{minted.json['id']}", "ann")
-        await place.ask("DELETE", f"/api/shares/{shared.json['id']}", "ann")
-        await place.ask("DELETE", f"/api/chats/{chat}", "ann")
+        await place.fetch("POST", "/api/shares/exchange", None, visit)
+        await place.fetch("DELETE", f"/api/tokens/{minted.json['id']}", "ann")
+        await place.fetch("DELETE", f"/api/shares/{shared.json['id']}", "ann")
+        await place.fetch("DELETE", f"/api/chats/{chat}", "ann")
         line = {"type": "chat", "schema_version": 1, "id": "x", "created_at": 1, "touched_at": 1}
-        imported = await place.ask("POST", "/api/import", "ann", line)
-        await place.ask("GET", f"/api/turns/{turn}/events", "ann")
+        imported = await place.fetch("POST", "/api/import", "ann", line)
+        await place.fetch("GET", f"/api/turns/{turn}/events", "ann")
         place.tokens["ann"] = minted.json["token"]
-        await place.ask("GET", "/api/chats", "ann")
-        await place.ask("GET", "/healthz", None)
-    told = lines(path)
-    for each in told:
+        await place.fetch("GET", "/api/chats", "ann")
+        await place.fetch("GET", "/healthz", None)
+    entries = lines(path)
+    for each in entries:
         assert each.pop("timestamp").endswith("Z")
         assert each.pop("request_id").startswith("req_")
     ann = {"owner": "ann", "token": place.ids["ann"]}
     token, share = minted.json["id"], shared.json["id"]
-    [came] = [each for each in told if each["action"] == "POST /api/shares/exchange"]
-    visitor = came.pop("minted")
-    assert came.pop("minted_for") == f"guest_{share.removeprefix('share_')}_{visitor.removeprefix('tok_')}"
-    [taken_in] = [each for each in told if each["action"] == "POST /api/import"]
+    [exchange] = [each for each in entries if each["action"] == "POST /api/shares/exchange"]
+    visitor = exchange.pop("minted")
+    assert (
+        exchange.pop("minted_for") == f"guest_{share.removeprefix('share_')}_{visitor.removeprefix('tok_')}"
+    )
+    [taken_in] = [each for each in entries if each["action"] == "POST /api/import"]
     assert taken_in.pop("imported") == [msgspec.json.decode(imported.body.splitlines()[-2])["chat"]]
     one, ended = {**ann, "target_chat": chat}, {"target_token": token, "revoked": [token]}
-    assert told == [
+    assert entries == [
         {"action": "POST /v1/chat/completions", **one, "target_turn": turn, "status": 200},
         {"action": "GET /api/chats/{chat}", **one, "status": 200},
         {"action": "GET /api/chats/{chat}/export", **one},
@@ -106,18 +110,18 @@ async def test_audit_log_bounds_lines_of_unauthenticated_callers_and_counts_the_
     async with audited(path) as place:
         place.tokens["stranger"] = unknown_token()
         for _ in range(UNKNOWN_CALLERS):
-            assert (await place.ask("GET", "/api/chats", None)).status == 401
-            assert (await place.ask("GET", "/api/chats/" + "x" * 10_000, "stranger")).status == 401
-        await place.ask("GET", "/api/chats", "ann")
+            assert (await place.fetch("GET", "/api/chats", None)).status == 401
+            assert (await place.fetch("GET", "/api/chats/" + "x" * 10_000, "stranger")).status == 401
+        await place.fetch("GET", "/api/chats", "ann")
         place.clock.advance(60)
-        await place.ask("GET", "/api/search?q=x", None)
+        await place.fetch("GET", "/api/search?q=x", None)
         for _ in range(UNKNOWN_CALLERS + 6):
-            await place.ask("GET", "/api/tokens", None)
-    told = lines(path)
-    strangers, ann = told[:UNKNOWN_CALLERS], told[UNKNOWN_CALLERS]
+            await place.fetch("GET", "/api/tokens", None)
+    entries = lines(path)
+    strangers, ann = entries[:UNKNOWN_CALLERS], entries[UNKNOWN_CALLERS]
     assert {each["status"] for each in strangers} == {401}
     assert ann["owner"] == "ann"
-    count, searched, *others, last = told[UNKNOWN_CALLERS + 1 :]
+    count, searched, *others, last = entries[UNKNOWN_CALLERS + 1 :]
     assert (count["action"], count["left_out"]) == (LEFT_OUT, UNKNOWN_CALLERS)
     assert searched["action"] == "GET /api/search"
     assert [each["action"] for each in others] == ["GET /api/tokens"] * (UNKNOWN_CALLERS - 1)
@@ -131,9 +135,9 @@ async def test_audit_log_file_is_private_to_its_owner_and_survives_rotation(tmp_
     try:
         async with audited(path) as place:
             assert stat.S_IMODE(path.stat().st_mode) == 0o600
-            await place.ask("GET", "/api/chats", "ann")
+            await place.fetch("GET", "/api/chats", "ann")
             path.rename(tmp_path / "audit.jsonl.1")
-            await place.ask("GET", "/api/search?q=x", "ann")
+            await place.fetch("GET", "/api/search?q=x", "ann")
             assert stat.S_IMODE(path.stat().st_mode) == 0o600
     finally:
         os.umask(before)
@@ -150,25 +154,25 @@ async def test_audit_log_write_failure_does_not_fail_the_request(
         (folder / "audit.jsonl").unlink()
         folder.rmdir()
         for _ in range(2):
-            assert (await place.ask("GET", "/api/chats", "ann")).status == 200
+            assert (await place.fetch("GET", "/api/chats", "ann")).status == 200
     assert [each.message for each in caplog.records].count("audit_log_failed") == 1
 
 
 async def test_audit_log_lines_go_only_to_the_audit_logger(tmp_path: Path) -> None:
-    heard: list[str] = []
+    messages: list[str] = []
 
     class Hearing(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            heard.append(record.getMessage())
+            messages.append(record.getMessage())
 
     handler = Hearing()
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     try:
         async with audited(tmp_path / "audit.jsonl") as place:
-            await place.ask("GET", "/api/chats", "ann")
+            await place.fetch("GET", "/api/chats", "ann")
     finally:
         logger.removeHandler(handler)
         logger.setLevel(logging.NOTSET)
-    assert [msgspec.json.decode(each)["action"] for each in heard] == ["GET /api/chats"]
+    assert [msgspec.json.decode(each)["action"] for each in messages] == ["GET /api/chats"]
     assert not logger.propagate

@@ -43,8 +43,8 @@ class Place:
         self.ledger, self.store, self.clock = ledger, store, clock
         self.authenticator = Authenticator(Host(ledger).tokens, settings, clock)
 
-    async def token(self, **asked: object) -> tuple[Token, str]:
-        return await Host(self.ledger).tokens.create(**{"owner": "ann", "scopes": RUN, **asked})  # type: ignore[arg-type]
+    async def token(self, **fields: object) -> tuple[Token, str]:
+        return await Host(self.ledger).tokens.create(**{"owner": "ann", "scopes": RUN, **fields})  # type: ignore[arg-type]
 
     async def code(self, head: RequestHead) -> tuple[int, str]:
         with pytest.raises(RequestRefused) as refused:
@@ -100,7 +100,7 @@ async def test_tokenless_local_caller_is_accepted_until_a_token_exists_and_never
         assert await here.code(shown()) == (401, "missing_token")
         assert await here.code(shown("sk-unused")) == (401, "invalid_token")
         await Host(here.ledger).tokens.revoke(token.id)
-        assert await here.code(shown()) == (401, "missing_token")  # who was locked out once stays so
+        assert await here.code(shown()) == (401, "missing_token")  # revoking the last token opens nothing
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ async def test_proxied_request_without_a_token_is_refused(name: bytes) -> None:
 
 
 async def test_http_1_0_request_without_a_token_is_refused_as_proxied() -> None:
-    """nginx speaks it to its upstreams unless told otherwise, and adds no header."""
+    """nginx uses it for its upstreams by default, and adds no header."""
     scope = {"headers": [(b"host", b"127.0.0.1:8383")], "http_version": "1.0"}
     async with place() as here:
         assert await here.code(RequestHead(scope)) == (403, "forwarded_request")
@@ -215,7 +215,7 @@ async def test_token_uses_are_recorded_in_batches_at_an_interval() -> None:
             for text in (first, second, first):
                 here.clock.advance(1)
                 admission.find_cached(shown(text))
-            while record_uses.__name__ not in here.store.operations:  # though nobody else comes
+            while record_uses.__name__ not in here.store.operations:  # without further requests
                 await asyncio.sleep(0)
             assert admission.write_task is not None
             await admission.write_task
@@ -259,8 +259,8 @@ async def test_share_reader_sees_visible_messages_only() -> None:
         shown = await show_to_reader(chat, given)
         assert (shown.title, shown.conversation_key, shown.metadata) == ("q1", None, {})
         assert (shown.tags, shown.attempts) == ((), ())
-        said = [[texts(turn.input), texts(turn.output)] for turn in shown.turns]
-        assert said == [[["q1"], ["a1"]], [[], ["a2"]]]
+        texts_by_turn = [[texts(turn.input), texts(turn.output)] for turn in shown.turns]
+        assert texts_by_turn == [[["q1"], ["a1"]], [[], ["a2"]]]
         assert [turn.details for turn in shown.turns] == [{}, {}]
         assert len(given.turns[0].output) == 3
 
@@ -300,8 +300,8 @@ def test_seal_opens_a_sealed_text(text: str) -> None:
 
 def test_seal_output_differs_each_time_and_has_constant_length() -> None:
     seal = Seal(bytes(32))
-    told = {seal.seal(b"a", text) for text in TEXTS for _ in range(10)}
-    assert (len(told), {len(each) for each in told}) == (30, {56})
+    sealed = {seal.seal(b"a", text) for text in TEXTS for _ in range(10)}
+    assert (len(sealed), {len(each) for each in sealed}) == (30, {56})
 
 
 def test_seal_does_not_open_altered_or_foreign_texts() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.server.asgi import HOST, JSON, Reply, ask, echo, run_app
+from tests.unit.server.asgi import HOST, JSON, Reply, echo, fetch, run_app
 from turnledger.server.access.guard import is_loopback
 from turnledger.server.config.settings import Settings
 
@@ -13,10 +13,12 @@ PAGE = b"http://localhost:3000"
 OWN = (b"origin", b"http://localhost:8383")
 
 
-async def reply_to(*headers: tuple[bytes, bytes], settings: Settings | None = None, **asked: object) -> Reply:
+async def reply_to(
+    *headers: tuple[bytes, bytes], settings: Settings | None = None, **options: object
+) -> Reply:
     settings = settings or Settings()
     async with run_app(settings, echo(settings)) as app:
-        return await ask(app, headers=headers, **asked)  # type: ignore[arg-type]
+        return await fetch(app, headers=headers, **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -128,18 +130,22 @@ async def test_page_of_a_configured_origin_may_call_and_read_the_answer() -> Non
 
 async def test_preflight_of_a_configured_origin_is_answered_with_the_allowed_headers() -> None:
     settings = Settings(origins=(PAGE.decode(),))
-    asks = (
+    preflight = (
         (b"access-control-request-method", b"POST"),
         (b"access-control-request-headers", b"content-type,x-conversation-id"),
     )
-    reply = await reply_to(HOST, (b"origin", PAGE), *asks, settings=settings, method="OPTIONS", path="/echo")
+    reply = await reply_to(
+        HOST, (b"origin", PAGE), *preflight, settings=settings, method="OPTIONS", path="/echo"
+    )
     assert (reply.status, reply.body, reply.is_whole) == (204, b"", True)
     assert reply.header(b"access-control-allow-headers") == b"content-type,x-conversation-id"
     assert b"POST" in (reply.header(b"access-control-allow-methods") or b"")
-    refused = await reply_to(HOST, (b"origin", b"http://evil.example"), *asks, method="OPTIONS", path="/echo")
+    refused = await reply_to(
+        HOST, (b"origin", b"http://evil.example"), *preflight, method="OPTIONS", path="/echo"
+    )
     assert refused.status == 403
     hostile = (b"access-control-request-headers", b"a\r\nset-cookie: b")
-    cut = await reply_to(HOST, (b"origin", PAGE), asks[0], hostile, settings=settings, method="OPTIONS")
+    cut = await reply_to(HOST, (b"origin", PAGE), preflight[0], hostile, settings=settings, method="OPTIONS")
     assert cut.header(b"access-control-allow-headers") is None
 
 

@@ -347,11 +347,11 @@ def test_limit_holds_when_two_workers_admit_at_the_same_moment(
                 there.append(turn(quotas(parts[1], **{limit: 1})))
             parts[0].add(kind_added, name, by)
 
-        def total(self, kind_asked: str, name: str) -> int:
-            return parts[0].total(kind_asked, name)
+        def total(self, wanted_kind: str, name: str) -> int:
+            return parts[0].total(wanted_kind, name)
 
-        def sum(self, kind_asked: str) -> int:
-            return parts[0].sum(kind_asked)
+        def sum(self, wanted_kind: str) -> int:
+            return parts[0].sum(wanted_kind)
 
     there: list[Slot] = []
     assert refusal(lambda: turn(quotas(Raced(), **{limit: 1})))[0] == code

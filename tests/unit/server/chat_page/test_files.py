@@ -74,8 +74,8 @@ def test_inline_page_policy_allows_exactly_its_own_script_and_style(page: Inline
     policy = page.policy.decode()
     for tag in ("script", "style"):
         for inside in re.findall(rf"<{tag}>(.*?)</{tag}>", page.text, re.DOTALL):
-            told = b64encode(sha256(inside.encode()).digest()).decode()
-            assert f"{tag}-src 'sha256-{told}';" in policy
+            digest = b64encode(sha256(inside.encode()).digest()).decode()
+            assert f"{tag}-src 'sha256-{digest}';" in policy
         assert (f"{tag}-src" in policy) == (f"<{tag}>" in page.text)
     assert policy.startswith("default-src 'none';")
     assert policy.endswith("base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'")

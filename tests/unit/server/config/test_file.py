@@ -66,9 +66,9 @@ def load(tmp_path: Path, text: str | None = None, **flags: Any) -> Settings:
 
 
 def problem(tmp_path: Path, text: str | None = None, **flags: Any) -> str:
-    with pytest.raises(InvalidSettings) as told:
+    with pytest.raises(InvalidSettings) as raised:
         load(tmp_path, text, **flags)
-    message = str(told.value)
+    message = str(raised.value)
     assert message.isprintable()
     assert message.endswith(".")
     return message.replace(f"{tmp_path}/", "")
@@ -123,7 +123,7 @@ def test_settings_file_of_the_user_is_read_and_that_of_the_current_folder_is_not
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("[server]\nport = 80 80\n", "my.toml, line 2: invalid TOML: "),
         ("[server]\nstore = memory:\n", "my.toml, line 2: invalid TOML: "),
@@ -220,14 +220,14 @@ def test_settings_file_of_the_user_is_read_and_that_of_the_current_folder_is_not
         ('[server]\n"\\u001b[2J" = 1\n', "my.toml, line 2: `\\x1b[2J` is not a setting"),
     ],
 )
-def test_settings_file_error_names_the_line_and_the_remedy(tmp_path: Path, text: str, told: str) -> None:
+def test_settings_file_error_names_the_line_and_the_remedy(tmp_path: Path, text: str, expected: str) -> None:
     message = problem(tmp_path, text)
-    assert message.startswith(told)
+    assert message.startswith(expected)
     assert "secret" not in message
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "expected"),
     [
         ({"port": 99999}, "--port: `port`: expected `int` <= 65535."),
         (
@@ -242,22 +242,22 @@ def test_settings_file_error_names_the_line_and_the_remedy(tmp_path: Path, text:
         ({"upstream": "http://a", "api_key_env": "NOT_SET"}, "--api-key-env: the environment variable"),
     ],
 )
-def test_invalid_flag_error_names_the_flag(tmp_path: Path, flags: dict[str, Any], told: str) -> None:
-    assert problem(tmp_path, "[server]\ngrace = 3\n", **flags).startswith(told)
+def test_invalid_flag_error_names_the_flag(tmp_path: Path, flags: dict[str, Any], expected: str) -> None:
+    assert problem(tmp_path, "[server]\ngrace = 3\n", **flags).startswith(expected)
 
 
 def test_unreadable_settings_file_is_reported_with_the_reason(tmp_path: Path) -> None:
-    def told(config: Path) -> str:
+    def message_of(config: Path) -> str:
         with pytest.raises(InvalidSettings) as refused:
             load_settings({}, config=config, config_folder=tmp_path, data_folder=tmp_path, environ={})
         return str(refused.value)
 
-    assert told(tmp_path / "none.toml").endswith(
+    assert message_of(tmp_path / "none.toml").endswith(
         "none.toml cannot be read: No such file or directory. Choose another file with --config."
     )
-    assert "Is a directory" in told(tmp_path)
+    assert "Is a directory" in message_of(tmp_path)
     (tmp_path / "latin.toml").write_bytes(b"[server]\n# caf\xe9\n")
-    assert told(tmp_path / "latin.toml").endswith("line 2: not UTF-8. Save the file as UTF-8.")
+    assert message_of(tmp_path / "latin.toml").endswith("line 2: not UTF-8. Save the file as UTF-8.")
 
 
 def test_uncreatable_data_folder_is_reported_with_the_remedy(tmp_path: Path) -> None:

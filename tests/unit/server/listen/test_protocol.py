@@ -26,7 +26,7 @@ STREAMING = "tests.unit.server.streaming_server"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ServerProcess]:
-    """A server that none of these clients can disturb, nor have log what they say."""
+    """A server that keeps working whatever these clients send, and logs none of it."""
     with started(STREAMING, "0") as server:
         yield server
         assert server.end(signal.SIGTERM)[0] == 0
@@ -106,13 +106,13 @@ JAVA = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: 
 def test_upgrade_offer_is_answered_in_http_1_1_wherever_the_body_is_split() -> None:
     body = '{"model": "demo", "messages": [{"role": "user", "content": "Hello"}]}'
     head = ("Host: localhost", "Content-Type: application/json", f"Content-Length: {len(body)}")
-    asked = "\r\n".join(["POST /v1/chat/completions HTTP/1.1", *head, *JAVA, "", body]).encode()
+    raw = "\r\n".join(["POST /v1/chat/completions HTTP/1.1", *head, *JAVA, "", body]).encode()
     with started("turnledger", "serve", "--port", "0", "--store", "memory:") as server:
         for cut in (0, 1, 4):
             with server.connect() as connection:
-                connection.sendall(asked[: len(asked) - cut])
+                connection.sendall(raw[: len(raw) - cut])
                 if cut:
-                    connection.sendall(asked[-cut:])
+                    connection.sendall(raw[-cut:])
                 assert "You said" in read_until(connection, "total_tokens"), cut
                 # Nor is what follows lost, in one piece or in many.
                 connection.sendall(request("/healthz", *JAVA) + request("/nothing", *JAVA))
@@ -139,7 +139,7 @@ def test_connection_timeouts_of_the_settings_apply_to_a_running_server(tmp_path:
             assert "408 Request Timeout" in rest_of(connection)
         with server.connect() as connection:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            # More than the kernel holds for somebody who does not read.
+            # More than the kernel buffers for a client that does not read.
             connection.sendall(request("/openapi.json") * 200)
             server.wait_for('"client_does_not_read"')
         assert '{"status":"ok"}' in server.get("/healthz")
@@ -149,7 +149,7 @@ def test_connection_timeouts_of_the_settings_apply_to_a_running_server(tmp_path:
 
 
 class Wire(asyncio.Transport):
-    """A transport that holds what is written until somebody reads."""
+    """A transport that buffers its output until the client reads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -331,8 +331,8 @@ async def test_request_head_at_the_size_limit_is_accepted() -> None:
 
 
 async def test_pipelined_upgrades_are_answered_one_by_one() -> None:
-    asking = b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n"
-    answer = await exchange(Heard(), asking * 2000 + LAST)
+    request = b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n"
+    answer = await exchange(Heard(), request * 2000 + LAST)
     assert answer.count(b"204 No Content") == 2001
 
 

@@ -33,12 +33,12 @@ def open_stream(server: ServerProcess, path: str) -> socket.socket:
     return connection
 
 
-@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
-def test_shutdown_lets_open_requests_complete_within_the_grace_period(told: signal.Signals) -> None:
+@pytest.mark.parametrize("sent_signal", [signal.SIGTERM, signal.SIGINT])
+def test_shutdown_lets_open_requests_complete_within_the_grace_period(sent_signal: signal.Signals) -> None:
     with started(STREAMING, "600") as server, server.connect() as idle, server.connect() as half:
         half.sendall(b"GET /healthz HTTP/1.1\r\nHost: loc")  # neither holds it up
         with open_stream(server, "/until-told") as connection:
-            server.process.send_signal(told)
+            server.process.send_signal(sent_signal)
             assert " last words\r\n0\r\n\r\n" in rest_of(connection)
         out, log = server.process.communicate(timeout=60)
         assert (server.process.returncode, out) == (0, "closed\n")
@@ -55,9 +55,9 @@ def test_shutdown_cancels_an_open_stream_after_the_grace_period() -> None:
         assert '"requests_cancelled"' in log
 
 
-def post(conversation_key: str, said: str) -> bytes:
-    asked = {"model": "demo", "stream": True, "messages": [{"role": "user", "content": said}]}
-    body = json.dumps(asked).encode()
+def post(conversation_key: str, text: str) -> bytes:
+    fields = {"model": "demo", "stream": True, "messages": [{"role": "user", "content": text}]}
+    body = json.dumps(fields).encode()
     head = [
         "POST /v1/chat/completions HTTP/1.1",
         "Host: localhost",
@@ -77,11 +77,11 @@ async def test_turn_that_outlasts_the_grace_period_fails_with_shutting_down(tmp_
         connection.sendall(post("k", "/stall after 2"))
         read_until(connection, " said")
         server.process.send_signal(signal.SIGTERM)
-        told = rest_of(connection)
+        rest = rest_of(connection)
         log = server.process.communicate(timeout=60)[1]
     assert server.process.returncode == 0
-    assert '"code":"shutting_down"' in told
-    assert "[DONE]" not in told
+    assert '"code":"shutting_down"' in rest
+    assert "[DONE]" not in rest
     assert "internal_error" not in log
     async with await Ledger.open(store) as ledger:
         chat = await ledger.conversation(conversation_key="k", create=False)
@@ -104,9 +104,9 @@ def test_single_process_above_its_memory_limit_drains_and_exits_with_the_restart
     flags = ("--port", "0", "--grace", "600", "--store", f"sqlite:///{tmp_path}/chats.db")
     with started(STRAINED, "serve", *flags) as server, server.connect() as connection:
         connection.sendall(post("k", "Hello"))
-        told = read_until(connection, "data:")
+        received = read_until(connection, "data:")
         server.process.send_signal(signal.SIGUSR1)
-        assert "data: [DONE]" in told + rest_of(connection)
+        assert "data: [DONE]" in received + rest_of(connection)
         log = server.process.communicate(timeout=60)[1]
     assert server.process.returncode == RESTART
     assert log.count('"memory_above_limit"') == 1
@@ -152,8 +152,8 @@ def test_engine_limits_divide_the_history_cache_between_readers() -> None:
 
 def test_engine_limits_carry_the_retention_settings() -> None:
     chats = ChatSettings(restore_for=1.0, retain_for=2.0, retain_bytes=3)
-    told = engine_limits(Settings(chats=chats))
-    assert (told.restore_time, told.retain_for, told.retain_bytes) == (1.0, 2.0, 3)
+    limits = engine_limits(Settings(chats=chats))
+    assert (limits.restore_time, limits.retain_for, limits.retain_bytes) == (1.0, 2.0, 3)
 
 
 async def test_retiring_server_answers_once_more_per_connection_and_accepts_no_new_one(

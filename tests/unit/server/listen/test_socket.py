@@ -49,7 +49,7 @@ FEW = 256
 
 @pytest.fixture
 def few_allowed() -> Iterator[int]:
-    """This process may have few files open, and allow itself more; it tells how many."""
+    """Lower the soft limit of open files below the hard one; return the hard one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (FEW, hard))
     yield hard

@@ -69,8 +69,8 @@ def test_reload_keeps_settings_that_a_running_server_cannot_change() -> None:
 
 
 async def number(server: SeveralWorkers, name: str) -> float:
-    told = (await server.get("/metrics")).body.decode()
-    found = re.search(rf"^turnledger_{re.escape(name)} (\S+)$", told, re.MULTILINE)
+    metrics = (await server.get("/metrics")).body.decode()
+    found = re.search(rf"^turnledger_{re.escape(name)} (\S+)$", metrics, re.MULTILINE)
     return float(found[1]) if found else 0.0
 
 
@@ -85,17 +85,17 @@ async def test_dead_or_stalled_worker_is_replaced_and_its_metrics_are_kept(
         assert await number(server, 'turns_total{outcome="completed"}') == 2
         assert await number(server, "commit_seconds_count") == 2
         line = await server.line()
-        asking = asyncio.create_task(line.ask(completion("/stall after 1", X_Conversation_Id="c")))
+        pending = asyncio.create_task(line.ask(completion("/stall after 1", X_Conversation_Id="c")))
         # Others know of it within a second or so.
         while await number(server, "running_turns") != 1:
             pass
-        for told, code in ((signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 0)):
+        for sent_signal, code in ((signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 0)):
             seen = len(server.events)
-            os.kill(server.pids()[line.worker], told)
+            os.kill(server.pids()[line.worker], sent_signal)
             ended = await server.event("worker_ended", after=seen, worker=line.worker)
-            assert (ended["code"], ended["level"]) == (code, "error"), told
+            assert (ended["code"], ended["level"]) == (code, "error"), sent_signal
             await server.event("worker_started", after=seen)
-        await asking
+        await pending
         assert await number(server, "running_turns") == 0
         assert await number(server, 'turns_total{outcome="completed"}') == 2
         seen = len(server.events)
@@ -111,7 +111,7 @@ async def test_dead_or_stalled_worker_is_replaced_and_its_metrics_are_kept(
 
 
 async def talk(port: int, place: int, is_over: asyncio.Event) -> int:
-    """Have one turn after the other, every second one streamed, until told to end; return how many."""
+    """Have one turn after the other, every second one streamed, until stopped; return the number."""
     answered = 0
     async with AsyncOpenAI(
         base_url=f"http://127.0.0.1:{port}/v1",
@@ -169,10 +169,10 @@ def test_unopenable_store_is_reported_the_same_with_one_or_several_workers(tmp_p
     (tmp_path / "chats.db").write_text("this is not a database" * 100)
     flags = ["serve", "--port", "0", "--workers", "2", "--store", f"sqlite:///{tmp_path}/chats.db"]
     with kept_logging():
-        told = [CliRunner().invoke(app, command) for command in (flags, [*flags, "--workers", "1"])]
-    assert [each.exit_code for each in told] == [2, 2]
-    assert told[0].stderr.startswith("not_a_store: ")
-    assert told[0].stderr == told[1].stderr
+        results = [CliRunner().invoke(app, command) for command in (flags, [*flags, "--workers", "1"])]
+    assert [each.exit_code for each in results] == [2, 2]
+    assert results[0].stderr.startswith("not_a_store: ")
+    assert results[0].stderr == results[1].stderr
 
 
 def test_in_memory_store_with_several_workers_is_refused() -> None:
@@ -195,9 +195,9 @@ def test_server_ends_when_its_terminal_is_closed(tmp_path: Path) -> None:
     pid, terminal = pty.fork()
     if not pid:
         serve(tmp_path)
-    told = b""
-    while b"Turnledger is at" not in told:
-        told += os.read(terminal, 4096)
+    output = b""
+    while b"Turnledger is at" not in output:
+        output += os.read(terminal, 4096)
     os.close(terminal)
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == 0
@@ -212,16 +212,16 @@ def test_server_started_with_nohup_outlives_its_terminal(tmp_path: Path) -> None
             os.dup2(writes, descriptor)
         serve(tmp_path)
     os.close(writes)
-    told = b""
+    output = b""
     with os.fdopen(reads, "rb", 0) as log:
         for awaited, act in (
             (b"Turnledger is at", lambda: os.close(terminal)),
             (b"workers_replaced", lambda: os.kill(pid, signal.SIGTERM)),
         ):
-            while awaited not in told:
+            while awaited not in output:
                 piece = log.read(4096)
-                assert piece, told
-                told += piece
+                assert piece, output
+                output += piece
             act()
         while log.read(4096):
             pass
@@ -262,7 +262,7 @@ async def test_worker_that_dies_as_it_becomes_ready_fails_the_start(
     become_ready = WorkerProcess.ready
 
     async def ready_and_dead(worker: WorkerProcess) -> list[str]:
-        """Its last word is heard after the news of its death."""
+        """Return only after the exit of the worker was noticed."""
         models = await become_ready(worker)
         worker.kill()
         await worker.ended.wait()
@@ -270,8 +270,8 @@ async def test_worker_that_dies_as_it_becomes_ready_fails_the_start(
         return models
 
     monkeypatch.setattr(WorkerProcess, "ready", ready_and_dead)
-    told = pytest.raises(WorkerFailed, match="as soon as it was ready")
-    with supervisor(tmp_path, Settings) as one, told:
+    refused = pytest.raises(WorkerFailed, match="as soon as it was ready")
+    with supervisor(tmp_path, Settings) as one, refused:
         await one.run(lambda *_: one.end())
 
 
@@ -323,7 +323,7 @@ class Passing:
 
 
 class Silent:
-    """A worker that was heard once."""
+    """A worker that has sent one message."""
 
     reported_at, began_at, part, pid = 0.0, 0.0, 1, 1
 

@@ -167,8 +167,10 @@ def command_line(pid: int) -> bytes:
 
 def flags_of_descriptors(pid: int) -> list[int]:
     """Of all but the standard ones."""
-    told = [place.read_text() for place in Path(f"/proc/{pid}/fdinfo").iterdir() if int(place.name) > 2]
-    lines = [line for each in told for line in each.splitlines() if line.startswith("flags:")]
+    descriptors = [
+        place.read_text() for place in Path(f"/proc/{pid}/fdinfo").iterdir() if int(place.name) > 2
+    ]
+    lines = [line for each in descriptors for line in each.splitlines() if line.startswith("flags:")]
     return [int(line.split()[1], 8) for line in lines]
 
 

@@ -116,9 +116,9 @@ async def test_upstream_without_a_model_list_is_not_reported_as_a_refusal(
             raise ModelRefused(status)
 
     listless: Any = Listless()
-    with pytest.raises(ModelError) as told:
+    with pytest.raises(ModelError) as raised:
         await Models({}, listless).list_models(ANYBODY)
-    assert type(told.value) is kind
+    assert type(raised.value) is kind
 
 
 async def test_closing_models_closes_each_upstream_once() -> None:
@@ -156,10 +156,10 @@ async def test_model_list_for_a_narrowed_token_omits_upstream_details() -> None:
         narrow, _ = await Host(ledger).tokens.create(scopes=["turns:run"], max_tokens=5)
         wide, _ = await Host(ledger).tokens.create(scopes=["turns:run"])
     models = Models({}, named("fast"))
-    [told] = await models.list_models(Principal("ann", narrow.scopes, 0, narrow))
-    assert told == {"id": "fast", "object": "model", "created": 0, "owned_by": "turnledger"}
-    [told] = await models.list_models(Principal("ann", wide.scopes, 0, wide))
-    assert told["owned_by"] == "upstream"
+    [listed] = await models.list_models(Principal("ann", narrow.scopes, 0, narrow))
+    assert listed == {"id": "fast", "object": "model", "created": 0, "owned_by": "turnledger"}
+    [listed] = await models.list_models(Principal("ann", wide.scopes, 0, wide))
+    assert listed["owned_by"] == "upstream"
 
 
 async def test_model_settings_for_finish_reasons_reuse_and_proxy_reach_the_upstream() -> None:
@@ -196,15 +196,15 @@ async def test_narrowed_caller_sees_no_upstream_text_and_keeps_its_finish_reason
         async def models(self) -> list[dict[str, Any]]:
             raise ModelRefused(429, {"message": "Rate limit of organization org-7."}, None)
 
-    telling: Any = Telling()
+    model: Any = Telling()
     token = Token(
         id=some_id(TokenId, 1), owner="o", scopes=frozenset(), models=("m",), created_at=0, digest=b""
     )
-    for narrowed, is_told in ((token, False), (None, True)):
+    for narrowed, is_visible in ((token, False), (None, True)):
         with pytest.raises(ModelRefused) as refused:
-            await Models({}, telling).list_models(Principal("o", frozenset(), 0, token=narrowed))
-        assert ("org-7" in f"{refused.value} {refused.value.error}") is is_told
-    assert RedactedModel(telling).finish_reasons == {"COMPLETE"}
+            await Models({}, model).list_models(Principal("o", frozenset(), 0, token=narrowed))
+        assert ("org-7" in f"{refused.value} {refused.value.error}") is is_visible
+    assert RedactedModel(model).finish_reasons == {"COMPLETE"}
 
 
 @pytest.fixture
@@ -219,7 +219,7 @@ async def ledger(anyio_backend: str) -> AsyncIterator[Ledger]:
 
 
 class Namer:
-    """Says the same to everybody, behind a gate."""
+    """Gives every caller the same answer, behind a gate."""
 
     def __init__(self, problem: BaseException | None = None) -> None:
         self.gate = Gate()
@@ -227,7 +227,7 @@ class Namer:
         self.most_at_once = 0
         self._problem = problem
 
-    async def complete(self, asked: ModelRequest) -> bytes:
+    async def complete(self, request: ModelRequest) -> bytes:
         self.concurrency += 1
         self.most_at_once = max(self.most_at_once, self.concurrency)
         try:
@@ -239,7 +239,7 @@ class Namer:
         choice = {"message": {"content": "A name"}, "finish_reason": "stop"}
         return msgspec.json.encode({"choices": [choice]})
 
-    def stream(self, asked: ModelRequest) -> Any:
+    def stream(self, request: ModelRequest) -> Any:
         raise AssertionError("a title is not streamed")
 
     async def models(self) -> list[dict[str, Any]]:

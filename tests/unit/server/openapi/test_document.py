@@ -12,7 +12,7 @@ from typing import Annotated, Any, get_args
 import msgspec
 import pytest
 
-from tests.unit.server.asgi import ask, breaks, run_app
+from tests.unit.server.asgi import breaks, fetch, run_app
 from turnledger import api
 from turnledger.api.fields import schema
 from turnledger.model.access.token import TokenScope
@@ -45,7 +45,7 @@ class Answered(msgspec.Struct):
 
 
 class Asked(msgspec.Struct, forbid_unknown_fields=True):
-    """What is said."""
+    """The text."""
 
     name: str
     count: int = 5
@@ -110,7 +110,7 @@ def test_schema_of_an_unsupported_field_type_is_refused() -> None:
 
 async def test_openapi_document_contains_every_api_shape() -> None:
     async with run_app() as app:
-        document = (await ask(app, "/openapi.json")).json
+        document = (await fetch(app, "/openapi.json")).json
     described = set(document["components"]["schemas"])
     assert {shape.__name__ for shape in shapes()} - described == set(NOT_IN_THE_DOCUMENT)
 
@@ -169,7 +169,7 @@ def test_endpoint_description_of_a_status_overrides_the_default() -> None:
 
 async def test_openapi_document_lists_every_route_with_descriptions() -> None:
     async with run_app() as app:
-        document = (await ask(app, "/openapi.json")).json
+        document = (await fetch(app, "/openapi.json")).json
         listed = {
             (method.upper(), path) for path, operations in document["paths"].items() for method in operations
         }
@@ -184,7 +184,7 @@ async def test_openapi_document_lists_every_route_with_descriptions() -> None:
 
 async def test_openapi_operation_ids_are_unique() -> None:
     async with run_app() as app:
-        paths = (await ask(app, "/openapi.json")).json["paths"]
+        paths = (await fetch(app, "/openapi.json")).json["paths"]
         names = [operation["operationId"] for each in paths.values() for operation in each.values()]
         assert len(set(names)) == len(names)
 
@@ -246,6 +246,6 @@ async def test_openapi_document_describes_every_path_parameter() -> None:
 
 async def test_openapi_stop_request_body_is_optional() -> None:
     async with run_app() as app:
-        paths = (await ask(app, "/openapi.json")).json["paths"]
+        paths = (await fetch(app, "/openapi.json")).json["paths"]
     assert paths["/api/turns/{turn}/stop"]["post"]["requestBody"]["required"] is False
     assert paths["/v1/chat/completions"]["post"]["requestBody"]["required"] is True

@@ -123,7 +123,7 @@ def test_shared_counters_drop_counts_of_a_cleared_worker(
     parts[1].add("turns", "ann")
     shared.clear(0)
     assert (shared.total("turns", "ann"), shared.sum("turns")) == (1, 1)
-    # Whoever gets the part next begins with nothing.
+    # The next owner of the part starts at zero.
     again = SharedCounters(shared.descriptor, 0)
     again.add("turns", "ann")
     assert shared.total("turns", "ann") == 2
@@ -149,20 +149,20 @@ def test_shared_counters_match_plain_counters_as_names_come_and_go(
     monkeypatch.setattr(counters_module.secrets, "token_bytes", Random(seed).randbytes)
     shared = SharedCounters.create(parts=3, cells=64)
     dice, worker = Random(seed), SharedCounters(shared.descriptor, 1)
-    told: Counter[tuple[str, str]] = Counter()
-    # More names than there is room for: what a full part cannot tell apart it counts too high, never too low.
+    expected: Counter[tuple[str, str]] = Counter()
+    # More names than there is room for: a full part merges names and counts them too high, never too low.
     names = [(kind, str(number)) for kind in ("turns", "streams") for number in range(dice.choice((10, 60)))]
     for _ in range(2_000):
         kind, name = dice.choice(names)
-        by = -1 if told[kind, name] and dice.random() < 0.6 else dice.choice((1, 1, 3))
+        by = -1 if expected[kind, name] and dice.random() < 0.6 else dice.choice((1, 1, 3))
         worker.add(kind, name, by)
-        told[kind, name] += by
+        expected[kind, name] += by
         spilled = worker._words[worker._own + counters_module._SPILLED]  # type: ignore[operator]
         seen = shared.total(kind, name)
-        assert seen == told[kind, name] if not spilled else seen >= told[kind, name]
-        assert shared.sum(kind) == sum(told[each] for each in names if each[0] == kind)
+        assert seen == expected[kind, name] if not spilled else seen >= expected[kind, name]
+        assert shared.sum(kind) == sum(expected[each] for each in names if each[0] == kind)
     for kind, name in names:
-        worker.add(kind, name, -told[kind, name])
+        worker.add(kind, name, -expected[kind, name])
     assert [shared.total(*each) for each in names] == [0] * len(names)
     assert not any(worker._words[worker._own :][: worker._part_words][1:])
     worker.detach()

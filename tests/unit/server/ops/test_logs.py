@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.server.asgi import HOST, ask, breaks, endpoint, run_app
+from tests.unit.server.asgi import HOST, breaks, endpoint, fetch, run_app
 from tests.unit.server.logging_state import kept_logging
 from turnledger.server.ops.logs import configure, log, log_unexpected
 
@@ -34,7 +34,7 @@ async def test_log_has_one_line_per_request_with_its_ids_and_no_secret() -> None
     stream = io.StringIO()
     configure("json", "info", stream)
     async with run_app(None, endpoint("/turn", turn)) as app:
-        await ask(
+        await fetch(
             app, "/turn", headers=(HOST, (b"x-request-id", b"r1"), (b"authorization", b"Bearer secret"))
         )
     problem, request = lines_of(stream)
@@ -70,7 +70,7 @@ async def test_log_escapes_control_characters(format: str) -> None:
     stream = io.StringIO()
     configure(format, "info", stream)
     async with run_app() as app:
-        await ask(app, '/\x1b[2J\n{"event": "forged"}\x9b\u202e')
+        await fetch(app, '/\x1b[2J\n{"event": "forged"}\x9b\u202e')
     assert stream.getvalue().count("\n") == 1
     assert stream.getvalue()[:-1].isprintable()
     assert "x1b[2J" in stream.getvalue()
@@ -80,7 +80,7 @@ async def test_log_of_an_exception_has_its_frames_but_not_its_message() -> None:
     stream = io.StringIO()
     configure("json", "info", stream)
     async with run_app(None, endpoint("/breaks", breaks)) as app:
-        await ask(app, "/breaks")
+        await fetch(app, "/breaks")
     problem = lines_of(stream)[0]
     assert (problem["event"], problem["level"], problem["exception"]) == (
         "internal_error",
@@ -142,7 +142,7 @@ def test_console_log_shows_time_request_and_remaining_fields_on_one_line(stream:
 
 async def test_unconfigured_log_writes_no_output(capfd: pytest.CaptureFixture[str]) -> None:
     async with run_app(None, endpoint("/breaks", breaks)) as app:
-        await ask(app, "/breaks")
+        await fetch(app, "/breaks")
     assert capfd.readouterr() == ("", "")
 
 
@@ -153,7 +153,7 @@ async def test_embedding_program_receives_log_records_through_its_own_handlers()
     logging.getLogger().addHandler(handler)
     logging.getLogger("turnledger").setLevel("INFO")
     async with run_app() as app:
-        await ask(app, headers=(HOST, (b"x-request-id", b"r1")))
+        await fetch(app, headers=(HOST, (b"x-request-id", b"r1")))
     (record,) = records
     assert (record.name, record.levelname, record.getMessage()) == ("turnledger.server", "INFO", "request")
     assert record.__dict__.items() >= {"request_id": "r1", "status": 200, "path": "/healthz"}.items()
@@ -176,7 +176,7 @@ async def test_log_redacts_secrets_in_paths(prefix: str) -> None:
     configure("json", "info", stream)
     token = prefix + "aB3" * 13
     async with run_app() as app:
-        await ask(app, f"/api/{token}/x")
+        await fetch(app, f"/api/{token}/x")
     logging.getLogger("uvicorn.error").warning("Odd: %s", token)
     request, warned = lines_of(stream)
     assert (request["path"], warned["event"]) == (f"/api/{prefix}…/x", f"Odd: {prefix}…")
@@ -189,7 +189,7 @@ async def test_log_records_for_an_embedding_program_have_tokens_redacted() -> No
     logging.getLogger().addHandler(handler)
     logging.getLogger("turnledger").setLevel("INFO")
     async with run_app() as app:
-        await ask(app, "/api/tlt_" + "aB3" * 13)
+        await fetch(app, "/api/tlt_" + "aB3" * 13)
     assert records[0].__dict__["path"] == "/api/tlt_…"
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.server.asgi import ask, run_app
+from tests.unit.server.asgi import fetch, run_app
 from tests.unit.server.logging_state import kept_logging
 from turnledger import Ledger
 from turnledger.engine.lane.lease import renew
@@ -30,7 +30,7 @@ from turnledger.testing.gates import GatedStore
 
 
 class Disk:
-    """A store to be probed; `problem` is what it then raises. Its time is what `now` says."""
+    """A store to be probed. It raises `problem`; `now` is its time."""
 
     def __init__(self) -> None:
         self.problem: Exception | None = None
@@ -54,10 +54,10 @@ class Disk:
 async def test_readiness_probe_is_shared_by_concurrent_requests() -> None:
     disk = Disk()
     disk.answers.clear()
-    asked = [asyncio.create_task(disk.code()) for _ in range(50)]
+    pending = [asyncio.create_task(disk.code()) for _ in range(50)]
     await asyncio.sleep(0)
     disk.answers.set()
-    assert await asyncio.gather(*asked) == [None] * 50
+    assert await asyncio.gather(*pending) == [None] * 50
     assert disk.probes == 1
 
 
@@ -146,7 +146,7 @@ def test_metrics_count_turns_waits_streams_requests_and_gauges() -> None:
     metrics.stream_closed()
     metrics.count_response(200)
     metrics.export("queue_length", "Waiting.", lambda: 7)
-    told = metrics.text().decode()
+    text = metrics.text().decode()
     for line in (
         'turnledger_turns_total{outcome="committed"} 2.0',
         'turnledger_turns_total{outcome="failed"} 1.0',
@@ -159,7 +159,7 @@ def test_metrics_count_turns_waits_streams_requests_and_gauges() -> None:
         'turnledger_requests_total{status="200"} 1.0',
         "turnledger_queue_length 7.0",
     ):
-        assert line in told.splitlines()
+        assert line in text.splitlines()
 
 
 def test_metrics_of_two_servers_in_one_process_are_separate() -> None:
@@ -169,8 +169,8 @@ def test_metrics_of_two_servers_in_one_process_are_separate() -> None:
 
 
 def test_metric_names_are_prefixed_and_described() -> None:
-    told = Metrics().text().decode()
-    names = re.findall(r"^# HELP (\S+) (.+)$", told, re.MULTILINE)
+    text = Metrics().text().decode()
+    names = re.findall(r"^# HELP (\S+) (.+)$", text, re.MULTILINE)
     assert names
     assert all(name.startswith("turnledger_") and meaning.endswith(".") for name, meaning in names)
 
@@ -202,7 +202,7 @@ def test_metrics_sum_workers_and_keep_the_counters_of_dead_ones(tmp_path: Path) 
     ):
         assert line in both
     Metrics.clear(tmp_path, 0)
-    # Whoever has the part of a dead worker counts on where that one ended.
+    # The next owner of a dead worker's part continues its counts.
     after = worker(tmp_path, 0, "metrics.count_response(200)").splitlines()
     assert 'turnledger_requests_total{status="200"} 3.0' in after
     assert "turnledger_open_streams 1.0" in after
@@ -220,10 +220,10 @@ def test_metrics_files_are_fully_allocated_on_disk(tmp_path: Path) -> None:
 
 async def test_healthz_and_readyz_report_a_working_server() -> None:
     async with run_app() as app:
-        assert (await ask(app, "/healthz")).json == {"status": "ok"}
-        reply = await ask(app, "/readyz")
+        assert (await fetch(app, "/healthz")).json == {"status": "ok"}
+        reply = await fetch(app, "/readyz")
         assert (reply.status, reply.json) == (200, {"status": "ready"})
-        assert (await ask(app, "/healthz", method="HEAD")).status == 200
+        assert (await fetch(app, "/healthz", method="HEAD")).status == 200
 
 
 async def test_readyz_reports_a_failing_store_without_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,27 +232,27 @@ async def test_readyz_reports_a_failing_store_without_its_path(monkeypatch: pyte
     async with await Ledger.over(store) as ledger:
         app = make_app(ledger, Models({}), Settings())
         store.refuse(renew, StoreFull("/home/somebody/chats.db: disk is full."))
-        reply = await ask(app, "/readyz")
+        reply = await fetch(app, "/readyz")
         assert (reply.status, reply.json["status"]) == (503, "store_full")
         assert "free some space" in reply.json["message"]
         assert b"somebody" not in reply.body
-        assert (await ask(app, "/healthz")).status == 200
-        assert (await ask(app, "/readyz")).status == 200
+        assert (await fetch(app, "/healthz")).status == 200
+        assert (await fetch(app, "/readyz")).status == 200
 
 
 async def test_readyz_reports_a_server_that_is_shutting_down() -> None:
     async with run_app() as app:
         app.service.shutting_down.set()
-        reply = await ask(app, "/readyz")
+        reply = await fetch(app, "/readyz")
         assert (reply.status, reply.json["status"]) == (503, "shutting_down")
         assert "shutting down" in reply.json["message"]
-        assert (await ask(app, "/healthz")).status == 200
+        assert (await fetch(app, "/healthz")).status == 200
 
 
 async def test_metrics_endpoint_returns_text() -> None:
     async with run_app() as app:
-        await ask(app, "/nothing")
-        reply = await ask(app, "/metrics")
+        await fetch(app, "/nothing")
+        reply = await fetch(app, "/metrics")
         assert (reply.header(b"content-type") or b"").startswith(b"text/plain")
         assert b'turnledger_requests_total{status="404"} 1.0' in reply.body
         for name in (b"running_turns", b"queue_length", b"event_readers"):

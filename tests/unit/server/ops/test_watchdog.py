@@ -39,8 +39,8 @@ async def test_memory_above_the_limit_is_logged_each_time_it_is_exceeded(
     watchdog = Watchdog(100)
     for resident in (99, 101, 102, 50, 101, None):
         watchdog.check(time.monotonic(), resident)
-    told = [(record.message, vars(record)["bytes"]) for record in caplog.records]
-    assert told == [("memory_above_limit", 101)] * 2
+    logged = [(record.message, vars(record)["bytes"]) for record in caplog.records]
+    assert logged == [("memory_above_limit", 101)] * 2
 
 
 async def test_watchdog_thread_detects_a_stall_while_the_loop_is_blocked(

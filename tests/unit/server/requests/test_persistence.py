@@ -35,13 +35,15 @@ async def ledger(anyio_backend: str) -> AsyncIterator[Ledger]:
         yield ledger
 
 
-def asked(**headers: str) -> ChatRequest:
+def make_request(**headers: str) -> ChatRequest:
     raw = [(name.lower().replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     return chat_request("/v1/chat/completions", raw, msgspec.json.encode(BODY))
 
 
 async def is_kept(ledger: Ledger, settings: ChatSettings, within: str | None = None, **headers: str) -> bool:
-    return await PersistencePolicy(settings, Host(ledger)).is_kept(asked(**headers), "ada", Within(within))
+    return await PersistencePolicy(settings, Host(ledger)).is_kept(
+        make_request(**headers), "ada", Within(within)
+    )
 
 
 async def refused(ledger: Ledger, settings: ChatSettings, **headers: str) -> RequestRefused:

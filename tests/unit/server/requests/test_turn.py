@@ -32,36 +32,40 @@ from turnledger.server.requests.turn import (
 )
 
 
-def asked(headers: dict[str, str] | None = None, **fields: Any) -> TurnRequest:
+def make_turn_request(headers: dict[str, str] | None = None, **fields: Any) -> TurnRequest:
     raw = [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()]
     return turn_request("/api/turns", raw, msgspec.json.encode({"model": "m", **fields}))
 
 
 def test_turn_settings_reach_the_model_unchanged_except_stream_options() -> None:
-    made = asked(input="Hi", stream=True, settings={"x": [1.0], "stream_options": {"include_usage": True}})
+    made = make_turn_request(
+        input="Hi", stream=True, settings={"x": [1.0], "stream_options": {"include_usage": True}}
+    )
     assert msgspec.json.encode(made.settings) == b'{"x":[1.0],"model":"m"}'
     assert (made.stream, bytes(made.stream_options or b"")) == (True, b'{"include_usage":true}')
-    assert asked(input="Hi", settings=None).settings == {"model": "m"}
+    assert make_turn_request(input="Hi", settings=None).settings == {"model": "m"}
 
 
 def test_turn_headers_set_disconnect_policy_and_existence_requirement() -> None:
-    made = asked({"X-Turn-On-Disconnect": "keep", "X-Conversation-Expect": "continued"}, input="Hi")
+    made = make_turn_request(
+        {"X-Turn-On-Disconnect": "keep", "X-Conversation-Expect": "continued"}, input="Hi"
+    )
     assert made.policies.on_disconnect is OnDisconnect.KEEP
     assert made.must_exist
 
 
 def test_turn_fingerprint_ignores_delivery_and_chat_address() -> None:
     key = {"Idempotency-Key": "k"}
-    one = asked(key, input="Hi", chat="conv_1").fingerprint
-    assert one == asked(key, input="Hi", conversation_key="k", scope="s", stream=True).fingerprint
+    one = make_turn_request(key, input="Hi", chat="conv_1").fingerprint
+    assert one == make_turn_request(key, input="Hi", conversation_key="k", scope="s", stream=True).fingerprint
     others: list[dict[str, Any]] = [{"input": "Hi", "primer": "Ho"}]
     others += [{"input": "Ho"}, {"input": "Hi", "settings": {"n": 1}}, {"input": "Hi", "instructions": ""}]
-    assert all(asked(key, **other).fingerprint != one for other in others)
-    assert asked(input="Hi").fingerprint == b""
+    assert all(make_turn_request(key, **other).fingerprint != one for other in others)
+    assert make_turn_request(input="Hi").fingerprint == b""
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         ({"replaces": "turn_1"}, "need `chat`"),
         ({"regenerates": True}, "need `chat`"),
@@ -72,9 +76,9 @@ def test_turn_fingerprint_ignores_delivery_and_chat_address() -> None:
         ({"settings": {"web_search_options": {}}}, "web_search_options"),
     ],
 )
-def test_turn_with_contradictory_fields_is_refused_by_name(fields: dict[str, Any], told: str) -> None:
-    with pytest.raises(InvalidInput, match=told):
-        asked(input="Hi", **fields)
+def test_turn_with_contradictory_fields_is_refused_by_name(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        make_turn_request(input="Hi", **fields)
 
 
 @pytest.mark.parametrize(
@@ -82,12 +86,12 @@ def test_turn_with_contradictory_fields_is_refused_by_name(fields: dict[str, Any
 )
 def test_turn_with_a_field_of_the_wrong_type_is_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(RequestRefused) as refused:
-        asked(**fields)
+        make_turn_request(**fields)
     assert refused.value.status == 400
 
 
 def test_turn_with_regenerates_false_is_accepted() -> None:
-    assert asked(input="Hi", regenerates=False).body.regenerates is False
+    assert make_turn_request(input="Hi", regenerates=False).body.regenerates is False
 
 
 @pytest.mark.parametrize(
@@ -95,7 +99,7 @@ def test_turn_with_regenerates_false_is_accepted() -> None:
 )
 def test_invalid_turn_settings_are_reported_with_their_path(settings: Any, param: str) -> None:
     with pytest.raises(RequestRefused, match=f"`{param}`: Expected") as refused:
-        asked(input="Hi", settings=settings)
+        make_turn_request(input="Hi", settings=settings)
     assert refused.value.param == param
 
 
@@ -112,27 +116,27 @@ def test_a_primer_may_be_chat_messages_items_or_texts() -> None:
     ]
     kinds = ["message", "function_call", "function_call_output"]
     for primer in (messages, items, ["Weather?", *messages[1:]], [*items[:2], messages[2]]):
-        assert [item.type for item in asked(input="Hi", primer=primer).primer] == kinds
-    assert [item.text for item in asked(input="Hi", primer="Weather?").primer] == ["Weather?"]
-    assert asked(input="Hi").primer == asked(input="Hi", primer=None).primer == ()
+        assert [item.type for item in make_turn_request(input="Hi", primer=primer).primer] == kinds
+    assert [item.text for item in make_turn_request(input="Hi", primer="Weather?").primer] == ["Weather?"]
+    assert make_turn_request(input="Hi").primer == make_turn_request(input="Hi", primer=None).primer == ()
 
 
 @pytest.mark.parametrize("primer", [[{"role": "wizard", "content": "Hi"}], [{"a": 1}], [{"type": "message"}]])
 def test_primer_with_invalid_items_is_refused(primer: Any) -> None:
     with pytest.raises(MalformedItems, match=r"^primer: "):
-        asked(input="Hi", primer=primer)
+        make_turn_request(input="Hi", primer=primer)
 
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
 
 
-def chat_asked(headers: dict[str, str] | None = None, **fields: Any) -> ChatRequest:
+def make_chat_request(headers: dict[str, str] | None = None, **fields: Any) -> ChatRequest:
     raw = [(name.lower().encode(), value.encode("latin-1")) for name, value in (headers or {}).items()]
     return chat_request("/v1/chat/completions", raw, msgspec.json.encode({**BODY, **fields}))
 
 
 def test_chat_completion_settings_pass_through_unchanged() -> None:
-    made = chat_asked(
+    made = make_chat_request(
         temperature=0.5, unknown={"b": [1.0, None]}, stream=True, stream_options={"include_usage": True}
     )
     assert msgspec.json.decode(msgspec.json.encode(made.settings)) == {
@@ -145,19 +149,19 @@ def test_chat_completion_settings_pass_through_unchanged() -> None:
 
 def test_conversation_header_distinguishes_an_id_from_a_key() -> None:
     id = "conv_01a1e0b957d57957aec3deffa10a5cc7"
-    assert chat_asked({"X-Conversation-Id": id}).conversation == id
-    made = chat_asked({"X-Conversation-Id": "ada%2Fsupport%20%C3%A4"})
+    assert make_chat_request({"X-Conversation-Id": id}).conversation == id
+    made = make_chat_request({"X-Conversation-Id": "ada%2Fsupport%20%C3%A4"})
     assert (made.conversation, made.conversation_key) == (None, "ada/support ä")
 
 
 @pytest.mark.parametrize("value", ["", "%20", "%FF", "%ED%A0%80"])
 def test_conversation_header_that_is_blank_or_not_utf8_is_refused(value: str) -> None:
     with pytest.raises(InvalidInput, match="x-conversation-id must be text"):
-        chat_asked({"X-Conversation-Id": value})
+        make_chat_request({"X-Conversation-Id": value})
 
 
 def test_chat_completion_policies_are_read_from_headers() -> None:
-    made = chat_asked(
+    made = make_chat_request(
         {
             "X-Conversation-Id": "ada",
             "X-Conversation-Expect": "continued",
@@ -192,12 +196,12 @@ def test_chat_completion_policies_are_read_from_headers() -> None:
 )
 def test_unknown_policy_value_is_refused_with_the_known_ones(header: str, known: str) -> None:
     with pytest.raises(InvalidInput, match=known):
-        chat_asked({"X-Conversation-Id": "ada", header: "whatever"})
+        make_chat_request({"X-Conversation-Id": "ada", header: "whatever"})
 
 
 def test_policy_header_without_a_conversation_is_refused() -> None:
     with pytest.raises(InvalidInput, match="x-turn-on-busy: requires X-Conversation-Id"):
-        chat_asked({"X-Turn-On-Busy": "queue"})
+        make_chat_request({"X-Turn-On-Busy": "queue"})
 
 
 @pytest.mark.parametrize(
@@ -205,9 +209,9 @@ def test_policy_header_without_a_conversation_is_refused() -> None:
 )
 def test_field_that_conversations_cannot_store_is_refused_by_name(fields: dict[str, Any], named: str) -> None:
     with pytest.raises(InvalidInput, match=named) as refused:
-        chat_asked({"X-Conversation-Id": "ada"}, **fields)
+        make_chat_request({"X-Conversation-Id": "ada"}, **fields)
     assert refused.value.code == "unsupported_parameter"
-    assert chat_asked(**fields).settings.keys() >= fields.keys()
+    assert make_chat_request(**fields).settings.keys() >= fields.keys()
 
 
 @pytest.mark.parametrize("conversation", [{"X-Conversation-Id": "ada"}, {}])
@@ -223,7 +227,7 @@ def test_server_side_tools_are_refused_by_name(
     conversation: dict[str, str], fields: dict[str, Any], named: str
 ) -> None:
     with pytest.raises(InvalidInput, match=named) as refused:
-        chat_asked(conversation, **fields)
+        make_chat_request(conversation, **fields)
     assert refused.value.code == "unsupported_tool"
 
 
@@ -231,7 +235,7 @@ def test_server_side_tools_are_refused_by_name(
     "tools", [None, [], [{"type": "function", "function": {"name": "f"}}, {"type": "custom"}]]
 )
 def test_client_side_tools_are_passed_on(tools: Any) -> None:
-    assert msgspec.json.decode(chat_asked(tools=tools).settings["tools"]) == tools
+    assert msgspec.json.decode(make_chat_request(tools=tools).settings["tools"]) == tools
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"model": 1}', b'{"model": "m"}', b'{"messages": []}'])
@@ -242,26 +246,26 @@ def test_chat_completion_body_that_is_malformed_is_refused(body: bytes) -> None:
 
 
 def test_chat_completion_fingerprint_ignores_delivery_and_retry_count() -> None:
-    first = chat_asked({"X-Conversation-Id": "ada", "x-stainless-retry-count": "0"}, stream=True)
-    again = chat_asked({"X-Conversation-Id": "ada", "x-stainless-retry-count": "2"})
+    first = make_chat_request({"X-Conversation-Id": "ada", "x-stainless-retry-count": "0"}, stream=True)
+    again = make_chat_request({"X-Conversation-Id": "ada", "x-stainless-retry-count": "2"})
     assert (first.retry, again.retry) == (0, 2)
     assert first.fingerprint == again.fingerprint != b""
     for other in (
-        chat_asked({"X-Conversation-Id": "bob", "x-stainless-retry-count": "0"}),
-        chat_asked({"X-Conversation-Id": "ada", "x-stainless-retry-count": "0"}, temperature=1),
-        chat_asked({"X-Conversation-Id": "ada", "x-stainless-retry-count": "0"}, messages=[]),
+        make_chat_request({"X-Conversation-Id": "bob", "x-stainless-retry-count": "0"}),
+        make_chat_request({"X-Conversation-Id": "ada", "x-stainless-retry-count": "0"}, temperature=1),
+        make_chat_request({"X-Conversation-Id": "ada", "x-stainless-retry-count": "0"}, messages=[]),
     ):
         assert other.fingerprint != first.fingerprint
 
 
 @pytest.mark.parametrize("count", ["", "-1", "x", "1.5", "1" * 9])
 def test_malformed_retry_count_is_ignored(count: str) -> None:
-    assert chat_asked({"X-Conversation-Id": "ada", "x-stainless-retry-count": count}).retry is None
+    assert make_chat_request({"X-Conversation-Id": "ada", "x-stainless-retry-count": count}).retry is None
 
 
 def test_idempotency_key_without_a_conversation_is_refused() -> None:
     with pytest.raises(InvalidInput, match="idempotency-key: requires X-Conversation-Id"):
-        chat_asked({"Idempotency-Key": "once"})
+        make_chat_request({"Idempotency-Key": "once"})
 
 
 def test_header_parser_reads_only_known_headers() -> None:

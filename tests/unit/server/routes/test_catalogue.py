@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import msgspec
 import pytest
 
-from tests.unit.server.asgi import HOST, JSON, Reply, ask, run_app
+from tests.unit.server.asgi import HOST, JSON, Reply, fetch, run_app
 from turnledger import Chat, Ledger
 from turnledger.errors import TurnledgerError
 from turnledger.hosting import Host
@@ -29,10 +29,10 @@ class Place:
     def __init__(self, app: App, ledger: Ledger) -> None:
         self.app, self.ledger = app, ledger
 
-    async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
+    async def fetch(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
         sent = b"" if body is None else msgspec.json.encode(body)
         given = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
-        return await ask(
+        return await fetch(
             self.app,
             path,
             method=method,
@@ -41,22 +41,22 @@ class Place:
         )
 
     async def make(self, **body: Any) -> dict[str, Any]:
-        made = await self.ask("POST", "/api/chats", body)
+        made = await self.fetch("POST", "/api/chats", body)
         assert made.status == 201, made.body
         return dict(made.json)
 
-    async def say(self, text: str, key: str) -> None:
+    async def run_turn(self, text: str, key: str) -> None:
         async with self.ledger.turn(text, conversation_key=key) as turn:
             turn.emit(f"You said {text}.")
 
     async def named(self, key: str, **query: str) -> list[dict[str, Any]]:
-        asked = urlencode({"conversation_key": key, **query}).encode()
-        found = await ask(self.app, "/api/chats", headers=[HOST], query=asked)
+        parameters = urlencode({"conversation_key": key, **query}).encode()
+        found = await fetch(self.app, "/api/chats", headers=[HOST], query=parameters)
         assert found.status == 200, found.body
         return list(found.json["data"])
 
     async def titles(self, **query: Any) -> list[str]:
-        listed = await ask(self.app, "/api/chats", headers=[HOST], query=urlencode(query).encode())
+        listed = await fetch(self.app, "/api/chats", headers=[HOST], query=urlencode(query).encode())
         assert listed.status == 200, listed.body
         return [each["title"] for each in listed.json["data"]]
 
@@ -70,8 +70,8 @@ async def place(store: str = "memory:", settings: Settings | None = None) -> Asy
 
 async def test_listed_chat_shows_title_and_preview_of_its_last_turn() -> None:
     async with place() as here:
-        await here.say("Where is\nmy order?", "k")
-        listed = await here.ask("GET", "/api/chats")
+        await here.run_turn("Where is\nmy order?", "k")
+        listed = await here.fetch("GET", "/api/chats")
         (chat,) = listed.json["data"]
         assert listed.json["next"] is None
         assert (chat["title"], chat["named_by"]) == ("Where is my order?", "words")
@@ -90,7 +90,7 @@ async def test_chat_list_pages_cover_all_chats_and_end() -> None:
         seen: list[str] = []
         query = {"limit": "2"}
         for _ in range(3):
-            found = await ask(here.app, "/api/chats", headers=[HOST], query=urlencode(query).encode())
+            found = await fetch(here.app, "/api/chats", headers=[HOST], query=urlencode(query).encode())
             seen += [each["title"] for each in found.json["data"]]
             query["cursor"] = found.json["next"] or ""
         assert sorted(seen) == ["0", "1", "2", "3", "4"]
@@ -106,7 +106,7 @@ async def test_chat_list_filters_by_tag_pin_archive_scope_and_deletion() -> None
             ("old", {"archived": True}),
         ):
             chat = await here.make(title=title)
-            changed = await here.ask("PATCH", f"/api/chats/{chat['id']}", changes)
+            changed = await here.fetch("PATCH", f"/api/chats/{chat['id']}", changes)
             assert changed.status == 200
         await here.make(title="elsewhere", scope="shop")
         assert set(await here.titles()) == {"plain", "tagged", "pinned", "elsewhere"}
@@ -123,14 +123,14 @@ async def test_chat_list_filters_by_tag_pin_archive_scope_and_deletion() -> None
 )
 async def test_chat_list_with_an_invalid_filter_is_refused(query: str) -> None:
     async with place() as here:
-        refused = await ask(here.app, "/api/chats", headers=[HOST], query=query.encode())
+        refused = await fetch(here.app, "/api/chats", headers=[HOST], query=query.encode())
         assert (refused.status, refused.json["error"]["type"]) == (400, "invalid_request_error")
 
 
 async def test_chat_creation_with_a_conversation_key_creates_one_chat() -> None:
     async with place() as here:
-        made = await here.ask("POST", "/api/chats", {"conversation_key": "k", "title": "T", "tags": ["a"]})
-        again = await here.ask("POST", "/api/chats", {"conversation_key": "k", "title": "U"})
+        made = await here.fetch("POST", "/api/chats", {"conversation_key": "k", "title": "T", "tags": ["a"]})
+        again = await here.fetch("POST", "/api/chats", {"conversation_key": "k", "title": "U"})
         assert (made.status, again.status) == (201, 200)
         assert made.json == again.json
         assert (made.json["title"], made.json["tags"], made.json["named_by"]) == ("T", ["a"], "person")
@@ -139,7 +139,7 @@ async def test_chat_creation_with_a_conversation_key_creates_one_chat() -> None:
 
 async def test_chat_creation_on_a_server_that_keeps_no_chats_is_refused() -> None:
     async with place(settings=Settings(chats=ChatSettings(keep=False))) as here:
-        refused = await here.ask("POST", "/api/chats", {})
+        refused = await here.fetch("POST", "/api/chats", {})
         assert (refused.status, refused.json["error"]["code"]) == (409, "not_kept")
         assert await here.titles() == []
 
@@ -147,32 +147,32 @@ async def test_chat_creation_on_a_server_that_keeps_no_chats_is_refused() -> Non
 async def test_stale_if_match_is_answered_412_with_the_current_chat() -> None:
     async with place() as here:
         chat = f"/api/chats/{(await here.make(title='T'))['id']}"
-        first = await here.ask("PATCH", chat, {"title": "A", "pinned": True}, if_match='"1"')
-        late = await here.ask("PATCH", chat, {"title": "B"}, if_match='"1"')
+        first = await here.fetch("PATCH", chat, {"title": "A", "pinned": True}, if_match='"1"')
+        late = await here.fetch("PATCH", chat, {"title": "B"}, if_match='"1"')
         assert (first.status, first.header(b"etag"), first.json["revision"]) == (200, b'"2"', 2)
         assert (late.status, late.header(b"etag")) == (412, b'"2"')
         assert late.json["error"]["code"] == "revision_conflict"
         assert (late.json["chat"]["title"], late.json["chat"]["pinned"]) == ("A", True)
-        shown = await here.ask("GET", chat)
+        shown = await here.fetch("GET", chat)
         assert (shown.header(b"etag"), shown.json["title"]) == (b'"2"', "A")
 
 
 async def test_change_sent_again_with_the_same_if_match_succeeds() -> None:
     async with place() as here:
         chat = f"/api/chats/{(await here.make(title='T'))['id']}"
-        answers = [await here.ask("PATCH", chat, {"tags": ["a"]}, if_match='"1"') for _ in range(2)]
+        answers = [await here.fetch("PATCH", chat, {"tags": ["a"]}, if_match='"1"') for _ in range(2)]
         assert [each.status for each in answers] == [200, 200]
         assert answers[0].json == answers[1].json
 
 
 async def test_removed_title_falls_back_to_the_first_words() -> None:
     async with place() as here:
-        await here.say("Where is my order?", "k")
-        (listed,) = (await here.ask("GET", "/api/chats")).json["data"]
+        await here.run_turn("Where is my order?", "k")
+        (listed,) = (await here.fetch("GET", "/api/chats")).json["data"]
         chat = f"/api/chats/{listed['id']}"
-        named = await here.ask("PATCH", chat, {"title": "Mine"})
+        named = await here.fetch("PATCH", chat, {"title": "Mine"})
         assert (named.json["title"], named.json["named_by"]) == ("Mine", "person")
-        taken_back = await here.ask("PATCH", chat, {"title": None, "metadata": None, "tags": None})
+        taken_back = await here.fetch("PATCH", chat, {"title": None, "metadata": None, "tags": None})
         assert (taken_back.json["title"], taken_back.json["named_by"]) == ("Where is my order?", "words")
 
 
@@ -193,9 +193,9 @@ async def test_removed_title_falls_back_to_the_first_words() -> None:
 async def test_chat_update_with_an_invalid_field_is_refused_as_a_whole(body: dict[str, Any]) -> None:
     async with place() as here:
         made = await here.make(title="T")
-        refused = await here.ask("PATCH", f"/api/chats/{made['id']}", {"archived": True, **body})
+        refused = await here.fetch("PATCH", f"/api/chats/{made['id']}", {"archived": True, **body})
         assert refused.status == 400
-        assert (await here.ask("GET", f"/api/chats/{made['id']}")).json["revision"] == 1
+        assert (await here.fetch("GET", f"/api/chats/{made['id']}")).json["revision"] == 1
 
 
 @pytest.mark.parametrize(("given", "revision"), [(None, None), ("*", None), ('"3"', 3), (' W/"12" ', 12)])
@@ -210,14 +210,14 @@ def test_if_match_that_is_not_a_revision_is_refused(given: str) -> None:
 
 
 async def test_concurrent_renames_have_one_winner_and_one_conflict(tmp_path: Path) -> None:
-    """Two servers over one store, and nobody waits for anybody."""
+    """Two servers over one store, without waiting for each other."""
     store = f"sqlite:///{tmp_path / 'chats.db'}"
     async with place(store) as here, place(store) as there:
         chat = f"/api/chats/{(await here.make(title='T'))['id']}"
         for revision in range(1, 11):
             given = {"if_match": f'"{revision}"'}
             renames = [
-                each.ask("PATCH", chat, {"title": f"{name} {revision}"}, **given)
+                each.fetch("PATCH", chat, {"title": f"{name} {revision}"}, **given)
                 for name, each in (("here", here), ("there", there))
             ]
             answers = await asyncio.gather(*renames)
@@ -226,20 +226,20 @@ async def test_concurrent_renames_have_one_winner_and_one_conflict(tmp_path: Pat
             assert won.header(b"etag") == lost.header(b"etag") == b'"%d"' % (revision + 1)
             assert lost.json["chat"]["title"] == won.json["title"]
             for each in (here, there):
-                assert (await each.ask("GET", chat)).json["title"] == won.json["title"]
+                assert (await each.fetch("GET", chat)).json["title"] == won.json["title"]
 
 
 async def test_events_from_the_as_of_of_a_list_have_no_gap_or_duplicate() -> None:
     async with place() as here:
         await here.make(title="shown")
-        listed = await here.ask("GET", "/api/chats")
+        listed = await here.fetch("GET", "/api/chats")
         later = await here.make(title="later")
         seal = await here.app.service.cursor_seal.get()
         with Host(here.ledger).follow(
             here.ledger, after=seal.unseal(POSITION, listed.json["as_of"])
         ) as following:
-            told = await following.next_batch()
-        assert [(each.kind.value, each.conversation) for each in told if each.conversation] == [
+            batch = await following.next_batch()
+        assert [(each.kind.value, each.conversation) for each in batch if each.conversation] == [
             ("chat.created", later["id"])
         ]
 
@@ -248,8 +248,8 @@ async def test_rename_of_a_chat_deleted_right_after_reports_success(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with place() as here:
-        await here.say("Where is my order?", "k")
-        (chat,) = (await here.ask("GET", "/api/chats")).json["data"]
+        await here.run_turn("Where is my order?", "k")
+        (chat,) = (await here.fetch("GET", "/api/chats")).json["data"]
         update = Chat.update
 
         async def update_then_delete(self: Chat, **changes: Any) -> Conversation:
@@ -258,17 +258,17 @@ async def test_rename_of_a_chat_deleted_right_after_reports_success(
             return changed
 
         monkeypatch.setattr(Chat, "update", update_then_delete)
-        renamed = await here.ask("PATCH", f"/api/chats/{chat['id']}", {"title": "Orders"}, if_match='"1"')
+        renamed = await here.fetch("PATCH", f"/api/chats/{chat['id']}", {"title": "Orders"}, if_match='"1"')
         assert (renamed.status, renamed.json["title"], renamed.json["turn_count"]) == (200, "Orders", 1)
-        restored = await here.ask("POST", f"/api/chats/{chat['id']}/restore")
+        restored = await here.fetch("POST", f"/api/chats/{chat['id']}/restore")
         assert restored.json["title"] == "Orders"
 
 
 async def test_chat_creation_repeated_with_one_idempotency_key_creates_one_chat() -> None:
     async with place() as here:
         body = {"title": "Orders", "metadata": {"b": "2", "a": "1"}, "tags": ["shop"]}
-        made = await here.ask("POST", "/api/chats", body, idempotency_key="once")
-        again = await here.ask("POST", "/api/chats", dict(reversed(body.items())), idempotency_key="once")
+        made = await here.fetch("POST", "/api/chats", body, idempotency_key="once")
+        again = await here.fetch("POST", "/api/chats", dict(reversed(body.items())), idempotency_key="once")
         assert (made.status, again.status) == (201, 200)
         assert (made.header(b"idempotency-replayed"), again.header(b"idempotency-replayed")) == (
             None,
@@ -280,12 +280,12 @@ async def test_chat_creation_repeated_with_one_idempotency_key_creates_one_chat(
 
 async def test_concurrent_chat_creations_with_one_idempotency_key_create_one_chat() -> None:
     async with place() as here:
-        asked = [
-            here.ask("POST", "/api/chats", {"title": "Orders"}, idempotency_key="once") for _ in range(8)
+        requests = [
+            here.fetch("POST", "/api/chats", {"title": "Orders"}, idempotency_key="once") for _ in range(8)
         ]
-        told = await asyncio.gather(*asked)
-        assert sorted(each.status for each in told) == [*[200] * 7, 201]
-        assert (len({each.json["id"] for each in told}), await here.titles()) == (1, ["Orders"])
+        replies = await asyncio.gather(*requests)
+        assert sorted(each.status for each in replies) == [*[200] * 7, 201]
+        assert (len({each.json["id"] for each in replies}), await here.titles()) == (1, ["Orders"])
 
 
 @pytest.mark.parametrize(
@@ -293,24 +293,24 @@ async def test_concurrent_chat_creations_with_one_idempotency_key_create_one_cha
 )
 async def test_chat_creation_with_a_reused_idempotency_key_is_refused(other: dict[str, Any]) -> None:
     async with place() as here:
-        await here.ask("POST", "/api/chats", {"title": "Orders"}, idempotency_key="once")
-        refused = await here.ask("POST", "/api/chats", other, idempotency_key="once")
+        await here.fetch("POST", "/api/chats", {"title": "Orders"}, idempotency_key="once")
+        refused = await here.fetch("POST", "/api/chats", other, idempotency_key="once")
         assert (refused.status, refused.code) == (422, "idempotency_mismatch")
         assert await here.titles() == ["Orders"]
 
 
 async def test_chat_creation_repeated_after_deletion_is_answered_410() -> None:
     async with place() as here:
-        made = await here.ask("POST", "/api/chats", {}, idempotency_key="once")
-        await here.ask("DELETE", f"/api/chats/{made.json['id']}")
-        late = await here.ask("POST", "/api/chats", {}, idempotency_key="once")
+        made = await here.fetch("POST", "/api/chats", {}, idempotency_key="once")
+        await here.fetch("DELETE", f"/api/chats/{made.json['id']}")
+        late = await here.fetch("POST", "/api/chats", {}, idempotency_key="once")
         assert (late.status, late.code) == (410, "conversation_deleted")
 
 
 async def test_chat_found_by_conversation_key_is_not_marked_as_a_replay() -> None:
     async with place() as here:
         made = await here.make(conversation_key="k")
-        found = await here.ask("POST", "/api/chats", {"conversation_key": "k"}, idempotency_key="once")
+        found = await here.fetch("POST", "/api/chats", {"conversation_key": "k"}, idempotency_key="once")
         assert (found.status, found.json["id"]) == (200, made["id"])
         assert found.header(b"idempotency-replayed") is None
 
@@ -350,7 +350,7 @@ async def test_conversation_key_of_a_deleted_chat_finds_no_chat() -> None:
 async def test_conversation_key_filter_combined_with_another_filter_is_refused(other: str) -> None:
     async with place() as server:
         query = b"conversation_key=k&" + other.encode()
-        refused = await ask(server.app, "/api/chats", headers=[HOST], query=query)
+        refused = await fetch(server.app, "/api/chats", headers=[HOST], query=query)
         assert refused.status == 400, refused.body
 
 
@@ -363,28 +363,28 @@ async def made(app: App, conversation_key: str | None = None) -> Chat:
 
 
 async def delete(app: App, chat: Chat, query: str = "") -> Reply:
-    return await ask(app, f"/api/chats/{chat.id}", method="DELETE", query=query.encode())
+    return await fetch(app, f"/api/chats/{chat.id}", method="DELETE", query=query.encode())
 
 
 async def restore(app: App, chat: Chat) -> Reply:
-    return await ask(app, f"/api/chats/{chat.id}/restore", method="POST")
+    return await fetch(app, f"/api/chats/{chat.id}/restore", method="POST")
 
 
 async def test_a_deleted_chat_is_gone_until_it_is_restored() -> None:
     async with run_app() as app:
         chat = await made(app, "k")
-        before = (await ask(app, f"/api/chats/{chat.id}")).json
+        before = (await fetch(app, f"/api/chats/{chat.id}")).json
         first = await delete(app, chat)
         assert (first.status, first.json["state"]) == (200, "deleted")
         assert (await delete(app, chat, "purge=false")).json == first.json
-        gone = await ask(app, f"/api/chats/{chat.id}")
+        gone = await fetch(app, f"/api/chats/{chat.id}")
         assert (gone.status, gone.code) == (410, "conversation_deleted")
         assert "It can be restored until 20" in gone.json["error"]["message"]
         back = await restore(app, chat)
         assert (back.status, back.json["title"], back.json["conversation_key"]) == (200, "Orders", "k")
         assert back.json["former_conversation_key"] is None
         assert (await restore(app, chat)).json == back.json
-        assert (await ask(app, f"/api/chats/{chat.id}")).json == before
+        assert (await fetch(app, f"/api/chats/{chat.id}")).json == before
 
 
 async def test_restored_chat_whose_key_was_reused_reports_its_former_key() -> None:
@@ -412,4 +412,4 @@ async def test_purge_parameter_that_is_not_a_boolean_is_refused() -> None:
     async with run_app() as app:
         chat = await made(app)
         assert (await delete(app, chat, "purge=1")).status == 400
-        assert (await ask(app, f"/api/chats/{chat.id}")).status == 200
+        assert (await fetch(app, f"/api/chats/{chat.id}")).status == 200

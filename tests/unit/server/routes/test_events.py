@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from starlette.types import Message
 
-from tests.unit.server.asgi import HOST, ask
+from tests.unit.server.asgi import HOST, fetch
 from turnledger import Ledger
 from turnledger.api.json import encode
 from turnledger.api.views import show_change
@@ -28,14 +28,14 @@ CHAT = ConversationId("conv_01890000000070008000000000000000")
 
 
 class Stream:
-    """One client of the stream, and what it has heard."""
+    """A client of the stream, with the events it has received."""
 
     def __init__(self, app: App, *headers: tuple[bytes, bytes]) -> None:
         self.status = 0
         self.is_whole = False
         self.largest = 0
         self._unread = b""
-        self._came = asyncio.Event()
+        self._arrived = asyncio.Event()
         self._left = asyncio.Event()
         scope = {
             "type": "http",
@@ -56,14 +56,14 @@ class Stream:
         self._unread += message.get("body", b"")
         self.largest = max(self.largest, len(message.get("body", b"")))
         self.is_whole = message["type"] == "http.response.body" and not message.get("more_body", False)
-        self._came.set()
+        self._arrived.set()
 
     async def next(self) -> dict[str, Any]:
         """The next event, by its fields; a comment is one, too."""
         async with asyncio.timeout(10):
             while b"\n\n" not in self._unread:
-                self._came.clear()
-                await self._came.wait()
+                self._arrived.clear()
+                await self._arrived.wait()
         event, self._unread = self._unread.split(b"\n\n", 1)
         fields = dict(line.split(": ", 1) for line in event.decode().split("\n"))
         if "data" in fields:
@@ -82,7 +82,7 @@ async def serving(**limits: Any) -> AsyncIterator[tuple[App, Ledger]]:
         yield make_app(ledger, Models({}), Settings(limits=ServerLimits(**limits))), ledger
 
 
-async def say(ledger: Ledger, text: str, owner: str = OWNER) -> Any:
+async def run_turn(ledger: Ledger, text: str, owner: str = OWNER) -> Any:
     async with ledger.for_owner(owner).turn(text, conversation_key="k") as turn:
         turn.emit("Yes.")
     return turn
@@ -116,32 +116,32 @@ async def test_event_stream_resumes_after_last_event_id() -> None:
         stream = Stream(app)
         last = (await stream.next())["id"]
         await stream.leave()
-        turn = await say(ledger, "Hello")
+        turn = await run_turn(ledger, "Hello")
         again = Stream(app, (b"last-event-id", last.encode()))
-        heard = [await again.next()]
-        while heard[-1]["event"] != "turn.committed":
-            heard.append(await again.next())
-        assert {"chat.created", "turn.running"} <= {each["event"] for each in heard}
-        assert (heard[-1]["data"]["turn"], heard[-1]["data"]["outcome"]) == (turn.id, "completed")
+        received = [await again.next()]
+        while received[-1]["event"] != "turn.committed":
+            received.append(await again.next())
+        assert {"chat.created", "turn.running"} <= {each["event"] for each in received}
+        assert (received[-1]["data"]["turn"], received[-1]["data"]["outcome"]) == (turn.id, "completed")
         await again.leave()
 
 
 async def test_event_stream_resumed_without_news_sends_a_comment_immediately() -> None:
     async with serving() as (app, ledger):
-        await say(ledger, "Hello")
+        await run_turn(ledger, "Hello")
         position = str(await ledger.position())
         last = (await app.service.cursor_seal.get()).seal(events.POSITION, position)
         stream = Stream(app, (b"last-event-id", last.encode()))
-        told = await stream.next()
-        assert (stream.status, "data" in told) == (200, False)
-        assert await unseal(app, told["id"]) == position
+        event = await stream.next()
+        assert (stream.status, "data" in event) == (200, False)
+        assert await unseal(app, event["id"]) == position
         await stream.leave()
 
 
 @pytest.mark.parametrize("unknown", [b"7", b"abc-00000000", b"\xff", b"ffffffff-ffffffff"])
 async def test_event_stream_with_an_unknown_last_event_id_reports_a_gap(unknown: bytes) -> None:
     async with serving() as (app, ledger):
-        await say(ledger, "Hello")
+        await run_turn(ledger, "Hello")
         stream = Stream(app, (b"last-event-id", unknown))
         gap = await stream.next()
         assert (gap["event"], await unseal(app, gap["id"])) == ("gap", await ledger.position())
@@ -150,17 +150,17 @@ async def test_event_stream_with_an_unknown_last_event_id_reports_a_gap(unknown:
 
 async def test_event_ids_do_not_reveal_the_activity_of_others() -> None:
     async with serving() as (app, ledger):
-        told = []
+        ids = []
         for _ in range(2):
             stream = Stream(app)
-            told.append((await stream.next())["id"])
+            ids.append((await stream.next())["id"])
             await stream.leave()
-        assert told[0] != told[1]
-        assert await unseal(app, told[0]) == await unseal(app, told[1])
-        await say(ledger, "Hello", owner="somebody else")
-        listed = (await ask(app, "/api/chats", headers=[HOST])).json["as_of"]
+        assert ids[0] != ids[1]
+        assert await unseal(app, ids[0]) == await unseal(app, ids[1])
+        await run_turn(ledger, "Hello", owner="somebody else")
+        listed = (await fetch(app, "/api/chats", headers=[HOST])).json["as_of"]
         assert await unseal(app, listed) == await ledger.position()
-        assert {len(each) for each in (*told, listed)} == {56}
+        assert {len(each) for each in (*ids, listed)} == {56}
         assert str(await ledger.position()) not in listed
 
 
@@ -170,7 +170,7 @@ async def test_event_stream_heartbeat_carries_an_id_to_resume_from(monkeypatch: 
         stream = Stream(app)
         assert (await stream.next())["event"] == "start"
         assert set(await stream.next()) == {"", "id"}
-        await say(ledger, "Hello", owner="somebody else")
+        await run_turn(ledger, "Hello", owner="somebody else")
         position = await ledger.position()
         async with asyncio.timeout(10):
             while await unseal(app, (await stream.next())["id"]) != position:
@@ -260,9 +260,9 @@ async def test_event_stream_sends_many_changes_in_chunks_of_whole_events() -> No
         for _ in range(40):
             await ledger.conversation(metadata={f"{number}": "v" * 512 for number in range(16)})
         stream = Stream(app, (b"last-event-id", start.encode()))
-        heard = [await stream.next() for _ in range(40)]
-        assert [each["event"] for each in heard] == ["chat.created"] * 40
-        assert len({each["id"] for each in heard}) == 40
+        received = [await stream.next() for _ in range(40)]
+        assert [each["event"] for each in received] == ["chat.created"] * 40
+        assert len({each["id"] for each in received}) == 40
         assert 10_000 < stream.largest <= events.PIECE_BYTES
         await stream.leave()
 
@@ -283,7 +283,7 @@ async def test_encoded_event_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -
         sent = [updates._encode_batch(batch, seal) for batch in batches]
         assert updates._encode_batch(batches[-1], seal) is sent[-1]
         assert 1 < len(updates._encoded) < 10
-        assert updates._encoded_bytes == sum(len(b"".join(told)) for _, told in updates._encoded.values())
+        assert updates._encoded_bytes == sum(len(b"".join(pieces)) for _, pieces in updates._encoded.values())
         large = [[*batches[0]] * 50]
         updates._encode_batch(large[0], seal)
         assert (updates._encoded, updates._encoded_bytes) == ({}, 0)

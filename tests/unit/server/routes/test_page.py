@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.unit.server.asgi import HOST, Reply, ask
+from tests.unit.server.asgi import HOST, Reply, fetch
 from tests.unit.server.fake_page import ASSET, FILES, PAGE
 from turnledger import Ledger
 from turnledger.hosting import Host
@@ -36,13 +36,13 @@ def policy_of(reply: Reply) -> bytes:
 async def test_chat_page_is_served_cross_site_and_its_policy_restricts_it_to_its_own_origin() -> None:
     async with showing() as app:
         for path in PAGES:
-            reply = await ask(app, path, headers=CROSS)
+            reply = await fetch(app, path, headers=CROSS)
             assert (reply.status, reply.body) == (200, FILES["index.html"])
             assert policy_of(reply) == POLICY + b"; frame-ancestors 'none'"
             assert reply.header(b"content-type") == b"text/html; charset=utf-8"
             assert reply.header(b"referrer-policy") == b"no-referrer"
-            assert (await ask(app, path, method="POST", headers=CROSS)).status == 403
-            assert (await ask(app, path, headers=[(b"host", b"evil.example")])).status == 403
+            assert (await fetch(app, path, method="POST", headers=CROSS)).status == 403
+            assert (await fetch(app, path, headers=[(b"host", b"evil.example")])).status == 403
 
 
 async def test_chat_page_is_served_without_a_token_where_tokens_exist() -> None:
@@ -50,7 +50,7 @@ async def test_chat_page_is_served_without_a_token_where_tokens_exist() -> None:
         await Host(ledger).tokens.create(owner="ann", scopes=["chats:read"])
         app = make_app(ledger, Models({}), Settings(), chat_page=PAGE)
         for path in (*PAGES, f"/assets/{ASSET}", "/favicon.svg"):
-            assert (await ask(app, path)).status == 200
+            assert (await fetch(app, path)).status == 200
 
 
 async def test_frame_ancestors_setting_appears_in_every_policy() -> None:
@@ -58,7 +58,7 @@ async def test_frame_ancestors_setting_appears_in_every_policy() -> None:
     for page in (PAGE, BuiltPage({})):
         async with showing(page, Settings(frame_ancestors=ancestors)) as app:
             for path in (*PAGES, f"/assets/{ASSET}", "/healthz", "/nothing"):
-                policy = policy_of(await ask(app, path))
+                policy = policy_of(await fetch(app, path))
                 assert policy.endswith(b"frame-ancestors https://shop.example.com http://localhost:3000")
 
 
@@ -68,7 +68,7 @@ async def test_picture_frame_policy_allows_images_and_framing_by_the_page() -> N
         (("https://shop.example.com",), b"'self' https://shop.example.com"),
     ):
         async with showing(settings=Settings(frame_ancestors=ancestors)) as app:
-            reply = await ask(app, "/picture")
+            reply = await fetch(app, "/picture")
             assert (reply.status, reply.body.decode()) == (200, PICTURE_PAGE.text)
             assert policy_of(reply) == PICTURE_PAGE.policy + b"; frame-ancestors " + framing
             assert reply.header(b"referrer-policy") == b"no-referrer"
@@ -80,12 +80,12 @@ async def test_picture_frame_policy_allows_images_and_framing_by_the_page() -> N
 async def test_page_assets_are_served_same_origin_and_refused_cross_site() -> None:
     async with showing() as app:
         path = f"/assets/{ASSET}"
-        own = await ask(app, path, headers=[HOST, (b"sec-fetch-site", b"same-origin")])
+        own = await fetch(app, path, headers=[HOST, (b"sec-fetch-site", b"same-origin")])
         assert (own.status, own.body) == (200, FILES[f"assets/{ASSET}"])
         assert own.header(b"content-type") == b"text/javascript; charset=utf-8"
         assert own.header(b"x-content-type-options") == b"nosniff"
         assert policy_of(own).startswith(b"default-src 'none';")
-        foreign = await ask(app, path, headers=[HOST, (b"sec-fetch-site", b"cross-site")])
+        foreign = await fetch(app, path, headers=[HOST, (b"sec-fetch-site", b"cross-site")])
         assert (foreign.status, foreign.code) == (403, "cross_site_request")
 
 
@@ -97,13 +97,13 @@ async def test_page_assets_are_cached_immutably_and_pages_are_revalidated() -> N
             ("/favicon.svg", b"no-cache"),
             (f"/assets/{ASSET}", b"public, max-age=31536000, immutable"),
         ):
-            reply = await ask(app, path)
+            reply = await fetch(app, path)
             tag = reply.header(b"etag") or b""
             assert (reply.status, reply.header(b"cache-control")) == (200, cache_control)
-            again = await ask(app, path, headers=[HOST, (b"if-none-match", b'"other", W/' + tag)])
+            again = await fetch(app, path, headers=[HOST, (b"if-none-match", b'"other", W/' + tag)])
             assert (again.status, again.body, again.header(b"etag")) == (304, b"", tag)
             assert again.header(b"cache-control") == cache_control
-            changed = await ask(app, path, headers=[HOST, (b"if-none-match", b'"other"')])
+            changed = await fetch(app, path, headers=[HOST, (b"if-none-match", b'"other"')])
             assert (changed.status, changed.body) == (200, reply.body)
 
 
@@ -117,7 +117,7 @@ async def test_missing_page_asset_is_answered_404_and_not_cached() -> None:
             "/assets/../../settings.py",
             "/assets//etc/passwd",
         ):
-            reply = await ask(app, path)
+            reply = await fetch(app, path)
             assert (reply.status, reply.code) == (404, "unknown_url")
             assert reply.header(b"cache-control") == b"no-store"
 
@@ -125,7 +125,7 @@ async def test_missing_page_asset_is_answered_404_and_not_cached() -> None:
 async def test_page_asset_is_compressed_for_clients_that_accept_gzip() -> None:
     async with showing() as app:
         path = f"/assets/{ASSET}"
-        plain, packed = await ask(app, path), await ask(app, path, headers=[HOST, GZIP])
+        plain, packed = await fetch(app, path), await fetch(app, path, headers=[HOST, GZIP])
         assert packed.header(b"content-encoding") == b"gzip"
         assert plain.header(b"content-encoding") is None
         assert gzip.decompress(packed.body) == plain.body
@@ -133,19 +133,19 @@ async def test_page_asset_is_compressed_for_clients_that_accept_gzip() -> None:
         assert packed.header(b"etag") != plain.header(b"etag")
         assert packed.header(b"vary") == plain.header(b"vary") == b"accept-encoding"
         had = (b"if-none-match", packed.header(b"etag") or b"")
-        assert (await ask(app, path, headers=[HOST, GZIP, had])).status == 304
-        assert (await ask(app, path, headers=[HOST, had])).status == 200
+        assert (await fetch(app, path, headers=[HOST, GZIP, had])).status == 304
+        assert (await fetch(app, path, headers=[HOST, had])).status == 200
 
 
 async def test_unbuilt_page_explains_how_to_build_it() -> None:
     async with showing(BuiltPage({})) as app:
         for path in PAGES:
-            reply = await ask(app, path, headers=CROSS)
+            reply = await fetch(app, path, headers=CROSS)
             assert (reply.status, reply.body.decode()) == (200, UNBUILT_PAGE.text)
             assert policy_of(reply) == UNBUILT_PAGE.policy + b"; frame-ancestors 'none'"
             assert all(word in UNBUILT_PAGE.text for word in ("make page", "Node 20.19", "/openapi.json"))
-        assert (await ask(app, f"/assets/{ASSET}")).status == 404
-        assert (await ask(app, "/favicon.svg")).status == 404
+        assert (await fetch(app, f"/assets/{ASSET}")).status == 404
+        assert (await fetch(app, "/favicon.svg")).status == 404
 
 
 @pytest.mark.parametrize(

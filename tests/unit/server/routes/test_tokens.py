@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.unit.server.asgi import HOST, JSON, Reply, ask
+from tests.unit.server.asgi import HOST, JSON, Reply, fetch
 from turnledger import Ledger
 from turnledger.hosting import Host
 from turnledger.model.access.token import TokenScope, digest_of, is_token_text
@@ -25,21 +25,21 @@ class Place:
     def __init__(self, app: App, ledger: Ledger) -> None:
         self.app, self.ledger = app, ledger
 
-    async def ask(self, method: str, path: str, text: str | None, body: Any = None, key: str = "") -> Reply:
+    async def fetch(self, method: str, path: str, text: str | None, body: Any = None, key: str = "") -> Reply:
         sent = b"" if body is None else msgspec.json.encode(body)
         headers = [HOST, JSON, (b"content-length", b"%d" % len(sent))]
         if text is not None:
             headers.append((b"authorization", f"Bearer {text}".encode()))
         if key:
             headers.append((b"x-conversation-id", key.encode()))
-        return await ask(self.app, path, method=method, headers=headers, parts=(sent,))
+        return await fetch(self.app, path, method=method, headers=headers, parts=(sent,))
 
-    async def admin(self, **asked: Any) -> str:
-        return (await Host(self.ledger).tokens.create(**{"owner": "boss", "scopes": ALL, **asked}))[1]
+    async def admin(self, **fields: Any) -> str:
+        return (await Host(self.ledger).tokens.create(**{"owner": "boss", "scopes": ALL, **fields}))[1]
 
-    async def say(self, text: str | None, key: str = "chat") -> Reply:
+    async def complete(self, text: str | None, key: str = "chat") -> Reply:
         body = {"model": "demo", "messages": [{"role": "user", "content": "Hi"}]}
-        return await self.ask("POST", "/v1/chat/completions", text, body, key)
+        return await self.fetch("POST", "/v1/chat/completions", text, body, key)
 
 
 @asynccontextmanager
@@ -53,24 +53,24 @@ async def test_token_is_created_for_an_owner_and_its_text_returned_once() -> Non
     async with place() as here:
         admin = await here.admin()
         body = {"owner": "ann", "scopes": ["turns:run"], "name": "phone", "expires_in": 60}
-        made = await here.ask("POST", "/api/tokens", admin, body)
+        made = await here.fetch("POST", "/api/tokens", admin, body)
         assert made.status == 201
         text = made.json["token"]
         assert is_token_text(text)
         assert (made.json["owner"], made.json["scopes"], made.json["name"]) == ("ann", ["turns:run"], "phone")
         assert made.json["expires_at"] > made.json["created_at"]
-        listed = await here.ask("GET", "/api/tokens", admin)
+        listed = await here.fetch("GET", "/api/tokens", admin)
         assert listed.json["data"][0]["id"] == made.json["id"]
         assert text.encode() not in listed.body
         assert digest_of(text).hex().encode() not in listed.body
-        assert (await here.say(text)).status == 200
+        assert (await here.complete(text)).status == 200
         (chat,) = (await here.ledger.for_owner("ann").list()).chats
         assert chat.conversation.conversation_key == "chat"
         assert (await here.ledger.list()).chats == ()
 
 
 @pytest.mark.parametrize(
-    ("asked", "status", "code"),
+    ("fields", "status", "code"),
     [
         ({"scopes": ["admin", "chats:write"]}, 403, "token_too_wide"),
         ({"scopes": ["turns:run"], "chat_scope": "other"}, 403, "token_too_wide"),
@@ -83,10 +83,10 @@ async def test_token_is_created_for_an_owner_and_its_text_returned_once() -> Non
         ({}, 400, "invalid_body"),
     ],
 )
-async def test_token_cannot_create_a_wider_token(asked: dict[str, Any], status: int, code: str) -> None:
+async def test_token_cannot_create_a_wider_token(fields: dict[str, Any], status: int, code: str) -> None:
     async with place() as here:
         narrow = await here.admin(scopes=["admin", "turns:run"], chat_scope="shop", lifetime=60)
-        refused = await here.ask("POST", "/api/tokens", narrow, asked)
+        refused = await here.fetch("POST", "/api/tokens", narrow, fields)
         assert (refused.status, refused.code) == (status, code)
         assert len(await Host(here.ledger).tokens.list()) == 1
 
@@ -94,27 +94,32 @@ async def test_token_cannot_create_a_wider_token(asked: dict[str, Any], status: 
 async def test_narrowed_admin_lists_and_revokes_only_tokens_of_its_scope() -> None:
     async with place() as here:
         wide, narrow = await here.admin(), await here.admin(chat_scope="shop")
-        other = (await here.ask("POST", "/api/tokens", wide, {"scopes": ["chats:read"]})).json
-        own = (await here.ask("POST", "/api/tokens", narrow, {"scopes": ["chats:read"]})).json
-        seen = {each["id"] for each in (await here.ask("GET", "/api/tokens", narrow)).json["data"]}
+        other = (await here.fetch("POST", "/api/tokens", wide, {"scopes": ["chats:read"]})).json
+        own = (await here.fetch("POST", "/api/tokens", narrow, {"scopes": ["chats:read"]})).json
+        seen = {each["id"] for each in (await here.fetch("GET", "/api/tokens", narrow)).json["data"]}
         assert own["id"] in seen
         assert other["id"] not in seen
-        assert (await here.ask("DELETE", f"/api/tokens/{other['id']}", narrow)).code == "token_not_found"
-        assert (await here.ask("DELETE", f"/api/tokens/{own['id']}", narrow)).status == 200
+        assert (await here.fetch("DELETE", f"/api/tokens/{other['id']}", narrow)).code == "token_not_found"
+        assert (await here.fetch("DELETE", f"/api/tokens/{own['id']}", narrow)).status == 200
 
 
 async def test_revoked_token_and_its_descendants_cannot_start_turns() -> None:
     async with place() as here:
         admin = await here.admin()
-        made = (await here.ask("POST", "/api/tokens", admin, {"owner": "ann", "scopes": ALL})).json
-        child = (await here.ask("POST", "/api/tokens", made["token"], {"scopes": ALL})).json
+        made = (await here.fetch("POST", "/api/tokens", admin, {"owner": "ann", "scopes": ALL})).json
+        child = (await here.fetch("POST", "/api/tokens", made["token"], {"scopes": ALL})).json
         for text in (made["token"], child["token"]):
-            assert (await here.say(text)).status == 200
-        revoked = await here.ask("DELETE", f"/api/tokens/{made['id']}", admin)
+            assert (await here.complete(text)).status == 200
+        revoked = await here.fetch("DELETE", f"/api/tokens/{made['id']}", admin)
         assert {each["id"] for each in revoked.json["data"]} == {made["id"], child["id"]}
         for text in (made["token"], child["token"]):
-            assert ((await here.say(text)).status, (await here.say(text)).code) == (401, "token_revoked")
-            assert (await here.say(text, key="")).code == "token_revoked"  # passed through, without a begin
+            assert ((await here.complete(text)).status, (await here.complete(text)).code) == (
+                401,
+                "token_revoked",
+            )
+            assert (
+                await here.complete(text, key="")
+            ).code == "token_revoked"  # passed through, without a begin
         (chat,) = (await here.ledger.for_owner("ann").list()).chats
         turns = await (await here.ledger.for_owner("ann").conversation(chat.conversation.id)).turns()
         assert len(turns) == 2
@@ -126,31 +131,34 @@ async def test_other_tokens_of_an_owner_work_after_one_is_revoked() -> None:
             await Host(here.ledger).tokens.create(owner="ann", scopes=ALL),
             await here.admin(owner="ann"),
         )
-        assert (await here.say(two)).status == 200
+        assert (await here.complete(two)).status == 200
         await Host(here.ledger).tokens.revoke(one[0].id)
-        assert (await here.say(two)).status == 200
+        assert (await here.complete(two)).status == 200
 
 
 async def test_token_can_show_and_revoke_itself() -> None:
     async with place() as here:
         plain = await here.admin(owner="ann", scopes=["chats:read"], name="phone")
-        told = (await here.ask("GET", "/api/tokens/self", plain)).json
-        assert (told["owner"], told["name"], told["scopes"]) == ("ann", "phone", ["chats:read"])
-        assert (await here.ask("DELETE", "/api/tokens/self", plain)).status == 200
-        assert (await here.ask("GET", "/api/tokens/self", plain)).code == "token_revoked"
+        shown = (await here.fetch("GET", "/api/tokens/self", plain)).json
+        assert (shown["owner"], shown["name"], shown["scopes"]) == ("ann", "phone", ["chats:read"])
+        assert (await here.fetch("DELETE", "/api/tokens/self", plain)).status == 200
+        assert (await here.fetch("GET", "/api/tokens/self", plain)).code == "token_revoked"
 
 
 async def test_tokenless_caller_is_shown_as_local_and_cannot_create_tokens() -> None:
     async with place() as here:
-        told = (await here.ask("GET", "/api/tokens/self", None)).json
-        assert (told["id"], told["owner"]) == (None, "local")
-        assert "admin" not in told["scopes"]
-        refused = await here.ask("POST", "/api/tokens", None, {"scopes": ["turns:run"]})
+        shown = (await here.fetch("GET", "/api/tokens/self", None)).json
+        assert (shown["id"], shown["owner"]) == (None, "local")
+        assert "admin" not in shown["scopes"]
+        refused = await here.fetch("POST", "/api/tokens", None, {"scopes": ["turns:run"]})
         assert (refused.status, refused.code) == (403, "insufficient_scope")
-        assert (await here.ask("DELETE", "/api/tokens/self", None)).code == "token_not_found"
-        assert (await here.say(None)).status == 200
+        assert (await here.fetch("DELETE", "/api/tokens/self", None)).code == "token_not_found"
+        assert (await here.complete(None)).status == 200
         await here.admin()
-        assert ((await here.say(None)).status, (await here.say(None)).code) == (401, "missing_token")
+        assert ((await here.complete(None)).status, (await here.complete(None)).code) == (
+            401,
+            "missing_token",
+        )
 
 
 async def test_tokens_self_reports_whether_chats_are_kept_in_the_scope() -> None:
@@ -159,7 +167,7 @@ async def test_tokens_self_reports_whether_chats_are_kept_in_the_scope() -> None
 
         async def keeps(text: str | None, query: bytes = b"") -> object:
             headers = [HOST] if text is None else [HOST, (b"authorization", b"Bearer " + text.encode())]
-            return (await ask(here.app, "/api/tokens/self", headers=headers, query=query)).json["keeps"]
+            return (await fetch(here.app, "/api/tokens/self", headers=headers, query=query)).json["keeps"]
 
         assert [await keeps(None), await keeps(None, b"scope=shop")] == [False, True]
         wide, narrow = await here.admin(), await here.admin(chat_scope="shop")
@@ -169,24 +177,24 @@ async def test_tokens_self_reports_whether_chats_are_kept_in_the_scope() -> None
             True,
         ]
     async with place() as here:
-        assert (await here.ask("GET", "/api/tokens/self", None)).json["keeps"] is True
+        assert (await here.fetch("GET", "/api/tokens/self", None)).json["keeps"] is True
 
 
 async def test_equal_conversation_keys_in_different_chat_scopes_are_separate_chats() -> None:
     async with place() as here:
         wide = await here.admin(owner="ann")
         shop = await here.admin(owner="ann", chat_scope="shop")
-        first, second = await here.say(wide), await here.say(shop)
+        first, second = await here.complete(wide), await here.complete(shop)
         assert first.header(b"x-conversation-id") != second.header(b"x-conversation-id")
         in_shop = (second.header(b"x-conversation-id") or b"").decode()
-        assert (await here.ask("GET", f"/api/chats/{in_shop}", wide)).json["scope"] == "shop"
-        assert (await here.say(wide, key=in_shop)).status == 200
+        assert (await here.fetch("GET", f"/api/chats/{in_shop}", wide)).json["scope"] == "shop"
+        assert (await here.complete(wide, key=in_shop)).status == 200
         outside = (first.header(b"x-conversation-id") or b"").decode()
-        assert ((await here.say(shop, key=outside)).status) == 404
+        assert ((await here.complete(shop, key=outside)).status) == 404
 
 
 async def test_invalid_token_field_is_refused_under_its_body_field_name() -> None:
     async with place() as here:
         admin = await here.admin()
-        refused = await here.ask("POST", "/api/tokens", admin, {"scopes": ["turns:run"], "expires_in": -1})
+        refused = await here.fetch("POST", "/api/tokens", admin, {"scopes": ["turns:run"], "expires_in": -1})
         assert refused.json["error"]["message"].startswith("expires_in must be above 0")

@@ -10,7 +10,7 @@ import pytest
 from starlette.types import Message
 
 from tests.guarded.town import Town, town
-from tests.unit.server.asgi import HOST, Reply, ask
+from tests.unit.server.asgi import HOST, Reply, fetch
 from turnledger.hosting import Host
 from turnledger.model.access.token import TokenScope
 from turnledger.server.routes import transfer as routes
@@ -23,12 +23,12 @@ def bearer(town: Town, who: str) -> tuple[bytes, bytes]:
 
 
 async def export(town: Town, path: str, who: str = "alice", query: bytes = b"") -> Reply:
-    return await ask(town.app, path, headers=[HOST, bearer(town, who)], query=query)
+    return await fetch(town.app, path, headers=[HOST, bearer(town, who)], query=query)
 
 
 async def send(town: Town, *parts: bytes, who: str = "alice", leaves: bool = False) -> Reply:
     headers = [HOST, bearer(town, who), NDJSON, (b"transfer-encoding", b"chunked")]
-    return await ask(town.app, "/api/import", method="POST", headers=headers, parts=parts, leaves=leaves)
+    return await fetch(town.app, "/api/import", method="POST", headers=headers, parts=parts, leaves=leaves)
 
 
 async def one_chat(town: Town) -> bytes:
@@ -121,9 +121,9 @@ async def test_import_that_stalls_reports_the_error_after_the_finished_chats() -
         )
         file = await one_chat(here)
         parts = [file, file]
-        told = await _stalling(here, parts)
-        assert told.status == 200
-        *reports, end = lines(told)
+        reply = await _stalling(here, parts)
+        assert reply.status == 200
+        *reports, end = lines(reply)
         assert [each["did"] for each in reports if each["did"] != "renamed"] == ["imported"]
         assert end["error"]["code"] == "body_too_slow"
         nothing = await _stalling(here, [])
@@ -181,14 +181,14 @@ async def test_import_stops_when_its_token_is_revoked() -> None:
             "headers": headers,
             "query_string": b"",
         }
-        asking = asyncio.create_task(here.app(scope, receive, send))
+        pending = asyncio.create_task(here.app(scope, receive, send))
         await begun.wait()
         while not (await export(here, "/api/export", "bob")).body:
             await asyncio.sleep(0)
         await Host(here.ledger).tokens.revoke(str(made.id))
         await here.app.service.streams.check_tokens()
         async with asyncio.timeout(20):
-            await asking
+            await pending
         assert reply.status == 200
         assert lines(reply)[-1]["error"]["code"] == "token_revoked"
 
@@ -234,11 +234,11 @@ async def test_export_is_cut_off_when_its_token_is_revoked() -> None:
 
         scope = {**importing(here, "leaving"), "method": "GET", "path": f"/api/chats/{chat.id}/export"}
         scope["headers"] = [HOST, bearer(here, "leaving")]
-        asking = asyncio.create_task(here.app(scope, receive, send))
+        pending = asyncio.create_task(here.app(scope, receive, send))
         await begun.wait()
         await Host(here.ledger).tokens.revoke(str(made.id))
         await here.app.service.streams.check_tokens()
         stuck.set()
         async with asyncio.timeout(20):
-            await asking
+            await pending
         assert (reply.status, reply.is_whole) == (200, False)

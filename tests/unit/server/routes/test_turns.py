@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.unit.server.asgi import HOST, JSON, ask
+from tests.unit.server.asgi import HOST, JSON, fetch
 from tests.unit.server.turns.test_api import Place, serving
 from turnledger import Ledger
 from turnledger.chats import Chats
@@ -24,25 +24,25 @@ from turnledger.server.models.models import Models
 
 @pytest.mark.parametrize("body", [b'{"polcy": "discard"}', b'{"policy": "drop"}', b"[]", b"{"])
 async def test_stop_with_an_invalid_body_is_refused_and_stops_no_turn(body: bytes) -> None:
-    told: list[Any] = []
+    replies: list[Any] = []
     async with await Ledger.open("memory:") as ledger:
         app = make_app(ledger, Models({}), Settings())
         async with ledger.turn("Hello") as turn:
             path = f"/api/turns/{turn.id}/stop"
             headers = [HOST, JSON, (b"content-length", b"%d" % len(body))]
-            stopping = ask(app, path, method="POST", headers=headers, parts=(body,))
-            told.append(await asyncio.create_task(stopping))  # who runs the turn cannot wait for its end
+            stopping = fetch(app, path, method="POST", headers=headers, parts=(body,))
+            replies.append(await asyncio.create_task(stopping))  # this task runs the turn
             turn.emit("Hi.")
-    assert (told[0].status, turn.state) == (400, AttemptState.COMPLETED)
+    assert (replies[0].status, turn.state) == (400, AttemptState.COMPLETED)
 
 
 async def test_turn_state_is_reported_while_it_runs_and_after() -> None:
     async with await Ledger.open("memory:") as ledger:
         app = make_app(ledger, Models({}), Settings())
         async with ledger.turn("Hello", conversation_key="k") as turn:
-            running = await ask(app, f"/api/turns/{turn.id}")
+            running = await fetch(app, f"/api/turns/{turn.id}")
             turn.emit("Hi.")
-        after = await ask(app, f"/api/turns/{turn.id}")
+        after = await fetch(app, f"/api/turns/{turn.id}")
     assert (running.status, running.json["state"]) == (200, "running")
     assert (running.json["turn"], running.json["branch"], running.json["failure"]) == (None, None, None)
     assert running.json["chat"]["id"] == str(turn.conversation.id)
@@ -56,8 +56,8 @@ async def test_failed_turn_reports_its_error_and_unknown_turn_is_not_found() -> 
         with pytest.raises(ModelTimeout):
             async with ledger.turn("Hello") as turn:
                 raise ModelTimeout
-        failed = await ask(app, f"/api/turns/{turn.id}")
-        unknown = await ask(app, "/api/turns/turn_01890000000070008000000000000000")
+        failed = await fetch(app, f"/api/turns/{turn.id}")
+        unknown = await fetch(app, "/api/turns/turn_01890000000070008000000000000000")
     assert (failed.json["state"], failed.json["failure"]["code"]) == ("failed", "model_timeout")
     assert (unknown.status, unknown.code) == (404, "turn_not_found")
 
@@ -81,8 +81,8 @@ async def test_stop_of_a_chat_stops_its_running_turn(policy: str) -> None:
         body = msgspec.json.encode({"policy": policy})
         headers = [HOST, JSON, (b"content-length", b"%d" % len(body))]
         path = f"/api/chats/{chat.id}/stop"
-        stopped = await ask(app, path, method="POST", headers=headers, parts=(body,))
-        again = await ask(app, path, method="POST")
+        stopped = await fetch(app, path, method="POST", headers=headers, parts=(body,))
+        again = await fetch(app, path, method="POST")
         await running
         state = "kept" if policy == "keep" else "discarded"
         assert (stopped.status, stopped.json["state"]) == (200, state)
@@ -106,7 +106,7 @@ async def chat_of(place: Place, count: int = 3) -> tuple[str, list[str]]:
     return turns[0]["chat"]["id"], [each["turn"]["id"] for each in turns]
 
 
-async def asked(place: Place, chat: str, query: str = "") -> list[str]:
+async def questions(place: Place, chat: str, query: str = "") -> list[str]:
     shown = await place.get(f"/api/chats/{chat}{query}")
     return [turn["input"][0]["content"][0]["text"] for turn in shown["turns"]]
 
@@ -119,10 +119,10 @@ async def test_fork_is_a_separate_chat() -> None:
         )
         assert made.status == 201
         assert (made.json["title"], made.json["metadata"]) == ("T", {"a": "b"})
-        assert await asked(place, made.json["id"]) == ["q1", "q2"]
-        assert await asked(place, chat) == ["q1", "q2", "q3"]
-        plain = await ask(place.app, f"/api/chats/{chat}/fork", method="POST", headers=[HOST])
-        assert await asked(place, plain.json["id"]) == ["q1", "q2", "q3"]
+        assert await questions(place, made.json["id"]) == ["q1", "q2"]
+        assert await questions(place, chat) == ["q1", "q2", "q3"]
+        plain = await fetch(place.app, f"/api/chats/{chat}/fork", method="POST", headers=[HOST])
+        assert await questions(place, plain.json["id"]) == ["q1", "q2", "q3"]
 
 
 async def test_fork_and_undo_repeated_with_one_idempotency_key_happen_once() -> None:
@@ -135,7 +135,7 @@ async def test_fork_and_undo_repeated_with_one_idempotency_key_happen_once() -> 
         for _ in range(2):
             undone = await place.post(f"/api/chats/{chat}/undo", {}, {"Idempotency-Key": "u"})
             assert undone.status == 200
-        assert await asked(place, chat) == ["q1", "q2"]
+        assert await questions(place, chat) == ["q1", "q2"]
         other = await place.post(f"/api/chats/{chat}/undo", {"forget": True}, {"Idempotency-Key": "u"})
         assert (other.status, other.code) == (422, "idempotency_mismatch")
 
@@ -154,10 +154,10 @@ async def test_branches_are_listed_read_and_switched_to() -> None:
             (3, 0, False),
         ]
         assert (listed[0]["base"], listed[0]["head"], listed[1]["id"]) == (turns[1], turns[1], old)
-        assert await asked(place, chat, f"?branch={old}") == ["q1", "q2", "q3"]
+        assert await questions(place, chat, f"?branch={old}") == ["q1", "q2", "q3"]
         switched = await place.post(f"/api/chats/{chat}/switch", {"branch": old})
         assert switched.json["branch"] == old
-        assert await asked(place, chat) == ["q1", "q2", "q3"]
+        assert await questions(place, chat) == ["q1", "q2", "q3"]
 
 
 async def test_branch_list_pages_continue_at_next() -> None:
@@ -255,5 +255,5 @@ async def test_turn_reset_and_fork_are_refused_where_chats_are_not_kept() -> Non
 
 async def test_reset_path_is_not_read_as_a_chat_id() -> None:
     async with serving() as place:
-        reply = await ask(place.app, "/api/chats/reset")
+        reply = await fetch(place.app, "/api/chats/reset")
         assert (reply.status, reply.code) == (405, "method_not_allowed")

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from starlette.types import Message
 
-from tests.unit.server.asgi import HOST, JSON, Reply, ask
+from tests.unit.server.asgi import HOST, JSON, Reply, fetch
 from turnledger import Ledger
 from turnledger.hosting import Host
 from turnledger.runners.chat_model import ModelRequest
@@ -30,25 +30,25 @@ def anyio_backend() -> str:
 
 
 class Place:
-    """A server with the demo model, and one who asks it for turns."""
+    """A server with the demo model, and a client that runs turns on it."""
 
     def __init__(self, app: App, ledger: Ledger) -> None:
         self.app, self.ledger = app, ledger
 
     async def turn(self, input: Any = None, headers: dict[str, str] | None = None, **body: Any) -> Reply:
-        said = {"model": "demo", **({} if input is None else {"input": input}), **body}
-        return await self.post("/api/turns", said, headers)
+        sent = {"model": "demo", **({} if input is None else {"input": input}), **body}
+        return await self.post("/api/turns", sent, headers)
 
     async def post(self, path: str, body: Any, headers: dict[str, str] | None = None) -> Reply:
         sent = msgspec.json.encode(body)
         named = [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()]
         fixed = [HOST, JSON, (b"content-length", b"%d" % len(sent))]
         async with asyncio.timeout(10):
-            return await ask(self.app, path, method="POST", headers=[*fixed, *named], parts=(sent,))
+            return await fetch(self.app, path, method="POST", headers=[*fixed, *named], parts=(sent,))
 
     async def once(self, body: Any, left: asyncio.Event, reply: Reply | None = None) -> Reply:
-        """Ask for a turn under one key, as a client that leaves when it is told to. A reply that is given is
-        filled as it comes."""
+        """Run a turn under one key, as a client that disconnects once `left` is set. A given reply is
+        filled as it arrives."""
         sent, reply = msgspec.json.encode(body), reply or Reply()
         parts: list[Message] = [{"type": "http.request", "body": sent}]
         headers = [HOST, JSON, (b"content-length", b"%d" % len(sent)), (b"idempotency-key", b"once")]
@@ -70,7 +70,7 @@ class Place:
 
     async def get(self, path: str) -> Any:
         path, _, query = path.partition("?")
-        return (await ask(self.app, path, query=query.encode())).json
+        return (await fetch(self.app, path, query=query.encode())).json
 
 
 class Listening(DemoModel):
@@ -80,10 +80,10 @@ class Listening(DemoModel):
         super().__init__(sleep=_at_once)
         self.shown: list[list[tuple[str, str]]] = []
 
-    async def complete(self, asked: ModelRequest) -> bytes:
-        messages = msgspec.json.decode(asked.messages, type=list[dict[str, Any]])
+    async def complete(self, request: ModelRequest) -> bytes:
+        messages = msgspec.json.decode(request.messages, type=list[dict[str, Any]])
         self.shown.append([(each["role"], each["content"]) for each in messages])
-        return await super().complete(asked)
+        return await super().complete(request)
 
 
 @asynccontextmanager
@@ -101,10 +101,10 @@ async def _at_once(_: float) -> None:
 
 
 def events_of(reply: Reply) -> list[tuple[str, Any]]:
-    """The kinds of the events of a stream, and what they say; their numbers are 1, 2, 3, …."""
-    told = re.findall(r"id: (\d+)\nevent: (\S+)\ndata: (.*)\n\n", reply.body.decode())
-    assert [int(number) for number, _, _ in told] == list(range(1, len(told) + 1))
-    return [(kind, msgspec.json.decode(said)) for _, kind, said in told]
+    """The types and data of the events of a stream; their numbers are 1, 2, 3, …."""
+    events = re.findall(r"id: (\d+)\nevent: (\S+)\ndata: (.*)\n\n", reply.body.decode())
+    assert [int(number) for number, _, _ in events] == list(range(1, len(events) + 1))
+    return [(kind, msgspec.json.decode(data)) for _, kind, data in events]
 
 
 def texts(turn: dict[str, Any]) -> str:
@@ -115,16 +115,16 @@ async def test_turn_without_a_chat_creates_one_and_the_next_turn_continues_it() 
     async with serving() as place:
         first = await place.turn("Hello")
         assert first.status == 200, first.body
-        told = first.json
-        assert told["state"] == "created"
-        assert told["turn"]["number"] == 1
-        assert told["turn"]["input"][0]["role"] == "user"
-        assert told["branch"] == told["chat"]["branch"]
-        assert first.header(b"x-conversation-id") == told["chat"]["id"].encode()
-        assert first.header(b"x-turn-id") == told["turn"]["id"].encode()
-        second = (await place.turn("And again", chat=told["chat"]["id"])).json
+        answer = first.json
+        assert answer["state"] == "created"
+        assert answer["turn"]["number"] == 1
+        assert answer["turn"]["input"][0]["role"] == "user"
+        assert answer["branch"] == answer["chat"]["branch"]
+        assert first.header(b"x-conversation-id") == answer["chat"]["id"].encode()
+        assert first.header(b"x-turn-id") == answer["turn"]["id"].encode()
+        second = (await place.turn("And again", chat=answer["chat"]["id"])).json
         assert (second["state"], second["turn"]["number"]) == ("continued", 2)
-        assert second["turn"]["parent"] == told["turn"]["id"]
+        assert second["turn"]["parent"] == answer["turn"]["id"]
 
 
 async def test_rapid_first_sends_with_one_conversation_key_make_one_chat() -> None:
@@ -143,23 +143,23 @@ async def test_turn_stream_has_the_same_events_as_the_events_endpoint() -> None:
     async with serving() as place:
         reply = await place.turn("Hello", stream=True)
         assert reply.header(b"content-type") == b"text/event-stream; charset=utf-8"
-        told = events_of(reply)
-        assert told[0][0] == "turn.started"
-        assert told[-1][0] == "turn.finished"
-        assert told[-1][1]["state"] == "completed"
+        events = events_of(reply)
+        assert events[0][0] == "turn.started"
+        assert events[-1][0] == "turn.finished"
+        assert events[-1][1]["state"] == "completed"
         turn = (reply.header(b"x-turn-id") or b"").decode()
-        again = await ask(place.app, f"/api/turns/{turn}/events")
+        again = await fetch(place.app, f"/api/turns/{turn}/events")
         assert again.body == reply.body
         shown = await place.get(f"/api/chats/{(reply.header(b'x-conversation-id') or b'').decode()}")
-        said = "".join(each["text"] for kind, each in told if kind == "text.delta")
-        assert said == texts(shown["turns"][0])
+        text = "".join(each["text"] for kind, each in events if kind == "text.delta")
+        assert text == texts(shown["turns"][0])
 
 
 async def test_failed_turn_stream_ends_with_turn_finished_and_no_error_event() -> None:
     async with serving() as place:
         reply = await place.turn("/fail after 1", stream=True, conversation_key="k")
-        told = events_of(reply)
-        assert (reply.status, told[-1][0], told[-1][1]["state"]) == (200, "turn.finished", "failed")
+        events = events_of(reply)
+        assert (reply.status, events[-1][0], events[-1][1]["state"]) == (200, "turn.finished", "failed")
         assert b"event: error" not in reply.body
         whole = await place.turn("/fail", conversation_key="k")
         assert (whole.status, whole.code) == (502, "model_unavailable")
@@ -201,9 +201,9 @@ async def test_turn_reports_its_hidden_items_in_every_answer() -> None:
         assert again.json["turn"] == {**first["turn"], "hidden": [0]}
         assert (await place.get(f"/api/turns/{id}"))["turn"] == again.json["turn"]
         assert (await place.get(chat))["turns"] == [again.json["turn"]]
-        asked_again = (await place.turn(conversation_key="k", regenerates=True)).json
-        assert asked_again["turn"]["hidden"] == [0]
-        siblings = await place.get(f"{chat}/turns/{asked_again['turn']['id']}/siblings")
+        regenerated = (await place.turn(conversation_key="k", regenerates=True)).json
+        assert regenerated["turn"]["hidden"] == [0]
+        siblings = await place.get(f"{chat}/turns/{regenerated['turn']['id']}/siblings")
         assert [each["turn"]["hidden"] for each in siblings["data"]] == [[0], [0]]
 
 
@@ -279,10 +279,10 @@ async def test_turn_that_expects_an_existing_chat_does_not_create_one() -> None:
 
 async def test_instructions_of_a_turn_are_stored_and_cleared() -> None:
     async with serving() as place:
-        told = (await place.turn("/help", instructions="Be brief.", settings={"temperature": 0})).json
-        chat = await place.ledger.conversation(told["chat"]["id"])
+        answer = (await place.turn("/help", instructions="Be brief.", settings={"temperature": 0})).json
+        chat = await place.ledger.conversation(answer["chat"]["id"])
         assert [item.text for item in await chat.instructions()] == ["Be brief."]
-        ended = await place.turn("Hi", chat=told["chat"]["id"], instructions="")
+        ended = await place.turn("Hi", chat=answer["chat"]["id"], instructions="")
         assert ended.status == 200
         assert await chat.instructions() == ()
 
@@ -304,8 +304,8 @@ async def test_turn_whose_client_disconnects_ends_by_its_policy(policy: str, kin
 
     async with await Ledger.open() as ledger:
         app = make_app(ledger, Models({"demo": ResolvedModel(DemoModel(sleep=never), "demo")}), Settings())
-        said = {"model": "demo", "input": "Hello", "stream": True, "conversation_key": "k"}
-        parts = [{"type": "http.request", "body": msgspec.json.encode(said)}]
+        body = {"model": "demo", "input": "Hello", "stream": True, "conversation_key": "k"}
+        parts = [{"type": "http.request", "body": msgspec.json.encode(body)}]
 
         async def receive() -> Message:
             return parts.pop() if parts else await leaves()
@@ -353,9 +353,9 @@ def bytes_in(folder: Path) -> bytes:
 async def test_primer_is_never_stored_even_if_the_turn_fails(tmp_path: Path) -> None:
     key = {"Idempotency-Key": "once"}
     async with serving(store=f"sqlite:///{tmp_path / 'chats.db'}") as place:
-        said = await place.turn("/count 3", key, primer=PRIMER)  # else the demo model tells what it was shown
-        failed = await place.turn("/fail after 1", chat=said.json["chat"]["id"], primer=PRIMER)
-        assert (said.status, failed.status) == (200, 502)
+        answered = await place.turn("/count 3", key, primer=PRIMER)  # other questions are echoed
+        failed = await place.turn("/fail after 1", chat=answered.json["chat"]["id"], primer=PRIMER)
+        assert (answered.status, failed.status) == (200, 502)
     stored = bytes_in(tmp_path)
     assert (b"/count 3" in stored, b"marzipan" in stored) == (True, False)
 
@@ -383,20 +383,20 @@ async def test_primer_with_an_open_tool_call_is_refused_and_creates_no_chat() ->
 @pytest.mark.parametrize("leaves", [False, True], ids=["both wait", "the first client leaves"])
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 async def test_queued_requests_with_one_idempotency_key_are_one_turn(leaves: bool, stream: bool) -> None:
-    said = {"model": "demo", "input": "Hi", "conversation_key": "k", "stream": stream}
+    body = {"model": "demo", "input": "Hi", "conversation_key": "k", "stream": stream}
     async with serving() as place, asyncio.timeout(10):
         left = asyncio.Event()
         async with place.ledger.turn("Before", conversation_key="k") as before:
-            asked = []
+            pending = []
             for is_last in (False, True):
-                asked.append(asyncio.create_task(place.once(said, asyncio.Event() if is_last else left)))
-                while Host(place.ledger).at_work().waiting < len(asked):
+                pending.append(asyncio.create_task(place.once(body, asyncio.Event() if is_last else left)))
+                while Host(place.ledger).at_work().waiting < len(pending):
                     await asyncio.sleep(0)
                 if leaves:
                     left.set()
             before.emit("Yes.")
-        first, second = await asyncio.gather(*asked)
-        late = await place.once(said, asyncio.Event())
+        first, second = await asyncio.gather(*pending)
+        late = await place.once(body, asyncio.Event())
         chat = await place.ledger.conversation(conversation_key="k")
         turns = [str(turn.id) for turn in await chat.turns()]
         assert (len(turns), await chat.attempts(), Host(place.ledger).at_work().waiting) == (2, [], 0)
@@ -408,17 +408,17 @@ async def test_queued_requests_with_one_idempotency_key_are_one_turn(leaves: boo
 
 @asynccontextmanager
 async def queued_behind_another(
-    place: Place, *replies: Reply, **said: Any
+    place: Place, *replies: Reply, **fields: Any
 ) -> AsyncIterator[list[asyncio.Task[Reply]]]:
-    """Requests that wait for a turn, which ends with the block, and were told nothing for a while."""
-    body = {"model": "demo", "input": "Hi", "conversation_key": "k", "stream": True, **said}
+    """Requests that wait for a turn, which ends with the block, and have received nothing yet."""
+    body = {"model": "demo", "input": "Hi", "conversation_key": "k", "stream": True, **fields}
     async with place.ledger.turn("Before", conversation_key="k") as before:
-        asked = [asyncio.create_task(place.once(body, asyncio.Event(), reply)) for reply in replies]
+        pending = [asyncio.create_task(place.once(body, asyncio.Event(), reply)) for reply in replies]
         while Host(place.ledger).at_work().waiting < len(replies):
             await asyncio.sleep(0)
         for _ in range(2):
             place.app.service.streams.send_heartbeats()
-        yield asked
+        yield pending
         before.emit("Yes.")
 
 
@@ -429,7 +429,7 @@ async def test_turn_stream_of_a_silent_model_is_kept_alive_until_it_ends() -> No
         await goes_on.wait()
 
     async with serving(DemoModel(sleep=wait)) as place, asyncio.timeout(10):
-        asked = asyncio.create_task(
+        pending = asyncio.create_task(
             place.once({"model": "demo", "input": "Hi", "stream": True}, asyncio.Event(), reply)
         )
         while b"turn.started" not in reply.body:
@@ -438,7 +438,7 @@ async def test_turn_stream_of_a_silent_model_is_kept_alive_until_it_ends() -> No
             place.app.service.streams.send_heartbeats()
         assert reply.body.endswith(b"\n\n" + COMMENT)
         goes_on.set()
-        await asked
+        await pending
         assert place.app.service.streams._kept_alive == {}
     assert reply.body.count(COMMENT) == 1
     assert events_of(reply)[-1][0] == "turn.finished"
@@ -447,11 +447,11 @@ async def test_turn_stream_of_a_silent_model_is_kept_alive_until_it_ends() -> No
 async def test_queued_turn_stream_sends_its_turn_id_and_heartbeats_while_waiting() -> None:
     reply = Reply()
     async with serving() as place, asyncio.timeout(10):
-        async with queued_behind_another(place, reply) as asked:
+        async with queued_behind_another(place, reply) as pending:
             assert (reply.status, reply.body) == (200, COMMENT)
             id = (reply.header(b"x-turn-id") or b"").decode()
             standing = await place.get(f"/api/turns/{id}")
-        await asyncio.gather(*asked)
+        await asyncio.gather(*pending)
         chat = await place.ledger.conversation(conversation_key="k")
         [_, turn] = await chat.turns()
         assert place.app.service.streams._kept_alive == {}
@@ -464,30 +464,30 @@ async def test_queued_turn_stream_sends_its_turn_id_and_heartbeats_while_waiting
 
 async def test_queued_turn_stopped_while_waiting_ends_its_stream_with_an_error() -> None:
     reply = Reply()
-    async with serving() as place, asyncio.timeout(10), queued_behind_another(place, reply) as asked:
+    async with serving() as place, asyncio.timeout(10), queued_behind_another(place, reply) as pending:
         chat = await place.ledger.conversation(conversation_key="k")
         await chat.stop((reply.header(b"x-turn-id") or b"").decode())
-        await asyncio.gather(*asked)
+        await asyncio.gather(*pending)
         assert (reply.status, reply.body.count(b"event: error")) == (200, 1)
         assert b'"code":"turn_stopped"' in reply.body
 
 
 async def test_queued_duplicate_turn_stream_ends_with_turn_moved_and_its_retry_follows() -> None:
     replies = [Reply(), Reply()]
-    said = {"model": "demo", "input": "Hi", "conversation_key": "k", "stream": True}
+    body = {"model": "demo", "input": "Hi", "conversation_key": "k", "stream": True}
     async with serving() as place, asyncio.timeout(10):
-        async with queued_behind_another(place, *replies) as asked:
+        async with queued_behind_another(place, *replies) as pending:
             pass
-        await asyncio.gather(*asked)
-        again = await place.once(said, asyncio.Event())
+        await asyncio.gather(*pending)
+        again = await place.once(body, asyncio.Event())
         chat = await place.ledger.conversation(conversation_key="k")
         [_, turn] = await chat.turns()
     [moved] = [reply for reply in replies if b"event: error" in reply.body]
-    [told] = [reply for reply in replies if reply is not moved]
+    [answered] = [reply for reply in replies if reply is not moved]
     assert b'"type":"server_error"' in moved.body
     assert b'"code":"turn_moved"' in moved.body
-    assert told.header(b"x-turn-id") == again.header(b"x-turn-id") == turn.id.encode()
-    assert events_of(told) == events_of(again)
+    assert answered.header(b"x-turn-id") == again.header(b"x-turn-id") == turn.id.encode()
+    assert events_of(answered) == events_of(again)
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -505,8 +505,8 @@ async def test_turn_details_record_model_and_usage(stream: bool) -> None:
 @pytest.mark.parametrize("stream", [True, False])
 async def test_reasoning_is_sent_before_the_message(stream: bool) -> None:
     async with serving() as here:
-        told = await here.turn("/think hard", stream=stream)
-        kinds = re.findall(rb'"type":"(reasoning|message)"', told.body)
+        reply = await here.turn("/think hard", stream=stream)
+        kinds = re.findall(rb'"type":"(reasoning|message)"', reply.body)
         assert kinds[-2:] == [b"reasoning", b"message"]
         if stream:
-            assert told.body.index(b'"type":"reasoning"') < told.body.index(b"You")
+            assert reply.body.index(b'"type":"reasoning"') < reply.body.index(b"You")

@@ -35,8 +35,8 @@ def turn(*output: Item, kind: TurnKind = TurnKind.COMPLETED, **details: Any) -> 
 
 def chunks_of(events: list[Event], committed: Turn, *, include_usage: bool = False) -> list[dict[str, Any]]:
     chunks = Chunks(ID, "m", include_usage=include_usage)
-    told = [payload for event in events for payload in chunks.from_event(event)]
-    return [msgspec.json.decode(each) for each in (*told, *chunks.last(committed))]
+    payloads = [payload for event in events for payload in chunks.from_event(event)]
+    return [msgspec.json.decode(each) for each in (*payloads, *chunks.last(committed))]
 
 
 def deltas(chunks: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -73,10 +73,10 @@ def test_completion_joins_texts_and_lists_only_open_tool_calls() -> None:
         message("assistant", "two"),
         OTHER,
     )
-    said = msgspec.json.decode(completion(turn(*answered)))["choices"][0]
-    assert said["message"]["content"] == "one two"
-    assert [call["id"] for call in said["message"]["tool_calls"]] == ["c2"]
-    assert said["finish_reason"] == "tool_calls"
+    choice = msgspec.json.decode(completion(turn(*answered)))["choices"][0]
+    assert choice["message"]["content"] == "one two"
+    assert [call["id"] for call in choice["message"]["tool_calls"]] == ["c2"]
+    assert choice["finish_reason"] == "tool_calls"
 
 
 def test_interrupted_turn_has_finish_reason_length() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.unit.server.asgi import HOST, JSON, Reply, ask
+from tests.unit.server.asgi import HOST, JSON, Reply, fetch
 from turnledger import Ledger
 from turnledger.engine.access.tokens import find
 from turnledger.engine.turn.begin import begin
@@ -29,18 +29,18 @@ CHAT, TURNS = "/v1/chat/completions", "/api/turns"
 either_api = pytest.mark.parametrize("path", [CHAT, TURNS])
 
 
-def asked(path: str, text: str, *more: tuple[bytes, bytes], stream: bool) -> dict[str, Any]:
+def turn_request(path: str, text: str, *more: tuple[bytes, bytes], stream: bool) -> dict[str, Any]:
     """A turn of the same conversation, by one API or the other."""
-    said: dict[str, Any] = {"messages": [{"role": "user", "content": text}]}
+    fields: dict[str, Any] = {"messages": [{"role": "user", "content": text}]}
     named = [(b"x-conversation-id", b"ada")]
     if path == TURNS:
-        said, named = {"input": text, "conversation_key": "ada"}, []
-    body = msgspec.json.encode({"model": "demo", "stream": stream, **said})
+        fields, named = {"input": text, "conversation_key": "ada"}, []
+    body = msgspec.json.encode({"model": "demo", "stream": stream, **fields})
     return {"path": path, "method": "POST", "headers": (HOST, JSON, *named, *more), "parts": (body,)}
 
 
 def is_done(reply: Reply, path: str) -> bool:
-    """Whether a stream says that the turn was committed."""
+    """Whether a stream reports that the turn was committed."""
     last = b"data: [DONE]" if path == CHAT else b'"state":"completed"'
     return last in reply.body[-200:]
 
@@ -53,11 +53,11 @@ async def test_turn_committed_during_shutdown_is_answered_as_complete(path: str,
     models = Models({"demo": ResolvedModel(DemoModel(pace=0), "demo")})
     app = make_app(ledger, models, Settings())
     with store.hold(commit, When.AFTER) as gate:
-        asking = asyncio.ensure_future(ask(app, **asked(path, "Hello", stream=stream)))
+        pending = asyncio.ensure_future(fetch(app, **turn_request(path, "Hello", stream=stream)))
         await gate.arrived()
         app.service.shutting_down.set()
         app.cancel_requests()
-    reply: Reply = await asking
+    reply: Reply = await pending
     assert reply.status == 200
     assert is_done(reply, path) if stream else reply.is_whole
     assert b"error" not in reply.body
@@ -71,12 +71,12 @@ def leaves_once(app: App, left: asyncio.Event) -> Any:
 
     async def breaking(scope: Any, receive: Any, send: Any) -> None:
         async def receive_until() -> Any:
-            hearing = asyncio.ensure_future(receive())
+            receiving = asyncio.ensure_future(receive())
             leaving = asyncio.ensure_future(left.wait())
-            done, waiting = await asyncio.wait((hearing, leaving), return_when=asyncio.FIRST_COMPLETED)
+            done, waiting = await asyncio.wait((receiving, leaving), return_when=asyncio.FIRST_COMPLETED)
             for each in waiting:
                 each.cancel()
-            return hearing.result() if hearing in done else {"type": "http.disconnect"}
+            return receiving.result() if receiving in done else {"type": "http.disconnect"}
 
         await app(scope, receive_until, send)
 
@@ -92,7 +92,7 @@ def leaves_at(app: App, kind: str) -> Any:
             if message["type"] == kind and not message.get("more_body", False):
                 left.set()
                 await asyncio.sleep(0)
-                await asyncio.sleep(0)  # the server hears of it meanwhile
+                await asyncio.sleep(0)  # meanwhile the server receives the disconnect
             await send(message)
 
         await leaves_once(app, left)(scope, receive, send_until)
@@ -110,9 +110,9 @@ async def test_retry_replays_an_answer_only_if_its_last_bytes_cannot_have_arrive
     ledger = await Ledger.open("memory:")
     app = make_app(ledger, Models({"demo": ResolvedModel(DemoModel(pace=0), "demo")}), Settings())
     for count in (b"0", b"1"):
-        told = leaves_at(app, kind) if count == b"0" else app
+        server = leaves_at(app, kind) if count == b"0" else app
         more = (b"x-stainless-retry-count", count), (b"x-conversation-messages", b"new")
-        reply = await ask(told, **asked(CHAT, "q", *more, stream=stream))
+        reply = await fetch(server, **turn_request(CHAT, "q", *more, stream=stream))
     assert reply.is_whole
     chat = await ledger.conversation(conversation_key="ada", create=False)
     assert [turn.input[0].text for turn in await chat.turns()] == turns
@@ -146,12 +146,12 @@ async def test_turn_interrupted_by_shutdown_is_kept_and_not_reported_done(path: 
     models = Models({"demo": ResolvedModel(DemoModel(pace=1, sleep=never), "demo")})
     app = make_app(ledger, models, Settings())
     keep = (b"x-turn-on-failure", b"keep")
-    asking = asyncio.ensure_future(ask(app, **asked(path, "/stall", keep, stream=stream)))
+    pending = asyncio.ensure_future(fetch(app, **turn_request(path, "/stall", keep, stream=stream)))
     await stalled.wait()
     app.service.shutting_down.set()
     app.cancel_requests()
-    reply: Reply = await asking
-    if path == TURNS and stream:  # its last event says it
+    reply: Reply = await pending
+    if path == TURNS and stream:  # its last event reports it
         assert b'"state":"kept"' in reply.body
     else:
         assert b"shutting_down" in reply.body
@@ -168,7 +168,7 @@ async def test_answered_turn_leaves_no_reference_cycles(path: str, stream: bool)
     app = make_app(ledger, Models({"demo": ResolvedModel(DemoModel(pace=0), "demo")}), Settings())
 
     async def turn() -> None:
-        reply = await ask(app, **asked(path, "Hello", stream=stream))
+        reply = await fetch(app, **turn_request(path, "Hello", stream=stream))
         assert reply.status == 200
 
     await turn()  # the conversation is made, which takes a way of its own
@@ -195,14 +195,16 @@ async def test_malformed_request_of_a_revoked_token_reports_the_token_and_leaves
         app = make_app(ledger, Models({"demo": ResolvedModel(DemoModel(pace=0), "demo")}), Settings())
         token, text = await Host(ledger).tokens.create(owner="ann", scopes=["turns:run"])
         bearer = (b"authorization", b"Bearer " + text.encode())
-        assert (await ask(app, **asked(path, "Hello", bearer, stream=False))).status == 200  # remembered
+        assert (
+            await fetch(app, **turn_request(path, "Hello", bearer, stream=False))
+        ).status == 200  # remembered
         await Host(ledger).tokens.revoke(str(token.id))
-        request = asked(path, "Hello", bearer, stream=False) | {"parts": (b"{",)}
+        request = turn_request(path, "Hello", bearer, stream=False) | {"parts": (b"{",)}
         gc.collect()
         gc.disable()
         gc.set_debug(gc.DEBUG_SAVEALL)
         try:
-            reply = await ask(app, **request)
+            reply = await fetch(app, **request)
             gc.collect()
             left = {type(each).__name__ for each in gc.garbage}
         finally:
@@ -224,10 +226,10 @@ async def test_stream_cancelled_while_its_failure_is_checked_ends_with_the_shutd
 
         models = Models({"demo": ResolvedModel(DemoModel(pace=1, sleep=never), "demo")})
         app = make_app(ledger, models, Settings())
-        running = asyncio.create_task(ask(app, **asked(TURNS, "/stall", stream=True)))
+        running = asyncio.create_task(fetch(app, **turn_request(TURNS, "/stall", stream=True)))
         await stalled.wait()
         process = ledger._process
-        waiting = asyncio.create_task(ask(app, **asked(TURNS, "next", stream=True)))
+        waiting = asyncio.create_task(fetch(app, **turn_request(TURNS, "next", stream=True)))
         while not any(process.attempts.values()):
             await asyncio.sleep(0)
         [queued] = [attempt for attempt, has_queued in process.attempts.items() if has_queued]
@@ -257,12 +259,12 @@ async def test_turn_whose_client_left_while_it_began_is_counted_once(when: When)
         left = asyncio.Event()
         stop = (b"x-turn-on-disconnect", b"keep")
         with store.hold(begin, when) as gate:
-            asking = asyncio.create_task(
-                ask(leaves_once(app, left), **asked(TURNS, "Hello", stop, stream=True))
+            pending = asyncio.create_task(
+                fetch(leaves_once(app, left), **turn_request(TURNS, "Hello", stop, stream=True))
             )
             await gate.arrived()
             left.set()
             while not any(task.get_name() == "turnledger stop" for task in asyncio.all_tasks()):
                 await asyncio.sleep(0)
-        await asking
+        await pending
         assert ended == ["stopped"]

@@ -76,25 +76,25 @@ async def test_started_coroutine_is_cancelled_with_the_task_that_awaits_it() -> 
 
 @pytest.mark.parametrize("is_ready", [False, True])
 async def test_started_coroutine_calls_back_on_completion_without_a_task(is_ready: bool) -> None:
-    ready, last, told = asyncio.Event(), asyncio.Event(), asyncio.Event()
-    heard: list[str] = []
+    ready, last, notified = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    results: list[str] = []
     if is_ready:
         ready.set()
         last.set()
     tasks = asyncio.all_tasks()
 
-    def hear(result: str) -> None:
-        heard.append(result)
-        told.set()
+    def notify(result: str) -> None:
+        results.append(result)
+        notified.set()
 
-    EagerCoroutine(answer(ready, last=last)).set_callback(hear)
-    assert heard == (["done"] if is_ready else [])
+    EagerCoroutine(answer(ready, last=last)).set_callback(notify)
+    assert results == (["done"] if is_ready else [])
     assert asyncio.all_tasks() == tasks
     ready.set()
     await asyncio.sleep(0)
     last.set()
-    await told.wait()
-    assert heard == ["done"]
+    await notified.wait()
+    assert results == ["done"]
 
 
 async def test_started_coroutine_that_yields_is_resumed() -> None:
@@ -102,9 +102,9 @@ async def test_started_coroutine_that_yields_is_resumed() -> None:
         await asyncio.sleep(0)
         return "done"
 
-    heard: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    EagerCoroutine(polite()).set_callback(heard.set_result)
-    assert await heard == "done"
+    result: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    EagerCoroutine(polite()).set_callback(result.set_result)
+    assert await result == "done"
 
 
 async def test_closed_started_coroutine_runs_its_cleanup_and_does_not_call_back() -> None:
@@ -117,14 +117,14 @@ async def test_closed_started_coroutine_runs_its_cleanup_and_does_not_call_back(
             left.append("left")
 
     ready = asyncio.Event()
-    heard: list[None] = []
+    results: list[None] = []
     started = EagerCoroutine(wait(ready))
-    started.set_callback(heard.append)
+    started.set_callback(results.append)
     started.close()
     assert left == ["left"]
     ready.set()
     await asyncio.sleep(0)
-    assert heard == []
+    assert results == []
 
 
 FOR_EVER = 3600.0
@@ -164,7 +164,7 @@ class Client:
         self._reads.set()
 
     def leave(self) -> None:
-        """As servers do it: whoever waits to send is let go on, in vain."""
+        """As servers do: a pending send returns, and its data is lost."""
         self._left.set()
         self._reads.set()
 
@@ -247,12 +247,12 @@ async def test_client_stream_backlog_is_freed_by_sent_bytes() -> None:
 
 
 async def test_client_stream_notifies_its_watcher_once_when_the_client_disconnects() -> None:
-    client, told = Client(), asyncio.Event()
+    client, notified = Client(), asyncio.Event()
     outlet = outlet_to(client)
-    outlet.watch(told.set)
+    outlet.watch(notified.set)
     outlet.begin(200, [])
     client.leave()
-    await told.wait()
+    await notified.wait()
     assert outlet.is_broken
     outlet.write(b"for nobody")
     outlet.end()
@@ -261,21 +261,21 @@ async def test_client_stream_notifies_its_watcher_once_when_the_client_disconnec
 
 
 async def test_client_stream_ignores_the_disconnect_after_a_complete_response() -> None:
-    client, told = Client(), asyncio.Event()
+    client, notified = Client(), asyncio.Event()
     outlet = outlet_to(client)
-    outlet.watch(told.set)
+    outlet.watch(notified.set)
     outlet.begin(200, [])
     outlet.end(b"all")
     client.leave()
     await asyncio.sleep(0)
     assert await outlet.close(FOR_EVER)
-    assert not told.is_set()
+    assert not notified.is_set()
 
 
 async def test_client_stream_is_incomplete_if_the_client_disconnects_before_the_end() -> None:
-    client, told = Client(), asyncio.Event()
+    client, notified = Client(), asyncio.Event()
     outlet = outlet_to(client)
-    outlet.watch(told.set)
+    outlet.watch(notified.set)
     outlet.begin(200, [])
     client.stop_reading()
     outlet.end(b"the end")
@@ -358,16 +358,16 @@ async def test_client_stream_until_gone_propagates_cancellation() -> None:
 
 
 async def test_client_stream_above_its_backlog_cuts_and_notifies_once() -> None:
-    client, told, cut = Client(reads=False), list[int](), list[int]()
+    client, notified, cut = Client(reads=False), list[int](), list[int]()
     outlet = ClientStream(client.send, client.receive, cut=lambda: cut.append(1), backlog=10)
-    outlet.watch(lambda: told.append(1))
+    outlet.watch(lambda: notified.append(1))
     outlet.begin(200, [])
     outlet.write(b"12345678901")
     outlet.write(b"more")
-    client.leave()  # as the server says once the connection is cut
+    client.leave()  # as the server reports a cut connection
     await asyncio.sleep(0)
     assert not await outlet.close(FOR_EVER)
-    assert (told, cut) == ([1], [1])
+    assert (notified, cut) == ([1], [1])
 
 
 async def test_client_stream_cuts_the_connection_if_the_end_is_not_read() -> None:

@@ -136,7 +136,7 @@ LOCAL = Principal("local", frozenset(), 0)
 
 
 def streams_of(ledger: Ledger, clock: FakeClock | None = None, **every: float) -> Streams:
-    """Streams whose timers do nothing unless the test says how often."""
+    """Streams with timers that are off unless the test sets an interval."""
     clock, metrics = clock or FakeClock(), Metrics()
     quotas = Quotas(ServerLimits(), LocalCounters(), metrics, clock)
     every = {"heartbeat_every": FOR_EVER, "check_every": FOR_EVER, **every}
@@ -269,8 +269,8 @@ class Place:
         self.ledger, self.clock = ledger, clock
         self.streams = streams_of(ledger, clock)
 
-    async def reader(self, **asked: float) -> tuple[str, asyncio.Task[str]]:
-        token, _ = await Host(self.ledger).tokens.create(owner="ann", scopes=["chats:read"], **asked)  # type: ignore[arg-type]
+    async def reader(self, **fields: float) -> tuple[str, asyncio.Task[str]]:
+        token, _ = await Host(self.ledger).tokens.create(owner="ann", scopes=["chats:read"], **fields)  # type: ignore[arg-type]
         reading = asyncio.create_task(self._read(Principal("ann", token.scopes, 0, token)))
         await asyncio.sleep(0)
         return token.id, reading
