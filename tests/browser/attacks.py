@@ -12,33 +12,33 @@ window.read = async response => ({
 window.tried = async attempt => {
   try { return await attempt(); } catch (problem) { return {error: problem.name}; }
 };
-// What an element tells: which event it fires, and what a page can see inside.
+// Report the event of an element, and what the page can read inside.
 window.loaded = (name, properties) => new Promise(resolve => {
   const element = document.createElement(name);
-  const tell = event => {
+  const report = event => {
     let inside = null;
     try { inside = element.contentDocument?.body?.innerText ?? null; } catch {}
     resolve({event: event.type, inside, width: element.naturalWidth ?? element.videoWidth ?? 0,
              rules: element.sheet ? tryRules(element.sheet) : null, ran: window.ran ?? null});
     element.remove();
   };
-  element.onload = element.onerror = element.onloadeddata = tell;
+  element.onload = element.onerror = element.onloadeddata = report;
   Object.assign(element, properties);
   document.body.append(element);
 });
 window.tryRules = sheet => { try { return sheet.cssRules.length; } catch { return null; } };
-// Run a script in a frame whose origin is not that of the page.
+// Run a script in a frame of another origin.
 window.framed = (sandbox, source, address) => new Promise(resolve => {
   const frame = document.createElement("iframe");
   if (sandbox !== null) frame.sandbox = sandbox;
   addEventListener("message", event => { frame.remove(); resolve(event.data); }, {once: true});
   const html = `<script>(async () => {
-    let told;
+    let result;
     try {
       const response = await (${source})(${JSON.stringify(address)});
-      told = {status: response.status, body: await response.text()};
-    } catch (problem) { told = {error: problem.name}; }
-    parent.postMessage(told, "*");
+      result = {status: response.status, body: await response.text()};
+    } catch (problem) { result = {error: problem.name}; }
+    parent.postMessage(result, "*");
   })()</` + `script>`;
   if (sandbox === null) frame.src = "data:text/html," + encodeURIComponent(html); else frame.srcdoc = html;
   document.body.append(frame);
@@ -55,13 +55,13 @@ window.submitted = (action, enctype, fields, method = "POST", target = null) => 
   }
   document.body.append(form, frame);
   if (target !== null) { form.submit(); resolve({}); return; }
-  const tell = () => {
+  const report = () => {
     let inside = null;
     try { inside = frame.contentDocument?.body?.innerText ?? null; } catch {}
     frame.remove();
     resolve({inside});
   };
-  setTimeout(() => { frame.onload = tell; form.submit(); }, 0);
+  setTimeout(() => { frame.onload = report; form.submit(); }, 0);
 });
 window.working = script => new Promise(resolve => {
   const worker = new Worker(URL.createObjectURL(new Blob([script], {type: "text/javascript"})));

@@ -16,18 +16,18 @@ SERVICE_WORKER = """
 self.addEventListener("install", () => self.skipWaiting());
 self.addEventListener("activate", event => event.waitUntil(self.clients.claim()));
 self.addEventListener("message", async event => {
-  const told = [];
+  const results = [];
   for (const mode of ["cors", "no-cors"]) {
     try {
       const answer = await fetch(event.data, {mode});
       const cache = await caches.open("loot");
       await cache.put("/loot", answer.clone());
-      told.push({status: answer.status, body: await answer.text()});
+      results.push({status: answer.status, body: await answer.text()});
     } catch (problem) {
-      told.push({error: problem.name});
+      results.push({error: problem.name});
     }
   }
-  event.source.postMessage(told);
+  event.source.postMessage(results);
 });
 """
 

@@ -12,7 +12,7 @@ from tests.browser.attacks import RUNNING
 from tests.browser.conftest import Guarded, Open, Sites
 from tests.browser.victim import COMPLETIONS, PATIENCE, SECRET, Victim, question
 
-ASK = """async ([url, headers, body]) => {
+STREAM = """async ([url, headers, body]) => {
     const answer = await fetch(url, {method: 'POST', body, headers: {
         'Content-Type': 'application/json', ...headers}});
     const parts = [];
@@ -53,7 +53,7 @@ def test_allowed_page_runs_a_turn_and_reads_the_response_headers(
         "Authorization": "Bearer of-no-use-to-anybody",
     }
     arguments = [victim.url(COMPLETIONS), headers, json.dumps(question("Hello from a page"))]
-    first, again = (page.evaluate(ASK, arguments) for _ in range(2))
+    first, again = (page.evaluate(STREAM, arguments) for _ in range(2))
     assert (first["status"], again["status"]) == (200, 200)
     answer = json.loads("".join(first["parts"]))
     assert answer["choices"][0]["message"]["content"] == "One two three."
@@ -65,7 +65,7 @@ def test_allowed_page_runs_a_turn_and_reads_the_response_headers(
 
 def test_allowed_page_reads_a_streamed_answer(victim: Victim, page: Page) -> None:
     body = json.dumps(question("Hello in parts", stream=True))
-    result = page.evaluate(ASK, [victim.url(COMPLETIONS), {}, body])
+    result = page.evaluate(STREAM, [victim.url(COMPLETIONS), {}, body])
     assert result["status"] == 200
     assert result["headers"]["content-type"].startswith("text/event-stream")
     assert "".join(result["parts"]).endswith("data: [DONE]\n\n")
@@ -94,7 +94,7 @@ def test_allowed_page_reads_a_refusal_and_its_retry_header(victim: Victim, page:
     messages = [("user", "Never said before"), ("assistant", "Nor answered"), ("user", "And now?")]
     resent = {"model": "demo", "messages": [{"role": role, "content": text} for role, text in messages]}
     bodies = [json.dumps(question("The first thing said")), json.dumps(resent)]
-    one, other = (page.evaluate(ASK, [victim.url(COMPLETIONS), headers, body]) for body in bodies)
+    one, other = (page.evaluate(STREAM, [victim.url(COMPLETIONS), headers, body]) for body in bodies)
     assert (one["status"], other["status"]) == (200, 409)
     assert json.loads("".join(other["parts"]))["error"]["message"]
     assert other["headers"]["x-should-retry"] == "false"
@@ -107,7 +107,7 @@ def test_page_served_by_the_server_cannot_fetch_other_paths(victim: Victim, visi
     }
 
 
-ASK_WITH = """([url, token, body]) => tried(async () => read(await fetch(url, {method: 'POST', body,
+POST_WITH_TOKEN = """([url, token, body]) => tried(async () => read(await fetch(url, {method: 'POST', body,
     headers: {'Content-Type': 'application/json', ...(token ? {Authorization: `Bearer ${token}`} : {})}})))"""
 
 
@@ -117,7 +117,7 @@ HELLO = json.dumps(question("Hello with a token"))
 def test_page_of_a_foreign_origin_is_refused_even_with_a_valid_token(guarded: Guarded, page_of: Open) -> None:
     victim, token = guarded
     with victim.unharmed(COMPLETIONS) as seen:
-        result = page_of("evil.test").evaluate(ASK_WITH, [victim.url(COMPLETIONS), token, HELLO])
+        result = page_of("evil.test").evaluate(POST_WITH_TOKEN, [victim.url(COMPLETIONS), token, HELLO])
     assert result == {"error": "TypeError"}
     assert [line["method"] for line in seen] == ["OPTIONS"]
 
@@ -126,7 +126,8 @@ def test_allowed_page_without_a_valid_token_gets_401_with_a_message(guarded: Gua
     victim, token = guarded
     page = page_of("friend.test")
     without, wrong, right = (
-        page.evaluate(ASK_WITH, [victim.url(COMPLETIONS), each, HELLO]) for each in ("", token[:-1], token)
+        page.evaluate(POST_WITH_TOKEN, [victim.url(COMPLETIONS), each, HELLO])
+        for each in ("", token[:-1], token)
     )
     assert (without["status"], wrong["status"], right["status"]) == (401, 401, 200)
     assert json.loads(without["body"])["error"]["message"]
@@ -138,7 +139,7 @@ def test_token_used_by_an_allowed_page_is_not_sent_with_requests_of_a_foreign_pa
 ) -> None:
     """There is no cookie that a browser would send along for a page that knows nothing."""
     victim, token = guarded
-    page_of("friend.test").evaluate(ASK_WITH, [victim.url(COMPLETIONS), token, HELLO])
+    page_of("friend.test").evaluate(POST_WITH_TOKEN, [victim.url(COMPLETIONS), token, HELLO])
     for attack in ("fetch of text without cors", "form of text", "beacon of text"):
         request_count, _ = victim.everything()
         with victim.watched(COMPLETIONS) as seen:

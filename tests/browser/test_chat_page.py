@@ -82,7 +82,7 @@ HOLDER = "/holder"
 
 
 FRAMED = """([url, isSandboxed]) => new Promise(resolve => {
-    addEventListener("message", event => resolve({told: event.data.turnledgerPicture, origin: event.origin}));
+    addEventListener("message", event => resolve({size: event.data.turnledgerPicture, origin: event.origin}));
     const frame = document.createElement("iframe");
     if (isSandboxed) frame.sandbox = "allow-scripts";
     frame.src = url;
@@ -141,7 +141,7 @@ def test_image_frame_shows_an_image_and_isolates_it_from_page_storage_and_networ
     for is_sandboxed in (True, False):
         page.goto(server.url(HOLDER))
         result = page.evaluate(FRAMED, [address(IMAGE), is_sandboxed])
-        assert result == {"told": {"width": 30, "height": 20}, "origin": "null"}
+        assert result == {"size": {"width": 30, "height": 20}, "origin": "null"}
         [request] = requests
         assert request.url.startswith("http://pictures.test/one%20image.png?a=1&b=")
         assert "referer" not in request.all_headers()
@@ -162,11 +162,11 @@ def test_image_frame_with_an_invalid_address_or_a_non_image_shows_no_image(
     for url in ("javascript:parent.ran = 1", "data:image/png;base64,AA", "file:///etc/passwd", "", "%"):
         page.goto(guarded.victim.url(HOLDER))
         src = address(url) if url != "%" else "/picture#%"
-        assert page.evaluate(FRAMED, [src, True]) == {"told": None, "origin": "null"}, url
+        assert page.evaluate(FRAMED, [src, True]) == {"size": None, "origin": "null"}, url
         assert (requests, page.evaluate("window.ran")) == ([], None), url
     page.context.route("http://text.test/**", lambda route: route.fulfill(status=200, body="no image"))
     page.goto(guarded.victim.url(HOLDER))
-    assert page.evaluate(FRAMED, [address("http://text.test/x"), True])["told"] is None
+    assert page.evaluate(FRAMED, [address("http://text.test/x"), True])["size"] is None
 
 
 def test_remote_image_is_blocked_on_the_page_and_in_a_top_level_image_frame(
@@ -195,4 +195,4 @@ def test_image_frame_shows_the_image_only_under_a_configured_ancestor(
     page.goto(sites.of("friend.test"))
     page.evaluate(LOADED, server.url(HOLDER))
     result: Any = page.frames[1].evaluate(FRAMED, [address(IMAGE), True])
-    assert result["told"] == {"width": 30, "height": 20}
+    assert result["size"] == {"width": 30, "height": 20}

@@ -38,7 +38,7 @@ def test_foreign_page_reads_nothing_and_cannot_detect_a_chat(
     with victim.unharmed(*paths):
         results = [page.evaluate(ATTACKS[attack], victim.url(path, host=host)) for path in paths]
     assert learned_values(results) == []
-    assert all(each == results[0] for each in results), "it can tell what is there from what is not"
+    assert all(each == results[0] for each in results), "the page can distinguish existing paths"
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
@@ -55,7 +55,7 @@ def test_foreign_page_reads_nothing_where_browsers_send_no_fetch_metadata(
     assert {line["status"] for line in seen} <= {200, 403, 404}
     assert victim.everything() == before
     assert learned_values(results) == []
-    assert all(each == results[0] for each in results), "it can tell what is there from what is not"
+    assert all(each == results[0] for each in results), "the page can distinguish existing paths"
 
 
 @ELSEWHERE
@@ -83,11 +83,11 @@ def test_foreign_service_worker_reads_and_caches_nothing(victim: Victim, sites: 
             """async url => {
                 await navigator.serviceWorker.register("/worker.js");
                 const {active} = await navigator.serviceWorker.ready;
-                const told = new Promise(resolve => {
+                const reply = new Promise(resolve => {
                     navigator.serviceWorker.onmessage = event => resolve(event.data);
                 });
                 active.postMessage(url);
-                return [await told, await caches.match("/loot") ?? null];
+                return [await reply, await caches.match("/loot") ?? null];
             }""",
             victim.url(path, host="localhost"),
         )
@@ -226,8 +226,8 @@ def test_foreign_page_cannot_read_the_window_it_opened(
         content = shown(opening.value)
         seen = page.evaluate(
             """() => {
-                const tell = look => { try { return look(); } catch (problem) { return problem.name; } };
-                return [tell(() => opened.document.body.innerText), tell(() => opened.location.href),
+                const attempt = look => { try { return look(); } catch (problem) { return problem.name; } };
+                return [attempt(() => opened.document.body.innerText), attempt(() => opened.location.href),
                         opened.length];
             }"""
         )

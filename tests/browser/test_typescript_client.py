@@ -28,10 +28,10 @@ SEND = """async ([url, conversationKey]) => {
     const client = new turnledger.Client(url, {model: "demo", retries: {firstPause: 1, maxPause: 10}});
     const chat = client.chats.open({conversationKey});
     const stream = chat.send("Hello", {stream: true});
-    const told = [];
-    for await (const event of stream) told.push([event.type, event.number]);
+    const events = [];
+    for await (const event of stream) events.push([event.type, event.number]);
     const {text, state, chat: {turnCount}} = await stream.answer();
-    return {told, heard: stream.text, text, state, turnCount, isSecure: isSecureContext};
+    return {events, streamed: stream.text, text, state, turnCount, isSecure: isSecureContext};
 }"""
 REFUSED = """async (url) => {
     const client = new turnledger.Client(url, {retries: {times: 0}});
@@ -93,8 +93,8 @@ def test_typescript_client_on_a_broken_connection_runs_a_turn_once_and_raises_ty
     faults = (preflight, Fault(received=0, resets=True), Fault(received=1200))
     with breaking(victim.port, *faults) as url:
         result = page.evaluate(SEND, [url, "from a page"])
-    assert result["told"] == [[kind, number] for number, kind in enumerate(WHOLE, 1)]
-    assert result["heard"] == result["text"] == "One two three."
+    assert result["events"] == [[kind, number] for number, kind in enumerate(WHOLE, 1)]
+    assert result["streamed"] == result["text"] == "One two three."
     assert result["turnCount"] == 1
     assert result["isSecure"] is False
     assert victim.everything()[0] == request_count + 1

@@ -152,7 +152,7 @@ class Trial:
         assert [turn.text for turn in turns] == texts, f"{len(turns)} turns"
         assert await self.chat.attempts() == []
         request = self.model.request.pop(self.scope)
-        assert request == 1, f"the model was asked {request} times"
+        assert request == 1, f"the model received {request} requests"
 
     async def prepare_fork(self) -> None:
         self.chat = await self.lane.make_chat(self.scope, 1)
@@ -282,7 +282,7 @@ class EveryByte:
         except (AssertionError, ScenarioFailed, ClientError, TimeoutError) as problem:
             return f"{type(problem).__name__}: {problem}"
         expected = self._expected[case.operation]
-        return None if answer == expected else f"it came to {answer!r}, not to {expected!r}"
+        return None if answer == expected else f"the answer is {answer!r}, not {expected!r}"
 
     async def _try(self, lane: Lane, operation: str, case: Case | None) -> Any:
         # Of constant length, so that byte positions stay the same.
@@ -355,9 +355,7 @@ async def _main(given: argparse.Namespace) -> int:
             print(*problems, sep="\n", end="\n" if problems else "", flush=True)
             print(f"{min(start + BATCH, len(cases))} of {len(cases)}", file=sys.stderr, flush=True)
         answer = ", ".join(f"{times} {kind}" for kind, times in sorted(happened.items()))
-        print(
-            f"{client}: {len(cases)} cases in {time.monotonic() - begun:.0f} s ({answer}), {wrong} went wrong"
-        )
+        print(f"{client}: {len(cases)} cases in {time.monotonic() - begun:.0f} s ({answer}), {wrong} failed")
         failed += wrong
     return 1 if failed else 0
 

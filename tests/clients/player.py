@@ -152,11 +152,11 @@ class Play:
         fields = step["start"]
         pending = self._started[fields["as"]] = self._begin(fields)
         await asyncio.sleep(0)  # commands begin in the order of their steps
-        changed = step.get("heard")
-        if isinstance(changed, int):
-            await pending.until(lambda events: len(events) >= changed)
-        elif changed is not None:
-            await pending.until(lambda events: any(event[: len(changed)] == changed for event in events))
+        awaited = step.get("after_events")
+        if isinstance(awaited, int):
+            await pending.until(lambda events: len(events) >= awaited)
+        elif awaited is not None:
+            await pending.until(lambda events: any(event[: len(awaited)] == awaited for event in events))
 
     async def _await(self, step: Step) -> None:
         pending = self._started.pop(step["await"])
@@ -177,7 +177,7 @@ class Play:
                 self.remembered[step["as"]] = {"error": refusal.error, "events": refusal.events}
             return
         if wanted is not None:
-            raise ScenarioFailed(f"it came to {result!r}, not to {wanted!r}")
+            raise ScenarioFailed(f"the result is {result!r}, not {wanted!r}")
         if step.get("as"):
             self.remembered[step["as"]] = result
         if "expect" in step:
@@ -230,7 +230,7 @@ def check_stream(pending: PendingCommand, task: asyncio.Task[Any]) -> None:
     else:
         return
     if pending.events and pending.events != events:
-        raise ScenarioFailed(f"as they came: {pending.events}; at the end: {events}")
+        raise ScenarioFailed(f"events sent: {pending.events}; events in the result: {events}")
     after = int(pending.command.arguments.get("after", 0))
     part = check_numbers(events, after)
     if problem is not None:
@@ -242,7 +242,7 @@ def check_stream(pending: PendingCommand, task: asyncio.Task[Any]) -> None:
     answer = task.result().get("answer")
     text = "".join(event[2] for event in part if event[0] == "text.delta")
     if answer is not None and text != answer["text"]:
-        raise ScenarioFailed(f"the events say {text!r}, the answer {answer['text']!r}")
+        raise ScenarioFailed(f"the text of the events is {text!r}, of the answer {answer['text']!r}")
 
 
 def check_numbers(events: list[Any], after: int = 0) -> list[Any]:
@@ -253,7 +253,7 @@ def check_numbers(events: list[Any], after: int = 0) -> list[Any]:
             part, after = [], 0
             continue
         if event[1] != after + len(part) + 1:
-            raise ScenarioFailed(f"event {event} came after {len(part)} others: {events}")
+            raise ScenarioFailed(f"event {event} follows {len(part)} others: {events}")
         part.append(event)
     finished = [event for event in part if event[0] == "turn.finished"]
     if len(finished) > 1 or (finished and part[-1] != finished[0]):

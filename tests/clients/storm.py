@@ -321,7 +321,7 @@ class Storm:
         assert [change["type"] for change in changes[:1]] == ["start"]
         assert "gap" not in {change["type"] for change in changes}
         places = Counter(change["position"] for change in changes[1:])
-        assert [place for place, times in places.items() if times > 1] == [], "told twice"
+        assert [place for place, times in places.items() if times > 1] == [], "sent twice"
         committed = Counter(change["turn"] for change in changes if change["type"] == "turn.committed")
         assert committed == Counter(turn for turn, _ in self.notes.answered.values())
 

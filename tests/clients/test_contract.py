@@ -85,7 +85,7 @@ async def at_once(_: float) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"idempotency_key": "k", "settings": {"temperature": 1.0}}])
-async def test_answer_without_read_scope_is_fetched_by_asking_again(
+async def test_answer_without_read_scope_is_fetched_by_sending_the_request_again(
     options: dict[str, object],
 ) -> None:
     async with await Ledger.open() as ledger:

@@ -103,7 +103,7 @@ async def test_play_rejects_an_incomplete_stream(events: list[Any]) -> None:
 
 
 async def test_play_rejects_events_that_differ_from_those_reported_at_the_end() -> None:
-    with pytest.raises(ScenarioFailed, match="as they came"):
+    with pytest.raises(ScenarioFailed, match="events sent"):
         await played(Parrot({"events": EVENTS, "answer": ANSWER}, events=EVENTS[:2]), SEND)
 
 
@@ -135,7 +135,7 @@ async def test_play_skips_a_scenario_the_driver_is_excepted_from() -> None:
 
 async def test_play_waits_for_a_started_step() -> None:
     with pytest.raises(ScenarioFailed, match="it ended after"):
-        await played(Parrot(ANSWER), {"start": SEND, "heard": 3})
+        await played(Parrot(ANSWER), {"start": SEND, "after_events": 3})
 
 
 @pytest.mark.parametrize(

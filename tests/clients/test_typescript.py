@@ -31,21 +31,21 @@ let refused = null;
 try { await chat.undo({ turn: "turn_" + "0".repeat(32) }); } catch (problem) { refused = problem.name; }
 const lines = [];
 for await (const line of chat.export()) lines.push(line);
-const said = [answer.text, stream.turnId === answer.turn.id, listed.title, listed.turnCount, refused];
-console.log(JSON.stringify([...said, events[0], events.at(-1), lines.length > 0]));
+const shown = [answer.text, stream.turnId === answer.turn.id, listed.title, listed.turnCount, refused];
+console.log(JSON.stringify([...shown, events[0], events.at(-1), lines.length > 0]));
 """
 ANSWER = 'You said "One two three". I remember nothing before that.'
 UNKEPT = """
 import { UnkeptChat } from "./dist/src/unkept.js";
 const chat = new UnkeptChat(process.argv[1]);
-const said = async (text, options) => {
+const send = async (text, options) => {
   let whole = "";
   for await (const event of chat.send(text, options)) if (event.type === "text.delta") whole += event.text;
   return whole;
 };
-const answers = [await said("One two three"), await said("More")];
+const answers = [await send("One two three"), await send("More")];
 let refused = null;
-try { await said("/fail after 2"); } catch (problem) { refused = problem.name; }
+try { await send("/fail after 2"); } catch (problem) { refused = problem.name; }
 const count = chat.messages.length;
 for await (const event of chat.send("/slow Count", { onStop: "keep" })) break;
 const listed = await fetch(process.argv[1] + "/api/chats").then((answer) => answer.json());
@@ -70,7 +70,7 @@ const isSame = texts.join("") === answer.text && stream.text === answer.text;
 const isNamed = (await stream.begun) === answer.turn.id;
 console.log(JSON.stringify([texts.length, isSame, isNamed, states.length % 2]));
 """
-UNTOLD = {"TurnReplayed", "TurnAttached", "NotAStore", "StoreTooNew", "UnsafeSqlite"}
+NOT_SENT = {"TurnReplayed", "TurnAttached", "NotAStore", "StoreTooNew", "UnsafeSqlite"}
 """Errors that no server sends: it answers with the turn instead, or has not started."""
 TREE = """
 const tree = ({ errors }) => {
@@ -163,8 +163,8 @@ def test_typescript_errors_match_the_python_error_tree(package: Path, size: dict
         return here | {name: parent for each in kind.__subclasses__() for name, parent in below(each).items()}
 
     tree = below(errors.TurnledgerError)
-    assert tree.keys() > UNTOLD
-    expected = {"TurnledgerError": "Error", **{name: tree[name] for name in tree if name not in UNTOLD}}
+    assert tree.keys() > NOT_SENT
+    expected = {"TurnledgerError": "Error", **{name: tree[name] for name in tree if name not in NOT_SENT}}
     assert script(package, TREE) == [expected, expected]
 
 

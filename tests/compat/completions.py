@@ -112,7 +112,7 @@ def collect(chunks: Iterable[ChatCompletionChunk]) -> Answer:
         answer.id = chunk.id
         answer.usage = chunk.usage or answer.usage
         for choice in chunk.choices:
-            assert answer.finish_reason is None, "something was said after the end"
+            assert answer.finish_reason is None, "the stream continued after its end"
             roles += choice.delta.role is not None
             answer.text += choice.delta.content or ""
             answer.refusal += choice.delta.refusal or ""

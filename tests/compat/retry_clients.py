@@ -36,7 +36,7 @@ class FaultyLine:
         self.tries.append(request.headers["x-stainless-retry-count"])
         fault = self._faults.popleft() if self._faults else Fault.NOTHING
         if fault is Fault.NEVER_SENT:
-            raise httpx2.ConnectError("as the test says", request=request)
+            raise httpx2.ConnectError("scripted", request=request)
         if fault is not Fault.NOTHING:
             request.extensions["timeout"] = {**request.extensions["timeout"], "read": MOMENT}
         return fault
@@ -69,7 +69,7 @@ class AsyncTransport(httpx2.AsyncHTTPTransport):
 
 
 def _as_seen(fault: Fault, problem: httpx2.ReadTimeout) -> Exception:
-    return httpx2.ReadError("as the test says") if fault is Fault.DROPPED else problem
+    return httpx2.ReadError("scripted") if fault is Fault.DROPPED else problem
 
 
 class RetryingClient(OpenAI):

@@ -25,7 +25,7 @@ from tests.compat.test_client_tools import TWO_CALLS, WEATHER
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import CUT
 
-ASKED: Any = {"model": MODEL, "messages": [user("Hi")]}
+REQUEST: Any = {"model": MODEL, "messages": [user("Hi")]}
 CITIES = [("weather", '{"city": "Rome"}'), ("weather", '{"city": "Oslo"}')]
 
 
@@ -33,7 +33,7 @@ class TestSynchronous:
     def test_stream_helper_yields_deltas_and_the_final_completion(self, serve: Serve) -> None:
         served = serve(["Hel", "lo."])
         with served.client("k").chat.completions.stream(
-            **ASKED, stream_options={"include_usage": True}
+            **REQUEST, stream_options={"include_usage": True}
         ) as stream:
             deltas = [event.delta for event in stream if event.type == "content.delta"]
             completion = stream.get_final_completion()
@@ -46,7 +46,7 @@ class TestSynchronous:
     def test_stream_helper_collects_tool_calls_and_its_message_can_be_resent(self, serve: Serve) -> None:
         served = serve(["Look.", *TWO_CALLS], ["Warm and cold."])
         client = served.client("k")
-        with client.chat.completions.stream(**ASKED, tools=[WEATHER]) as stream:
+        with client.chat.completions.stream(**REQUEST, tools=[WEATHER]) as stream:
             done = [each for each in stream if each.type == "tool_calls.function.arguments.done"]
             message = stream.get_final_completion().choices[0].message
         assert [(each.name, each.arguments) for each in done] == CITIES
@@ -61,7 +61,7 @@ class TestSynchronous:
         served = serve(["Hel", CUT])
         with (
             pytest.raises(openai.APIError) as problem,
-            served.client("k").chat.completions.stream(**ASKED) as stream,
+            served.client("k").chat.completions.stream(**REQUEST) as stream,
         ):
             stream.until_done()
         assert problem.value.code == "model_unavailable"
@@ -69,7 +69,7 @@ class TestSynchronous:
 
     def test_stream_helper_reads_a_replayed_stream(self, serve: Serve) -> None:
         served = serve(["Look.", *TWO_CALLS])
-        again: Any = {**ASKED, "tools": [WEATHER], "extra_headers": {"Idempotency-Key": "i"}}
+        again: Any = {**REQUEST, "tools": [WEATHER], "extra_headers": {"Idempotency-Key": "i"}}
         finals = []
         for _ in range(2):
             with served.client("k").chat.completions.stream(**again) as stream:
@@ -83,8 +83,8 @@ class TestSynchronous:
         served = serve(otherwise=["Hello."])
         client = served.client("k")
         for _ in range(3):
-            list(client.chat.completions.create(**ASKED, stream=True))
-            client.chat.completions.create(**ASKED)
+            list(client.chat.completions.create(**REQUEST, stream=True))
+            client.chat.completions.create(**REQUEST)
         assert len(served.server.server_state.connections) == 1
 
     def test_client_message_objects_resent_as_history_continue(self, serve: Serve) -> None:
@@ -121,7 +121,7 @@ class TestSynchronous:
             name: str
 
         served = serve(['{"name":', ' "Rome"}'])
-        answer = served.client("k").chat.completions.parse(**ASKED, response_format=City)
+        answer = served.client("k").chat.completions.parse(**REQUEST, response_format=City)
         assert answer.choices[0].message.parsed == City(name="Rome")
         wanted = served.upstream.received[-1].body["response_format"]
         assert wanted["json_schema"]["name"] == "City"
@@ -129,7 +129,7 @@ class TestSynchronous:
     def test_raw_streaming_response_ends_with_done(self, serve: Serve) -> None:
         served = serve(["Hello."])
         completions = served.client("k").chat.completions.with_streaming_response
-        with completions.create(**ASKED, stream=True) as response:
+        with completions.create(**REQUEST, stream=True) as response:
             assert response.headers["x-conversation-state"] == "created"
             lines = [line for line in response.iter_lines() if line]
         assert lines[-1] == "data: [DONE]"
@@ -139,9 +139,9 @@ class TestAsynchronous:
     async def test_async_client_reads_whole_and_streamed_answers(self, serve: Serve, store_url: str) -> None:
         served = serve(["One."], ["Two."], store=store_url)
         async with served.async_client("k") as client:
-            answer = await client.chat.completions.create(**ASKED)
+            answer = await client.chat.completions.create(**REQUEST)
             assert answer.choices[0].message.content == "One."
-            chunks = await client.chat.completions.create(**ASKED, stream=True)
+            chunks = await client.chat.completions.create(**REQUEST, stream=True)
             pieces = [chunk.choices[0].delta.content or "" async for chunk in chunks]
         assert "".join(pieces) == "Two."
         assert len(served.chat_json("k")["turns"]) == 2
@@ -165,7 +165,7 @@ class TestAsynchronous:
         gate = Gate()
         served = serve(["Hel", gate])
         async with served.async_client("k", X_Turn_On_Disconnect="discard") as client:
-            chunks = await client.chat.completions.create(**ASKED, stream=True)
+            chunks = await client.chat.completions.create(**REQUEST, stream=True)
             turn = (await anext(chunks)).id
             await chunks.close()
         ended = served.do(served.chat("k").outcome(turn))
@@ -200,7 +200,7 @@ def process(folder: Path, *flags: str) -> Iterator[OpenAI]:
         running.communicate()
 
 
-@pytest.mark.skipif(os.name != "posix", reason="it is told to end by a signal")
+@pytest.mark.skipif(os.name != "posix", reason="it is ended by a signal")
 def test_conversation_continues_after_a_server_restart(tmp_path: Path) -> None:
     with process(tmp_path) as client:
         first = send_streamed(client, "Hello", model="demo")
@@ -212,7 +212,7 @@ def test_conversation_continues_after_a_server_restart(tmp_path: Path) -> None:
     assert 'the last one "Hello"' in second.text
 
 
-@pytest.mark.skipif(os.name != "posix", reason="it is told to end by a signal")
+@pytest.mark.skipif(os.name != "posix", reason="it is ended by a signal")
 def test_upstream_flag_serves_every_model_name(tmp_path: Path, serve: Serve) -> None:
     upstream = serve(["One."], ["Two."]).upstream
     with process(tmp_path, "--upstream", upstream.url, "--store", "memory:") as client:

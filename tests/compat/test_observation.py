@@ -148,7 +148,7 @@ def test_first_token_metric_ignores_an_empty_first_chunk(
     assert (counters["first_token_seconds_count"], counters["first_token_seconds_sum"]) == (1, 40)
 
 
-SAID = "Nobody else's business"
+QUESTION = "Nobody else's business"
 
 
 @pytest.fixture
@@ -161,22 +161,22 @@ def lines() -> Iterator[io.StringIO]:
 
 def test_request_log_line_has_ids_and_outcome_but_no_content(serve: Serve, lines: io.StringIO) -> None:
     served = serve(
-        [SAID],
-        [SAID, CUT],
-        [Status(400, json.dumps({"error": {"message": SAID}}).encode())],
-        [Data(SAID.encode())],
+        [QUESTION],
+        [QUESTION, CUT],
+        [Status(400, json.dumps({"error": {"message": QUESTION}}).encode())],
+        [Data(QUESTION.encode())],
     )
     client = served.client("k", Authorization="Bearer of-a-token")
-    answer = send_whole(client, SAID)
+    answer = send_whole(client, QUESTION)
     for _ in range(3):
         with pytest.raises(openai.APIError):
-            send_streamed(client, SAID)
+            send_streamed(client, QUESTION)
     with pytest.raises(openai.APIError):
         send_whole(client, " ")
     served.close_clients()
     served.wait_alone()
     text = lines.getvalue()
-    assert SAID not in text
+    assert QUESTION not in text
     assert "of-a-token" not in text
     events = [json.loads(line) for line in text.splitlines()]
     assert [(each["status"], each.get("code")) for each in events] == [
@@ -199,14 +199,14 @@ def test_request_answered_by_an_earlier_one_is_logged_and_counted_as_joined_or_r
     gate = Gate()
     served = serve(["Hel", gate, "lo."])
     client = served.client("k", Idempotency_Key="i")
-    first = threads.submit(way, client, SAID)
+    first = threads.submit(way, client, QUESTION)
     served.wait_arrived(gate)
-    joined = threads.submit(way, client, SAID)
+    joined = threads.submit(way, client, QUESTION)
     outcomes = ("completed", "joined", "replayed")
     served.wait_until(lambda: counts(served).get('turns_total{outcome="joined"}'))
     served.release(gate)
     assert (first.result().text, joined.result().text) == ("Hello.", "Hello.")
-    assert way(client, SAID).is_replayed
+    assert way(client, QUESTION).is_replayed
     counters = counts(served)
     assert [counters[f'turns_total{{outcome="{each}"}}'] for each in outcomes] == [1, 1, 1]
     served.close_clients()
@@ -221,9 +221,9 @@ def test_failed_finish_without_a_conversation_is_passed_through_and_logged(
     serve: Serve, lines: io.StringIO, way: Way
 ) -> None:
     served = serve(["Hel", End("abort")], ["Hello."])
-    aborted = way(served.client(), SAID)
+    aborted = way(served.client(), QUESTION)
     assert (aborted.text, aborted.finish_reason) == ("Hel", "abort")
-    way(served.client(), SAID)
+    way(served.client(), QUESTION)
     served.close_clients()
     served.wait_alone()
     events = [json.loads(line) for line in lines.getvalue().splitlines()]

@@ -205,10 +205,10 @@ class TestEvents:
         assert last[2]["state"] == "failed"
 
 
-Told = tuple[int, str, Any]
+StreamEvent = tuple[int, str, Any]
 
 
-def events(served: LiveServer, turn: str, *, after: int | None = None) -> Iterator[Told]:
+def events(served: LiveServer, turn: str, *, after: int | None = None) -> Iterator[StreamEvent]:
     """Number, kind and content of each event, as they come."""
     headers = {} if after is None else {"Last-Event-ID": str(after)}
     with served.http.stream("GET", f"/api/turns/{turn}/events", headers=headers) as answer:
@@ -224,11 +224,11 @@ def events(served: LiveServer, turn: str, *, after: int | None = None) -> Iterat
                 fields = {}
 
 
-def text_of(events: Iterable[Told]) -> str:
+def text_of(events: Iterable[StreamEvent]) -> str:
     return "".join(content["text"] for _, kind, content in events if kind == "text.delta")
 
 
-ASKED: Any = {
+REQUEST: Any = {
     "model": MODEL,
     "messages": [user("Hi")],
     "stream": True,
@@ -238,7 +238,7 @@ ASKED: Any = {
 
 def begin(client: OpenAI) -> tuple[Stream[ChatCompletionChunk], ChatCompletionChunk]:
     """Start the turn or attach to it, and read the first chunk."""
-    chunks = client.chat.completions.create(**ASKED)
+    chunks = client.chat.completions.create(**REQUEST)
     return chunks, next(chunks)
 
 

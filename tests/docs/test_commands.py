@@ -59,13 +59,13 @@ UNTESTED = {
 """Commands whose short form only lists what the command would run, and why."""
 
 ELSEWHERE = {
-    "audit": "asks a service in the network; .ci/run",
+    "audit": "calls a service in the network; .ci/run",
     "clean": "removes the environment that runs the tests",
     "format": "changes files",
     "help": "only prints",
     "layers": "tests/architecture/test_house.py",
     "lint": ".ci/run",
-    "lock": "asks the registry",
+    "lock": "calls the registry",
     "screenshots": "tests/web/test_screenshots.py",
     "serve": "tests/docs/test_page_commands.py",
     "setup": "every run of the tests",

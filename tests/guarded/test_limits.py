@@ -32,7 +32,7 @@ from turnledger.testing.gates import Gate
 from turnledger.tokens import Tokens
 
 PATH = "/v1/chat/completions"
-Told = TypeVar("Told")
+Result = TypeVar("Result")
 
 
 class Held(DemoModel):
@@ -89,7 +89,7 @@ class House:
         leaving.set()
         return await self._begun(asyncio.create_task(self.fetch_and_leave(who, chat, leaving)))
 
-    async def _begun(self, pending: asyncio.Task[Told]) -> asyncio.Task[Told]:
+    async def _begun(self, pending: asyncio.Task[Result]) -> asyncio.Task[Result]:
         arrivals = self.model.gate._arrivals
         await self.model.gate.arrived(arrivals + 1)
         return pending

@@ -199,9 +199,9 @@ def test_stream_options_of_a_narrowed_token_accept_null_and_are_validated(
 
 
 SECRET = "org-Zk3VeryPrivate"
-TOLD = {"message": f"Rate limit reached in organization {SECRET}.", "type": SECRET, "code": SECRET}
-REFUSED = [Status(400, json.dumps({"error": TOLD}).encode())]
-IN_BAND = [Data(json.dumps({"error": TOLD}).encode())]
+UPSTREAM_ERROR = {"message": f"Rate limit reached in organization {SECRET}.", "type": SECRET, "code": SECRET}
+REFUSED = [Status(400, json.dumps({"error": UPSTREAM_ERROR}).encode())]
+IN_BAND = [Data(json.dumps({"error": UPSTREAM_ERROR}).encode())]
 
 
 def run_script(

@@ -289,8 +289,8 @@ TURNED = """() => {
   const found = turning.test(document.title) ? ["the title of the document"] : [];
   for (const each of document.querySelectorAll("body *")) {
     const words = [...each.childNodes].filter(node => node instanceof Text).map(({data}) => data);
-    const said = [...words, ...[...each.attributes].map(({value}) => value)];
-    if (said.some(text => turning.test(text))) found.push(each.className);
+    const texts = [...words, ...[...each.attributes].map(({value}) => value)];
+    if (texts.some(text => turning.test(text))) found.push(each.className);
   }
   return found;
 }"""

@@ -68,9 +68,9 @@ def test_older_messages_load_on_scrolling_up_without_moving_the_visible_ones(
 
 
 PLACE = """(() => {
-  const [asked, answered] = document.querySelectorAll(".turn:last-of-type .message");
+  const [question, answer] = document.querySelectorAll(".turn:last-of-type .message");
   const [row] = document.querySelectorAll(".turn:last-of-type");
-  return [answered.getBoundingClientRect().top - asked.getBoundingClientRect().top, row.offsetHeight];
+  return [answer.getBoundingClientRect().top - question.getBoundingClientRect().top, row.offsetHeight];
 })()"""
 """Where the last answer is, and how high its turn."""
 

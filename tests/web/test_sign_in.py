@@ -231,7 +231,7 @@ EVERYTHING = """() => JSON.stringify([
 
 
 LATE = """
-    // Answers that nothing ends on their way, and that come when the test says so.
+    // Answers that arrive when the test releases them, and cannot be aborted.
     const really = fetch;
     const isReleased = new Promise(resolve => {
         window.late = {urls: [], isHolding: true, async release() {

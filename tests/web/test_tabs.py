@@ -21,7 +21,7 @@ from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import Status
 
 
-def test_streamed_answer_is_shown_in_two_tabs_whichever_one_asked(tab: Page, person: Person) -> None:
+def test_streamed_answer_is_shown_in_two_tabs_whichever_sent_the_message(tab: Page, person: Person) -> None:
     other = open_second_tab(tab, person)
     pages, model, gates = (tab, other), person.server.model, [Gate(), Gate(), Gate()]
     model.add_script("Half of ", gates[0], "it.")

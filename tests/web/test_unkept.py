@@ -15,7 +15,7 @@ from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import Status
 
 SECRET, ANSWER, DRAFT = "Periwinkle cathedral", "Elderberry thunder", "Quicksilver almanac"
-SAID = "This chat is not saved. It will be gone when you leave it."
+NOTICE = "This chat is not saved. It will be gone when you leave it."
 
 
 def held_by(page: Page, page_server: PageServer) -> str:
@@ -42,11 +42,11 @@ def test_temporary_chat_is_sent_to_the_model_and_leaves_no_data(tab: Page, perso
     [stays] = [each["id"] for each in person.chats()]
     tab.get_by_role("button", name="New chat").click()
     toggle.click()
-    expect(tab.get_by_text(SAID)).to_be_visible()
+    expect(tab.get_by_text(NOTICE)).to_be_visible()
     person.server.model.add_script(ANSWER)
     send(tab, SECRET)
     expect(tab.get_by_role("log").get_by_text(ANSWER)).to_be_visible()
-    expect(tab.get_by_text(SAID)).to_be_visible()
+    expect(tab.get_by_text(NOTICE)).to_be_visible()
     person.server.model.add_script("As I said.")
     send(tab, "Once more")
     expect(tab.get_by_role("log").get_by_text("As I said.")).to_be_visible()
@@ -63,7 +63,7 @@ def test_temporary_chat_is_sent_to_the_model_and_leaves_no_data(tab: Page, perso
     expect(tab.get_by_role("navigation", name="Chats").get_by_text(SECRET)).to_have_count(0)
     tab.reload()
     expect(message_field(tab)).to_have_value("")
-    expect(tab.get_by_text(SAID)).to_have_count(0)
+    expect(tab.get_by_text(NOTICE)).to_have_count(0)
     assert not [each for each in (SECRET, ANSWER, DRAFT) if each in tab.content()]
 
 
@@ -80,7 +80,7 @@ def test_leaving_a_temporary_chat_asks_for_confirmation_in_the_page(tab: Page, p
     assert violations(tab) == []
     assert tab.evaluate("location.hash") == ""
     tab.keyboard.press("Escape")
-    expect(tab.get_by_text(SAID)).to_be_visible()
+    expect(tab.get_by_text(NOTICE)).to_be_visible()
     expect(tab.get_by_role("log").get_by_text(SECRET)).to_be_visible()
     row.click()
     tab.get_by_role("button", name="Leave and discard").click()
@@ -113,7 +113,7 @@ def test_temporary_chat_can_be_stopped_fail_and_be_retried(tab: Page, person: Pe
 
 def check_nothing_is_kept(page: Page, page_server: PageServer) -> None:
     """The page marks each chat as temporary, and keeps none of its text."""
-    expect(page.get_by_text(SAID)).to_be_visible()
+    expect(page.get_by_text(NOTICE)).to_be_visible()
     expect(page.get_by_role("switch", name="Temporary chat")).to_have_count(0)
     send(page, SECRET)
     expect(page.locator("[data-turn]")).to_have_count(1)
@@ -121,7 +121,7 @@ def check_nothing_is_kept(page: Page, page_server: PageServer) -> None:
     page.get_by_role("button", name="New chat").click()
     page.get_by_role("button", name="Leave and discard").click()
     expect(page.locator("[data-turn]")).to_have_count(0)
-    expect(page.get_by_text(SAID)).to_be_visible()
+    expect(page.get_by_text(NOTICE)).to_be_visible()
 
 
 @pytest.mark.parametrize(("own", "query"), [("gossip", ""), (None, "?scope=gossip"), (None, "?keep=no")])

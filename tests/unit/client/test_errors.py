@@ -27,17 +27,17 @@ def tree(kind: type[TurnledgerError] = TurnledgerError) -> list[type[TurnledgerE
     return [kind, *(each for each in below if each.__module__ == errors.__name__)]
 
 
-TOLD = [kind for kind in tree() if kind not in (errors.TurnReplayed, errors.TurnAttached)]
+SENT = [kind for kind in tree() if kind not in (errors.TurnReplayed, errors.TurnAttached)]
 
 
-@pytest.mark.parametrize("kind", TOLD, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", SENT, ids=lambda kind: kind.__name__)
 def test_error_class_is_found_by_its_code(kind: type[TurnledgerError]) -> None:
     error = error_of(kind.code, "So it is.", status=418, request_id="req_7")
     assert type(error) is kind
     assert (str(error), error.code, error.status, error.request_id) == ("So it is.", kind.code, 418, "req_7")
 
 
-@pytest.mark.parametrize("kind", TOLD, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", SENT, ids=lambda kind: kind.__name__)
 def test_error_from_the_server_has_the_fields_of_a_local_one(kind: type[TurnledgerError]) -> None:
     made = {
         errors.MissingToolResults: lambda: errors.MissingToolResults(("a",)),

@@ -73,7 +73,7 @@ FAILED = Failure("boom", "it bröke")
 
 
 @dataclass
-class Told:
+class RecordedTurn:
     """Records a turn as a draft does: the sent events, and the log to rebuild them from."""
 
     events: list[Event] = field(default_factory=lambda: [TurnStarted(number=1)])
@@ -118,8 +118,8 @@ steps = st.one_of(
 )
 
 
-def record(taken: list[tuple[str, Any]]) -> Told:
-    recorded = Told()
+def record(taken: list[tuple[str, Any]]) -> RecordedTurn:
+    recorded = RecordedTurn()
     for step, given_ in taken:
         if step == "delta":
             recorded.delta(given_)

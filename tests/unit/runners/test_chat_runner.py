@@ -459,7 +459,7 @@ async def test_stream_with_asks_usage_requests_usage_unless_options_are_given() 
     ]
 
 
-async def test_model_that_refuses_the_usage_option_is_asked_again_without_it() -> None:
+async def test_model_that_refuses_the_usage_option_is_called_again_without_it() -> None:
     model = Strict([text_chunk("Hi"), STOP])
     async with await Ledger.open() as ledger:
         turn = await ledger.run(ChatRunner(model, {"model": "m"}, asks_usage=True), "Hi")

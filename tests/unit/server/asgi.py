@@ -125,7 +125,7 @@ class StreamingEndpoint:
 
 
 async def breaks(_: Request) -> Response:
-    raise ValueError("what somebody said")
+    raise ValueError("private text")
 
 
 async def is_busy(_: Request) -> Response:

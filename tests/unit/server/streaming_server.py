@@ -37,7 +37,7 @@ async def main() -> None:
     async with await Ledger.open() as ledger:
         service = Service(ledger, Models({}), settings)
         more = [
-            endpoint("/until-told", StreamUntilShutdown(service)),
+            endpoint("/until-shutdown", StreamUntilShutdown(service)),
             endpoint("/for-ever", StreamingEndpoint()),
             echo(settings),
         ]

@@ -98,7 +98,7 @@ async def test_unlisted_error_class_is_answered_as_its_parent() -> None:
 
 
 async def test_unexpected_error_is_answered_500_without_its_message(caplog: pytest.LogCaptureFixture) -> None:
-    reply = await answered(ValueError("what somebody said"))
+    reply = await answered(ValueError("private text"))
     assert (reply.status, reply.code) == (500, "internal_error")
     assert b"somebody" not in reply.body
     assert [record.levelname for record in caplog.records] == ["ERROR"]

@@ -92,7 +92,7 @@ async def test_session_with_only_the_demo_model_refuses_to_continue_a_chat_of_an
     assert len((await talk.read()).turns) == 2
 
 
-async def test_session_reports_the_number_of_a_turn_that_came_later(
+async def test_session_reports_the_number_of_a_later_turn(
     place: StoreChatBackend, talker: Session, paper: MemoryScreen
 ) -> None:
     await talker.send("Hello")

@@ -231,11 +231,11 @@ def conflict(**values: Any) -> Any:
 
 
 CHANGES: dict[str, Any] = {"title": "New", "tags": ["b", "a"], "pinned": True}
-AS_ASKED = {"title": "New", "tags": ["a", "b"], "pinned": True}
+REQUESTED = {"title": "New", "tags": ["a", "b"], "pinned": True}
 
 
 def test_update_whose_answer_was_lost_succeeds_if_the_conflict_shows_it_was_applied() -> None:
-    script = Script(CUT, conflict(**AS_ASKED, revision=4))
+    script = Script(CUT, conflict(**REQUESTED, revision=4))
     assert script.play(chat(script).update(**CHANGES, revision=3)).title == "New"
     assert script.received[0].headers["if-match"] == '"3"'
 
@@ -243,10 +243,10 @@ def test_update_whose_answer_was_lost_succeeds_if_the_conflict_shows_it_was_appl
 @pytest.mark.parametrize(
     ("first", "values"),
     [
-        (None, {**AS_ASKED, "revision": 4}),
-        (CUT, {**AS_ASKED, "revision": 5}),
-        (CUT, {**AS_ASKED, "title": "Other", "revision": 4}),
-        (CUT, {**AS_ASKED, "tags": ["a"], "revision": 4}),
+        (None, {**REQUESTED, "revision": 4}),
+        (CUT, {**REQUESTED, "revision": 5}),
+        (CUT, {**REQUESTED, "title": "Other", "revision": 4}),
+        (CUT, {**REQUESTED, "tags": ["a"], "revision": 4}),
     ],
 )
 def test_update_overtaken_by_another_change_raises(

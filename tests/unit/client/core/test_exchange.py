@@ -210,11 +210,11 @@ def test_answer_at_the_size_limit_is_read_whole(little_room: None) -> None:
     assert whole.outcome == ConnectionFailure("the response is endless", is_hopeless=True)
 
 
-ASKED = Request(method="POST", path="/api/tokens", body=b"{}")
+REQUEST = Request(method="POST", path="/api/tokens", body=b"{}")
 
 
 def exchanged(script: Script, **options: Any) -> Any:
-    return script.play(RepeatedExchange(script.new_retry_count(), **options).run(ASKED)).body
+    return script.play(RepeatedExchange(script.new_retry_count(), **options).run(REQUEST)).body
 
 
 def test_exchange_returns_the_body_of_a_successful_answer() -> None:
@@ -227,7 +227,7 @@ def test_exchange_returns_the_body_of_a_successful_answer() -> None:
 def test_exchange_retries_a_repeatable_request_after_transient_failures(passing: Any) -> None:
     script = Script(passing, passing, reply({}))
     assert exchanged(script) == b"{}"
-    assert script.received == [ASKED] * 3
+    assert script.received == [REQUEST] * 3
     assert script.pauses == [1.0, 2.0]
 
 
@@ -251,7 +251,7 @@ def test_exchange_raises_a_permanent_error_and_keeps_its_answer() -> None:
     script = Script(CUT, error_reply(412, "revision_conflict"))
     exchanging = RepeatedExchange(script.new_retry_count())
     with pytest.raises(errors.RevisionConflict):
-        script.play(exchanging.run(ASKED))
+        script.play(exchanging.run(REQUEST))
     assert exchanging.may_be_done
     assert exchanging.refusal is not None
     assert exchanging.refusal.status == 412
@@ -261,7 +261,7 @@ def test_exchange_of_a_request_that_never_arrived_is_not_marked_as_possibly_done
     script = Script(UNREACHED, error_reply(404, "conversation_not_found"))
     exchanging = RepeatedExchange(script.new_retry_count())
     with pytest.raises(errors.ConversationNotFound):
-        script.play(exchanging.run(ASKED))
+        script.play(exchanging.run(REQUEST))
     assert not exchanging.may_be_done
 
 

@@ -16,11 +16,11 @@ from turnledger.client.core.steps import Reply, Request
 from turnledger.client.core.transfer import Source, download, import_chats
 from turnledger.model.transfer import ImportOutcome
 
-ASKED = Request(method="GET", path="/api/export")
+REQUEST = Request(method="GET", path="/api/export")
 
 
 def lines(script: Script) -> list[bytes]:
-    script.play(download(script.new_retry_count(), ASKED))
+    script.play(download(script.new_retry_count(), REQUEST))
     return script.items
 
 

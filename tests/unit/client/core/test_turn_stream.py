@@ -36,14 +36,14 @@ from turnledger.client.shapes import TurnRestarted
 from turnledger.model.event import TextDelta, TurnFinished, TurnStarted
 from turnledger.model.ids import TurnId
 
-TOLD = ["started", "Hello", " there", "completed"]
-ASKED = Request(method="POST", path="/api/turns", headers={"idempotency-key": "k"}, body=b"{}")
+RECEIVED = ["started", "Hello", " there", "completed"]
+REQUEST = Request(method="POST", path="/api/turns", headers={"idempotency-key": "k"}, body=b"{}")
 WHOLE = (turn_started(), text(2, "Hello"), text(3, " there"), turn_finished(4))
 
 
 def make_request() -> Steps[Request]:
     yield from ()
-    return ASKED
+    return REQUEST
 
 
 def make_follower(script: Script) -> TurnFollower:
@@ -81,7 +81,7 @@ def paths(script: Script) -> list[str]:
 def test_turn_stream_without_faults_yields_every_event() -> None:
     script = Script(turn_stream(*WHOLE))
     following = make_follower(script)
-    assert followed(script, following) == TOLD
+    assert followed(script, following) == RECEIVED
     assert (following.turn, following.conversation, following.state) == (TURN, CHAT, "created")
     assert (following.text, following.is_replayed) == ("Hello there", False)
     assert script.pauses == []
@@ -91,12 +91,12 @@ def test_turn_stream_without_faults_yields_every_event() -> None:
 def test_turn_stream_ignores_chunk_boundaries(size: int) -> None:
     whole = b"".join(WHOLE)
     pieces = [whole[at : at + size] for at in range(0, len(whole), size)]
-    assert followed(Script(turn_stream(*pieces))) == TOLD
+    assert followed(Script(turn_stream(*pieces))) == RECEIVED
 
 
 def test_turn_stream_cut_within_an_event_resumes_after_the_last_whole_one() -> None:
     script = Script(turn_stream(*WHOLE[:2], WHOLE[2][:9], end=CUT), event_stream(*WHOLE[2:]))
-    assert followed(script) == TOLD
+    assert followed(script) == RECEIVED
     assert paths(script) == ["POST", "GET 2"]
     assert script.received[1].path == f"/api/turns/{TURN}/events"
 
@@ -104,27 +104,29 @@ def test_turn_stream_cut_within_an_event_resumes_after_the_last_whole_one() -> N
 def test_turn_stream_cut_anywhere_yields_every_event_once() -> None:
     whole = b"".join(WHOLE)
     for cut_at in range(len(whole) + 1):
-        assert followed(Script(turn_stream(whole[:cut_at], end=CUT), event_stream(*WHOLE))) == TOLD, cut_at
+        assert followed(Script(turn_stream(whole[:cut_at], end=CUT), event_stream(*WHOLE))) == RECEIVED, (
+            cut_at
+        )
 
 
 def test_turn_stream_drops_duplicate_events() -> None:
-    assert followed(Script(turn_stream(WHOLE[0], WHOLE[0], *WHOLE[:2], *WHOLE))) == TOLD
+    assert followed(Script(turn_stream(WHOLE[0], WHOLE[0], *WHOLE[:2], *WHOLE))) == RECEIVED
 
 
 def test_turn_stream_with_a_missing_event_resumes_before_the_gap() -> None:
     script = Script(turn_stream(WHOLE[0], WHOLE[2]), event_stream(*WHOLE[1:]))
-    assert followed(script) == TOLD
+    assert followed(script) == RECEIVED
     assert paths(script) == ["POST", "GET 1"]
 
 
 def test_turn_stream_with_garbled_data_resumes_before_it() -> None:
     garbled = b"id: 2\nevent: text.delta\ndata: {\xff\n\n"
     script = Script(turn_stream(WHOLE[0], garbled), event_stream(*WHOLE[1:]))
-    assert followed(script) == TOLD
+    assert followed(script) == RECEIVED
 
 
 def test_turn_stream_ignores_heartbeats() -> None:
-    assert followed(Script(turn_stream(b": \n\n", WHOLE[0], b": \n\n", *WHOLE[1:]))) == TOLD
+    assert followed(Script(turn_stream(b": \n\n", WHOLE[0], b": \n\n", *WHOLE[1:]))) == RECEIVED
 
 
 def test_turn_stream_skips_unknown_event_types() -> None:
@@ -136,8 +138,8 @@ def test_turn_stream_skips_unknown_event_types() -> None:
 
 def test_turn_request_without_an_answer_is_sent_again_unchanged() -> None:
     script = Script(CUT, UNREACHED, turn_stream(*WHOLE))
-    assert followed(script) == TOLD
-    assert script.received == [ASKED, ASKED, ASKED]
+    assert followed(script) == RECEIVED
+    assert script.received == [REQUEST, REQUEST, REQUEST]
     assert script.pauses == [1.0, 2.0]
 
 
@@ -151,7 +153,7 @@ def test_turn_request_without_an_answer_is_sent_again_unchanged() -> None:
 )
 def test_turn_request_refused_with_retry_after_is_retried_then(passing: Reply) -> None:
     script = Script(passing, turn_stream(*WHOLE))
-    assert followed(script) == TOLD
+    assert followed(script) == RECEIVED
     assert script.pauses == [3.0]
 
 
@@ -245,7 +247,7 @@ def test_turn_request_to_a_server_that_keeps_shutting_down_raises_its_code() -> 
 
 def test_turn_stream_retries_after_a_transient_error_event() -> None:
     script = Script(turn_stream(*WHOLE[:2], error_event("shutting_down")), CUT, event_stream(*WHOLE[2:]))
-    assert followed(script) == TOLD
+    assert followed(script) == RECEIVED
 
 
 def test_turn_stream_raises_a_permanent_error_event() -> None:
@@ -258,7 +260,7 @@ def test_turn_stream_raises_a_permanent_error_event() -> None:
         assert script.noted[-1].startswith("keep k")
 
 
-def test_turn_stream_of_a_moved_turn_asks_again() -> None:
+def test_turn_stream_of_a_moved_turn_sends_its_request_again() -> None:
     script = Script(
         turn_stream(error_event("turn_moved")),
         error_reply(404, "turn_not_found"),
@@ -266,10 +268,10 @@ def test_turn_stream_of_a_moved_turn_asks_again() -> None:
     )
     following = make_follower(script)
     assert followed(script, following) == ["started", "Hello", " there", "completed"]
-    assert (following.turn, script.received[2]) == (OTHER_TURN, ASKED)
+    assert (following.turn, script.received[2]) == (OTHER_TURN, REQUEST)
 
 
-def test_turn_stream_whose_wait_ended_raises_and_does_not_ask_again() -> None:
+def test_turn_stream_whose_wait_ended_raises_and_does_not_retry() -> None:
     script = Script(turn_stream(error_event("wait_ended", "invalid_request_error")))
     with pytest.raises(errors.WaitEnded):
         followed(script, make_follower(script))
@@ -292,7 +294,7 @@ def test_turn_stream_of_a_turn_lost_with_its_store_restarts() -> None:
         "completed",
     ]
     assert (following.turn, following.text) == (OTHER_TURN, "Hello there")
-    assert script.received[2] == ASKED
+    assert script.received[2] == REQUEST
 
 
 @pytest.mark.parametrize(
@@ -303,8 +305,8 @@ def test_turn_stream_of_a_turn_that_failed_with_its_process_restarts(code: str) 
         turn_stream(turn_started(), text(2, "He"), turn_finished(3, "failed", code)),
         turn_stream(*WHOLE, turn=OTHER_TURN),
     )
-    assert followed(script) == ["started", "He", "again 2", *TOLD]
-    assert script.received == [ASKED, ASKED]
+    assert followed(script) == ["started", "He", "again 2", *RECEIVED]
+    assert script.received == [REQUEST, REQUEST]
 
 
 def test_turn_stream_of_a_turn_that_died_after_its_last_stored_event_restarts() -> None:
@@ -314,7 +316,7 @@ def test_turn_stream_of_a_turn_that_died_after_its_last_stored_event_restarts() 
         event_stream(),
         turn_stream(*WHOLE, turn=OTHER_TURN, replayed=True),
     )
-    assert followed(script) == ["started", "He", "again 2", *TOLD]
+    assert followed(script) == ["started", "He", "again 2", *RECEIVED]
     assert paths(script) == ["POST", "GET 2", "POST"]
 
 
@@ -343,12 +345,12 @@ def test_turn_stream_ahead_of_a_turn_that_failed_with_its_process_restarts() -> 
         event_stream(turn_finished(2, "failed", "process_died")),
         turn_stream(*WHOLE, turn=OTHER_TURN),
     )
-    assert followed(script) == ["started", "Hello", " there", "again 2", *TOLD]
+    assert followed(script) == ["started", "Hello", " there", "again 2", *RECEIVED]
 
 
 def test_turn_stream_that_resumes_the_same_turn_reports_no_restart() -> None:
     script = Script(turn_stream(*WHOLE[:2]), turn_stream(*WHOLE, replayed=True))
-    assert followed(script) == TOLD
+    assert followed(script) == RECEIVED
 
 
 def test_turn_stream_of_a_turn_that_keeps_killing_its_process_gives_up() -> None:
@@ -413,12 +415,12 @@ def test_turn_stream_of_a_resumed_attempt_follows_its_successor() -> None:
         turn_stream(turn_started(), turn_finished(2, "resumed", "process_died")),
         turn_stream(*WHOLE, turn=OTHER_TURN),
     )
-    assert followed(script) == ["started", "again 2", *TOLD]
+    assert followed(script) == ["started", "again 2", *RECEIVED]
 
 
 def test_turn_stream_ignores_a_cut_after_the_last_event() -> None:
     script = Script(turn_stream(*WHOLE, end=CUT))
-    assert followed(script) == TOLD
+    assert followed(script) == RECEIVED
     assert script.pauses == []
 
 
@@ -463,14 +465,14 @@ def test_turn_stream_from_a_foreign_server_is_refused(strange: Streamed) -> None
         followed(Script(strange))
 
 
-def test_turn_stream_without_read_scope_is_continued_by_asking_again() -> None:
+def test_turn_stream_without_read_scope_continues_by_sending_its_request_again() -> None:
     script = Script(
         turn_stream(*WHOLE[:2], end=CUT),
         error_reply(403, "insufficient_scope"),
         turn_stream(*WHOLE[:3], end=CUT),
         turn_stream(*WHOLE),
     )
-    assert followed(script) == TOLD
+    assert followed(script) == RECEIVED
     assert paths(script) == ["POST", "GET 2", "POST", "POST"]
 
 
@@ -527,7 +529,7 @@ def test_turn_stream_counts_attempts_that_yielded_no_event() -> None:
 )
 def test_turn_stream_with_unreadable_events_resumes_before_them(nonsense: bytes) -> None:
     script = Script(turn_stream(WHOLE[0], nonsense), turn_stream(*WHOLE))
-    assert followed(script) == TOLD
+    assert followed(script) == RECEIVED
 
 
 def test_turn_stream_continues_if_a_pending_stop_fails() -> None:
@@ -538,7 +540,7 @@ def test_turn_stream_continues_if_a_pending_stop_fails() -> None:
     script = Script(turn_stream(*WHOLE))
     following = make_follower(script)
     following.stop_when_begun(stop)
-    assert followed(script, following) == TOLD
+    assert followed(script, following) == RECEIVED
 
 
 def test_turn_stream_sends_a_pending_stop_once_the_turn_began() -> None:
@@ -563,7 +565,7 @@ def reader(after: int = 0) -> Callable[[Script], TurnFollower]:
 
 def test_turn_reader_resumes_where_it_was_cut_off() -> None:
     script = Script(event_stream(*WHOLE[:2], end=CUT), event_stream(*WHOLE[2:]))
-    assert followed(script, reader()(script)) == TOLD
+    assert followed(script, reader()(script)) == RECEIVED
     assert paths(script) == ["GET 0", "GET 2"]
 
 
@@ -595,13 +597,13 @@ def test_turn_reader_ahead_of_the_stored_events_restarts() -> None:
 def test_turn_reader_ahead_of_a_dead_turn_restarts_and_yields_the_failure() -> None:
     died = event_stream(turn_started(), turn_finished(2, "failed", "process_died"))
     script = Script(event_stream(*WHOLE[:3], end=CUT), event_stream(), died, died)
-    assert followed(script, reader()(script)) == [*TOLD[:3], "again 1", "started", "failed"]
+    assert followed(script, reader()(script)) == [*RECEIVED[:3], "again 1", "started", "failed"]
     assert paths(script) == ["GET 0", "GET 3", "GET 0", "GET 0"]
 
 
 def test_turn_reader_of_withdrawn_events_reads_from_the_start_once() -> None:
     script = Script(event_stream(*WHOLE[:2], end=CUT), event_stream(), event_stream(*WHOLE[:2]))
-    assert followed(script, reader()(script)) == TOLD[:2]
+    assert followed(script, reader()(script)) == RECEIVED[:2]
 
 
 def test_turn_reader_of_an_unknown_turn_raises() -> None:
@@ -612,7 +614,7 @@ def test_turn_reader_of_an_unknown_turn_raises() -> None:
 
 def test_turn_reader_resumes_a_stream_that_ends_early() -> None:
     script = Script(event_stream(*WHOLE[:2]), event_stream(*WHOLE[2:]))
-    assert followed(script, reader()(script)) == TOLD
+    assert followed(script, reader()(script)) == RECEIVED
 
 
 WORDS = ["Hello", " there", ", how", " are", " you?"]

@@ -52,7 +52,7 @@ def test_claimant_of_an_earlier_process_with_the_same_pid_is_not_alive() -> None
     assert not Claimant().is_alive(f"{os.getpid()}:of-another-life")
 
 
-@pytest.mark.skipif(os.name != "posix", reason="it cannot be asked there")
+@pytest.mark.skipif(os.name != "posix", reason="not supported there")
 def test_claimant_of_an_ended_process_is_not_alive() -> None:
     program = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     name = f"{program.pid}:whoever"

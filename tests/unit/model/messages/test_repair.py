@@ -308,7 +308,7 @@ def test_repair_does_not_move_a_result_for_reasoning_that_is_dropped() -> None:
     assert places([call("a"), reasoning(), result("a"), user()]) == [0, 2, 3]
 
 
-def test_repair_keeps_pending_calls_at_the_end_unless_asked_to_drop_them() -> None:
+def test_repair_keeps_pending_calls_at_the_end_unless_set_to_drop_them() -> None:
     items = [user(), reasoning(), call("a"), call("b"), result("a"), assistant("One moment.")]
     assert repair(items).changes == ()
     assert places(items, pending="drop") == [0, 1, 2, 4, 5]

@@ -40,7 +40,7 @@ def noting_protocol(noted: list[str | None]) -> Behaviour:
     return behave
 
 
-async def test_upstream_with_a_valid_certificate_is_asked_over_http_1(
+async def test_upstream_with_a_valid_certificate_is_called_over_http_1(
     authority: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(authority / "ca.pem"))

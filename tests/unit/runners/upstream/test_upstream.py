@@ -434,7 +434,7 @@ def test_upstream_satisfies_the_chat_model_protocol() -> None:
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Type: text/event-stream\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
-SAID = [b'{"a": %d}' % number for number in range(5)]
+PAYLOADS = [b'{"a": %d}' % number for number in range(5)]
 BOMB = 48 * 1024 * 1024
 
 
@@ -442,7 +442,7 @@ def streamed(*, done: bool = True) -> bytes:
     """Five events, each flushed by itself."""
     packer = zlib.compressobj(wbits=31)
     packed = b""
-    for event in [*SAID, b"[DONE]"] if done else SAID:
+    for event in [*PAYLOADS, b"[DONE]"] if done else PAYLOADS:
         packed += packer.compress(b"data: %b\n\n" % event) + packer.flush(zlib.Z_SYNC_FLUSH)
     return packed + packer.flush()
 
@@ -509,7 +509,7 @@ async def test_gzip_stream_in_pieces_of_one_byte_yields_the_same_payloads() -> N
         run_raw_server(answer_with(CHUNKED, *pieces, b"0\r\n\r\n")) as port,
         upstream(f"http://127.0.0.1:{port}") as model,
     ):
-        assert await payloads(model) == SAID
+        assert await payloads(model) == PAYLOADS
 
 
 async def test_gzip_stream_yields_an_event_before_the_next_one_arrives() -> None:
@@ -559,7 +559,7 @@ async def test_gzip_stream_cut_anywhere_raises(is_marked: bool) -> None:
                 async with model.stream(REQUEST) as batches:
                     async for batch in batches:
                         received += batch
-            assert received == SAID[: len(received)]
+            assert received == PAYLOADS[: len(received)]
 
 
 def answering(body: bytes) -> Behaviour:

@@ -240,7 +240,7 @@ def test_reader_that_has_read_everything_is_not_aborted() -> None:
     assert not wire.is_aborted
 
 
-class Heard:
+class HeaderRecorder:
     """An application that reads each request to its end, and keeps its headers."""
 
     def __init__(self) -> None:
@@ -281,7 +281,7 @@ LAST = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
 
 async def test_trailers_named_like_headers_are_dropped() -> None:
-    app = Heard()
+    app = HeaderRecorder()
     trailers = b"Authorization: Bearer x\r\nHost: elsewhere\r\nUpgrade: h2c\r\nConnection: upgrade\r\n"
     answer = await exchange(app, POST + b"\r\n1\r\nx\r\n0\r\n" + trailers + b"\r\n" + LAST)
     assert answer.count(b"204 No Content") == 2
@@ -298,7 +298,7 @@ async def test_trailers_named_like_headers_are_dropped() -> None:
     ids=["many", "long", "without end"],
 )
 async def test_trailers_above_the_size_limit_end_the_request(trailers: list[bytes]) -> None:
-    app = Heard()
+    app = HeaderRecorder()
     answer = await exchange(app, POST + b"\r\n1\r\nx\r\n0\r\n", *trailers, b"\r\n", LAST)
     assert answer.startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n") or not answer
     assert app.headers == []
@@ -314,7 +314,7 @@ async def test_trailers_above_the_size_limit_end_the_request(trailers: list[byte
     ids=["many", "long", "long alone"],
 )
 async def test_request_head_above_the_size_limit_is_answered_431(head: bytes) -> None:
-    app = Heard()
+    app = HeaderRecorder()
     answer = await exchange(app, POST + head + b"\r\n\r\n0\r\n\r\n")
     assert b"431 Request Header" in answer
     assert b'"head_too_large"' in answer
@@ -322,7 +322,7 @@ async def test_request_head_above_the_size_limit_is_answered_431(head: bytes) ->
 
 
 async def test_request_head_at_the_size_limit_is_accepted() -> None:
-    app = Heard()
+    app = HeaderRecorder()
     many = b"".join(b"x-%d: y\r\n" % number for number in range(HEAD_FIELDS - 2))
     await exchange(app, LAST.replace(b"Connection", many + b"Connection"))
     long = b"a: %s\r\n" % (b"b" * (HEAD_BYTES - len(LAST) - 10))
@@ -332,19 +332,19 @@ async def test_request_head_at_the_size_limit_is_accepted() -> None:
 
 async def test_pipelined_upgrades_are_answered_one_by_one() -> None:
     request = b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n"
-    answer = await exchange(Heard(), request * 2000 + LAST)
+    answer = await exchange(HeaderRecorder(), request * 2000 + LAST)
     assert answer.count(b"204 No Content") == 2001
 
 
 async def test_malformed_pipelined_request_does_not_replace_the_answer_before_it() -> None:
-    answer = await exchange(Heard(), LAST.replace(b"close", b"keep-alive") + b"nonsense\r\n\r\n")
+    answer = await exchange(HeaderRecorder(), LAST.replace(b"close", b"keep-alive") + b"nonsense\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 204 No Content\r\n")
     assert answer.count(b"HTTP/1.1") == 1
 
 
 @pytest.mark.parametrize("target", [b"*", b"localhost:80", b"/\xff", b"//", b"http://["])
 async def test_invalid_request_target_is_answered_400_or_reaches_the_application(target: bytes) -> None:
-    answer = await exchange(Heard(), LAST.replace(b" / ", b" %s " % target))
+    answer = await exchange(HeaderRecorder(), LAST.replace(b" / ", b" %s " % target))
     assert answer[:12] in (b"HTTP/1.1 400", b"HTTP/1.1 204")
 
 
@@ -358,6 +358,6 @@ async def test_parser_failure_is_answered_as_a_server_error_and_not_as_invalid_h
         raise problem
 
     monkeypatch.setattr(HttpToolsProtocol, "on_body", fail)
-    answer = await exchange(Heard(), POST + b"\r\n1\r\nx\r\n0\r\n\r\n")
+    answer = await exchange(HeaderRecorder(), POST + b"\r\n1\r\nx\r\n0\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 %d " % status)
     assert code.encode() in answer

@@ -37,7 +37,7 @@ def open_stream(server: ServerProcess, path: str) -> socket.socket:
 def test_shutdown_lets_open_requests_complete_within_the_grace_period(sent_signal: signal.Signals) -> None:
     with started(STREAMING, "600") as server, server.connect() as idle, server.connect() as half:
         half.sendall(b"GET /healthz HTTP/1.1\r\nHost: loc")  # neither holds it up
-        with open_stream(server, "/until-told") as connection:
+        with open_stream(server, "/until-shutdown") as connection:
             server.process.send_signal(sent_signal)
             assert " last words\r\n0\r\n\r\n" in rest_of(connection)
         out, log = server.process.communicate(timeout=60)

@@ -190,13 +190,13 @@ async def test_length_field_is_set_per_model_name_over_shared_connections() -> N
 
 
 async def test_narrowed_caller_sees_no_upstream_text_and_keeps_its_finish_reasons() -> None:
-    class Telling(Named):
+    class RateLimited(Named):
         finish_reasons = frozenset({"COMPLETE"})
 
         async def models(self) -> list[dict[str, Any]]:
             raise ModelRefused(429, {"message": "Rate limit of organization org-7."}, None)
 
-    model: Any = Telling()
+    model: Any = RateLimited()
     token = Token(
         id=some_id(TokenId, 1), owner="o", scopes=frozenset(), models=("m",), created_at=0, digest=b""
     )

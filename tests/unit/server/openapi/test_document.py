@@ -44,7 +44,7 @@ class Answered(msgspec.Struct):
     count: Annotated[int, schema("How many.", minimum=0)] = 0
 
 
-class Asked(msgspec.Struct, forbid_unknown_fields=True):
+class TextBody(msgspec.Struct, forbid_unknown_fields=True):
     """The text."""
 
     name: str
@@ -87,15 +87,15 @@ def test_answer_schema_requires_all_fields_and_has_no_defaults() -> None:
 
 
 def test_request_schema_requires_fields_without_default_and_forbids_others() -> None:
-    found = Components([Asked]).schemas["Asked"]
+    found = Components([TextBody]).schemas["TextBody"]
     assert (found["required"], found["additionalProperties"]) == (["name"], False)
     assert found["properties"]["count"] == {"type": "integer", "default": 5}
 
 
 def test_union_schema_refers_to_its_classes_and_a_plain_schema_is_unchanged() -> None:
-    components = Components([Answered | Asked, STRING])
-    assert components.schema(Answered | Asked) == {
-        "anyOf": [{"$ref": "#/components/schemas/Answered"}, {"$ref": "#/components/schemas/Asked"}]
+    components = Components([Answered | TextBody, STRING])
+    assert components.schema(Answered | TextBody) == {
+        "anyOf": [{"$ref": "#/components/schemas/Answered"}, {"$ref": "#/components/schemas/TextBody"}]
     }
     assert components.schema(STRING) == STRING
 

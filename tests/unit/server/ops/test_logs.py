@@ -105,7 +105,7 @@ def test_log_shows_library_warnings_in_the_same_format() -> None:
     logging.getLogger("uvicorn.error").info("Started")
     logging.getLogger("uvicorn.error").warning("Invalid HTTP request received.")
     try:
-        raise KeyError("what somebody said")
+        raise KeyError("private text")
     except KeyError:
         configure("json", "info", stream)
         logging.getLogger("asyncio").exception("Broken")

@@ -101,7 +101,7 @@ async def test_watchdog_retires_a_process_above_its_memory_limit_once_and_not_wh
     assert acts.all == ["retire"]
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/cgroup"), reason="the system does not tell")
+@pytest.mark.skipif(not os.path.exists("/proc/self/cgroup"), reason="the system does not report it")
 def test_machine_memory_is_the_container_limit_where_that_is_lower(tmp_path: Path) -> None:
     machine = machine_bytes(tmp_path)
     assert (machine or 0) > 1 << 27
@@ -110,7 +110,7 @@ def test_machine_memory_is_the_container_limit_where_that_is_lower(tmp_path: Pat
         assert machine_bytes(tmp_path) == (machine if content == "max" else 1 << 26)
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="the system does not tell")
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="the system does not report it")
 def test_resident_bytes_reads_the_memory_of_a_process() -> None:
     assert (resident_bytes(os.getpid()) or 0) > 10_000_000
     assert resident_bytes(2**22 + 1) is None
