@@ -82,7 +82,7 @@ class Load:
     async def _measured(self, requests: Sequence[bytes], each: int, status: bytes) -> float:
         async def run(client: Client, sent: bytes) -> None:
             for _ in range(each):
-                await client.ask(sent, status)
+                await client.fetch(sent, status)
 
         clients = [await connect(self._server.port) for _ in requests]  # new: the server closes idle ones
         used = cpu(self._server)

@@ -38,7 +38,7 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 
 
 def plain(workers: int) -> None:
-    """Run uvicorn at a free port, which it prints, with everything else as it comes."""
+    """Run uvicorn at a free port, which it prints, with all other defaults."""
     listening = socket.create_server(("127.0.0.1", 0))
     print(f"http://127.0.0.1:{listening.getsockname()[1]}", flush=True)
     config = uvicorn.Config("bench.listen:app", workers=workers, log_level="critical", http="httptools")

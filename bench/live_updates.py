@@ -33,11 +33,13 @@ class Follower(asyncio.Protocol):
     """A connection that reads a stream, and ignores it."""
 
     def __init__(self, token: str, began: asyncio.Queue[None]) -> None:
-        self._asked = f"GET /api/events HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {token}\r\n\r\n"
+        self._request = (
+            f"GET /api/events HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {token}\r\n\r\n"
+        )
         self._began: asyncio.Queue[None] | None = began
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        cast(asyncio.Transport, transport).write(self._asked.encode())
+        cast(asyncio.Transport, transport).write(self._request.encode())
 
     def data_received(self, data: bytes) -> None:
         if self._began is not None and b"event: start" in data:
@@ -101,7 +103,7 @@ async def one_by_one(sides: list[Side], count: int) -> None:
     for _ in range(count):
         for side, client in zip(sides, clients, strict=True):
             began = time.perf_counter()
-            await client.ask(side.first())
+            await client.fetch(side.first())
             side.alone.append(time.perf_counter() - began)
             await asyncio.sleep(0.01)
     for client in clients:

@@ -23,12 +23,16 @@ def resent_history(messages: int, rounds: int) -> list[Line]:
     """Decode a request of this many messages, then match it, alternately; the stored turns are cached."""
     line = _line(messages // 2)
     size = len(line)
-    asks = [{"role": "system", "content": "Be brief."}, *_chat(line), {"role": "user", "content": "And now?"}]
-    spaced = [{**each, "content": f"{each['content']}\n"} for each in asks]
-    parts = [{**each, "content": [{"type": "text", "text": each["content"]}]} for each in asks]
-    edited = [*asks[: size + 1], {"role": "user", "content": "No."}, *asks[size + 2 :]]
+    resent = [
+        {"role": "system", "content": "Be brief."},
+        *_chat(line),
+        {"role": "user", "content": "And now?"},
+    ]
+    spaced = [{**each, "content": f"{each['content']}\n"} for each in resent]
+    parts = [{**each, "content": [{"type": "text", "text": each["content"]}]} for each in resent]
+    edited = [*resent[: size + 1], {"role": "user", "content": "No."}, *resent[size + 2 :]]
     measured = [
-        ("as they are", asks, Continuation, 2.0),
+        ("as they are", resent, Continuation, 2.0),
         ("each respelled", spaced, Continuation, 3.0),
         ("in parts", parts, Continuation, 3.0),
         ("one edited", edited, MatchedEdit, 30.0),  # rare, and the only one that searches the line
@@ -44,15 +48,17 @@ def repeated_messages(messages: int, rounds: int) -> list[Line]:
     make matching slower than the length does."""
     same = _line(messages // 2, lambda number: "yes")
     other = _line(messages // 2)
-    asks = [[*_chat(line)[:-1], {"role": "assistant", "content": "no"}, *_ask()] for line in (same, other)]
+    resent = [
+        [*_chat(line)[:-1], {"role": "assistant", "content": "no"}, *_question()] for line in (same, other)
+    ]
     took: tuple[list[float], list[float]] = ([], [])
     for _ in range(rounds):
-        for line, sent, times in zip((same, other), asks, took, strict=True):
+        for line, sent, times in zip((same, other), resent, took, strict=True):
             times.append(_timed(lambda line=line, sent=sent: decide(line, sent)))  # type: ignore[misc]
     return [Line(f"match {messages} repeated messages, of different", median(took[0]) / median(took[1]), 4.0)]
 
 
-def _ask() -> list[dict[str, Any]]:
+def _question() -> list[dict[str, Any]]:
     return [{"role": "user", "content": "And now?"}]
 
 

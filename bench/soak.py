@@ -87,7 +87,7 @@ class Client:
         self._dice = Random(number)
         self._measured = measured
         self._began, self._seconds = began, seconds
-        self._asked = 0
+        self._requests = 0
 
     @property
     def passed(self) -> float:
@@ -98,7 +98,7 @@ class Client:
         weights = [WAYS[way] for way in ways]
         while self.passed < 1:
             way = self._dice.choices(ways, weights)[0]
-            self._asked += 1
+            self._requests += 1
             try:
                 await way(self)
                 self._measured.done[way.__name__] += 1
@@ -119,8 +119,8 @@ class Client:
     async def is_answered_at_once(self) -> None:
         await self._whole(self._question(self._cold(), stream=False), b'"finish_reason":"stop"')
 
-    async def asks_twice_for_the_same(self) -> None:
-        sent = self._question(self._cold(), f"idempotency-key: {self._name}-{self._asked}")
+    async def repeats_a_request(self) -> None:
+        sent = self._question(self._cold(), f"idempotency-key: {self._name}-{self._requests}")
         first, second = await asyncio.gather(self._whole(sent, b"[DONE]"), self._whole(sent, b"[DONE]"))
         if _turn_of(first) != _turn_of(second):
             raise ValueError("one idempotency_key, two turns")
@@ -128,7 +128,7 @@ class Client:
     async def is_passed_through(self) -> None:
         await self._whole(self._question(None), b"[DONE]")
 
-    async def asks_for_a_sign_of_life(self) -> None:
+    async def checks_health(self) -> None:
         began = time.perf_counter()
         await self._whole(_get("/healthz"), b'"ok"')
         self._measured.signs.append((self.passed, (time.perf_counter() - began) * 1000))
@@ -149,7 +149,7 @@ class Client:
 
     async def leaves_a_silent_model(self) -> None:
         policy = self._dice.choice(("keep", "discard"))
-        key = f"held-{self._name}-{self._asked}"
+        key = f"held-{self._name}-{self._requests}"
         await self._left(self._question(key, f"x-turn-on-disconnect: {policy}", model="held"), b"word")
 
     async def leaves_before_an_answer(self) -> None:
@@ -171,7 +171,7 @@ class Client:
         del reader
 
     async def stops_its_turn(self) -> None:
-        key = f"stopped-{self._name}-{self._asked}"
+        key = f"stopped-{self._name}-{self._requests}"
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
         writer.write(self._question(key, model="held"))
         head = await reader.readuntil(b"word")
@@ -189,7 +189,7 @@ class Client:
 
     @property
     def _round(self) -> int:
-        return self._asked // TURNS
+        return self._requests // TURNS
 
     def _cold(self) -> str:
         return f"{self._name}-{self._round}"
@@ -231,9 +231,9 @@ WAYS: dict[Callable[[Client], Awaitable[None]], int] = {
     Client.has_a_turn: 8,
     Client.has_a_turn_among_others: 4,
     Client.is_answered_at_once: 4,
-    Client.asks_twice_for_the_same: 2,
+    Client.repeats_a_request: 2,
     Client.is_passed_through: 3,
-    Client.asks_for_a_sign_of_life: 4,
+    Client.checks_health: 4,
     Client.looks_around: 1,
     Client.is_refused: 1,
     Client.leaves_in_the_middle: 4,

@@ -42,7 +42,7 @@ class RepeatingClient(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
 
-    def ask(self) -> None:
+    def send(self) -> None:
         self._missing = 0
         self._transport.write(self._sent)
 
@@ -58,7 +58,7 @@ class RepeatingClient(asyncio.Protocol):
             return
         self._left -= 1
         if self._left:
-            self.ask()
+            self.send()
         else:
             self._transport.close()
             self._done()
@@ -80,7 +80,7 @@ async def rate(port: int, each: int, make: Make) -> float:
         await loop.create_connection(lambda client=client: client, "127.0.0.1", port)  # type: ignore[misc]
     began = time.perf_counter()
     for client in clients:
-        client.ask()
+        client.send()
     await is_over.wait()
     return CLIENTS * each / (time.perf_counter() - began)
 

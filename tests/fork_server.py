@@ -96,9 +96,9 @@ class ForkedProcess:
         os.set_blocking(self._status, False)
 
     def _read(self) -> int:
-        told = os.read(self._status, NUMBER.size)
-        assert told, "the keeper of the process has died"
-        number: int = NUMBER.unpack(told)[0]
+        data = os.read(self._status, NUMBER.size)
+        assert data, "the keeper of the process has died"
+        number: int = NUMBER.unpack(data)[0]
         return number
 
     def poll(self) -> int | None:
@@ -217,9 +217,9 @@ def become(descriptors: list[int], argv: list[str], folder: str, env: dict[str, 
         os.write(status, NUMBER.pack(child))
         ended = False
         while not ended:
-            _, told = os.waitpid(child, os.WUNTRACED)
-            os.write(status, NUMBER.pack(told))
-            ended = not os.WIFSTOPPED(told)
+            _, wait_status = os.waitpid(child, os.WUNTRACED)
+            os.write(status, NUMBER.pack(wait_status))
+            ended = not os.WIFSTOPPED(wait_status)
         os._exit(0)
     os.close(status)
     os.setsid()

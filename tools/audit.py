@@ -1,8 +1,8 @@
-"""`make audit`: ask OSV, an open database, for known vulnerabilities in locked packages.
+"""`make audit`: query OSV, an open database, for known vulnerabilities in locked packages.
 
 It checks the whole bill of materials at once, Python and Node packages. A vulnerability in something that
-users install fails; one in a development tool is reported. If the database cannot be reached, it says so and
-does not fail.
+users install fails; one in a development tool is reported. If the database cannot be reached, it prints that
+and does not fail.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ IGNORED: dict[str, str] = {}
 
 def vulnerabilities(components: list[dict[str, Any]], database: str) -> dict[str, list[str]]:
     """Return the ids of known vulnerabilities by purl. Raises OSError or ValueError if nothing is known."""
-    asked = [{"package": {"purl": each["purl"]}} for each in components]
+    queries = [{"package": {"purl": each["purl"]}} for each in components]
     request = Request(  # noqa: S310 - the address is ours
-        database, json.dumps({"queries": asked}).encode(), {"Content-Type": "application/json"}
+        database, json.dumps({"queries": queries}).encode(), {"Content-Type": "application/json"}
     )
     with urlopen(request, timeout=PATIENCE) as answer:  # noqa: S310
         results = json.load(answer)["results"]

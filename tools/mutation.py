@@ -100,7 +100,7 @@ class Verdict(Enum):
 
 
 class Untrusted(Exception):
-    """The run cannot judge mutants; the message says why."""
+    """The run cannot judge mutants; the message has the reason."""
 
 
 @dataclass(frozen=True)
@@ -380,7 +380,7 @@ def _judged(
                     os.dup2(nowhere.fileno(), descriptor)
             _be_judged(install, checks, traced, writing)
         except BaseException:
-            _tell(writing, problem=traceback.format_exc())
+            _send(writing, problem=traceback.format_exc())
         finally:
             os._exit(0)
     os.close(writing)
@@ -400,23 +400,23 @@ def _be_judged(
     try:
         install()
     except (SyntaxError, ValueError) as problem:
-        _tell(writing, verdict=Verdict.NOT_MADE.name, problem=repr(problem))
+        _send(writing, verdict=Verdict.NOT_MADE.name, problem=repr(problem))
         return
     for place, check in enumerate(checks):
-        _tell(writing, begins=place)
+        _send(writing, begins=place)
         then = next((each for each in checks[place + 1 :] if each.item), None)
         began = time.monotonic()
         with _tracing(traced) as lines:
             has_failed = check.fails(then)
         if traced:
-            _tell(writing, place=place, seconds=time.monotonic() - began, lines=sorted(lines))
+            _send(writing, place=place, seconds=time.monotonic() - began, lines=sorted(lines))
         if has_failed:
-            _tell(writing, verdict=Verdict.KILLED.name)
+            _send(writing, verdict=Verdict.KILLED.name)
             return
-    _tell(writing, verdict=Verdict.SURVIVED.name)
+    _send(writing, verdict=Verdict.SURVIVED.name)
 
 
-def _tell(writing: int, **what: Any) -> None:
+def _send(writing: int, **what: Any) -> None:
     line = json.dumps(what).encode() + b"\n"
     while line:
         line = line[os.write(writing, line) :]
@@ -634,46 +634,46 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--killed", type=Path, metavar="FILE", help="add the killed mutants to this list")
     parser.add_argument("--again", type=Path, metavar="FILE", help="try the mutants of such a list again")
     parser.add_argument("--list", action="store_true", help="name the mutants, and run none")
-    asked = parser.parse_args()
-    if unknown := set(asked.modules) - set(modules()):
+    options = parser.parse_args()
+    if unknown := set(options.modules) - set(modules()):
         parser.error(f"unknown module: {', '.join(sorted(unknown))}. Known: {', '.join(modules())}.")
-    return asked
+    return options
 
 
-def _chosen(asked: argparse.Namespace) -> list[Mutant]:
+def _chosen(options: argparse.Namespace) -> list[Mutant]:
     known = modules()
-    names = known if asked.again else asked.modules or CORE
+    names = known if options.again else options.modules or CORE
     every = [each for name in names for each in mutants(name, importlib.import_module(known[name]))]
-    if asked.again is not None:
-        every, gone = found_again(json.loads(asked.again.read_text("utf-8")), every)
+    if options.again is not None:
+        every, gone = found_again(json.loads(options.again.read_text("utf-8")), every)
         print("".join(f"no longer there: {each}\n" for each in gone), end="")
         print(f"{len(every)} mutants of the list are there, {len(gone)} are not")
     chosen: list[Mutant] = []
-    for name in asked.modules or names:
-        some = [each for each in every if each.module == name and asked.only in each.name]
-        if asked.sample is not None and asked.sample < len(some):
-            print(f"{name}: {asked.sample} of {len(some)} mutants, seed {asked.seed}", flush=True)
-            some = Random(asked.seed).sample(some, asked.sample)  # noqa: S311 - a choice of tests
+    for name in options.modules or names:
+        some = [each for each in every if each.module == name and options.only in each.name]
+        if options.sample is not None and options.sample < len(some):
+            print(f"{name}: {options.sample} of {len(some)} mutants, seed {options.seed}", flush=True)
+            some = Random(options.seed).sample(some, options.sample)  # noqa: S311 - a choice of tests
         chosen += some
     return chosen
 
 
 def main() -> int:
-    asked = _arguments()
+    options = _arguments()
     known, explanations = modules(), explained()
-    chosen = [mutant for mutant in _chosen(asked) if mutant.name not in explanations]
-    if asked.list:
+    chosen = [mutant for mutant in _chosen(options) if mutant.name not in explanations]
+    if options.list:
         print("\n".join(mutant.name for mutant in chosen))
         return 0
     names = list(dict.fromkeys(mutant.module for mutant in chosen))
-    own_tests = {name: tests_for(name, known[name]) for name in names} if not asked.tests else {}
-    tests = asked.tests or sorted({each for some in own_tests.values() for each in some})
+    own_tests = {name: tests_for(name, known[name]) for name in names} if not options.tests else {}
+    tests = options.tests or sorted({each for some in own_tests.values() for each in some})
     run = Run(
         mutants=chosen,
-        checks=[] if asked.tests else _schedules(names),
+        checks=[] if options.tests else _schedules(names),
         modules=[importlib.import_module(known[name]) for name in names],
-        ends_at=time.monotonic() + asked.seconds,
-        patience=asked.patience,
+        ends_at=time.monotonic() + options.seconds,
+        patience=options.patience,
         tests={name: [_schedules_on(name), *some] for name, some in own_tests.items()},
     )
     try:
@@ -684,11 +684,11 @@ def main() -> int:
         print(f"Mutation testing is not possible: {problem}.", file=sys.stderr)
         return 2
     _report(run)
-    if asked.killed is not None:
-        before = json.loads(asked.killed.read_text("utf-8")) if asked.killed.exists() else []
+    if options.killed is not None:
+        before = json.loads(options.killed.read_text("utf-8")) if options.killed.exists() else []
         more = [_as_data(mutant) for mutant, verdict in run.verdicts if verdict is Verdict.KILLED]
         listed = [*before, *(each for each in more if each not in before)]
-        asked.killed.write_text(json.dumps(listed, indent=1) + "\n", "utf-8")
+        options.killed.write_text(json.dumps(listed, indent=1) + "\n", "utf-8")
     return 1 if any(not verdict.is_kill for _, verdict in run.verdicts) else 0
 
 

@@ -1,6 +1,6 @@
 """`make page`: build the chat page if its sources have changed.
 
-With --if-possible, as `make serve` calls it: if it cannot be built, only say so.
+With --if-possible, as `make serve` calls it: if it cannot be built, only print that.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ class Client(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
 
-    async def ask(self, request: bytes, status: bytes = b"200") -> bytes:
+    async def fetch(self, request: bytes, status: bytes = b"200") -> bytes:
         """Send a request, and return the response with its head; raises if it has another status."""
         self._waiting = asyncio.get_running_loop().create_future()
         self._received.clear()
@@ -73,7 +73,7 @@ async def rate(port: int, clients: int, each: int, make: Callable[[int, int], by
 
     async def run(place: int) -> None:
         for number in range(each):
-            await connected[place].ask(make(place, number))
+            await connected[place].fetch(make(place, number))
 
     started = time.perf_counter()
     await asyncio.gather(*map(run, range(clients)))

@@ -60,15 +60,15 @@ class Upstream(asyncio.Protocol):
         if b"/held/" in head:
             self._transport.write(_WORD_CHUNK)
         else:
-            self._loop.call_soon(self._say, CHUNKS - 1)
+            self._loop.call_soon(self._send_chunks, CHUNKS - 1)
 
-    def _say(self, left: int) -> None:
+    def _send_chunks(self, left: int) -> None:
         # One write per chunk, like a model's tokens; a busy receiver finds several at once.
         if self._transport.is_closing():
             return
         if left:
             self._transport.write(_WORD_CHUNK)
-            self._loop.call_soon(self._say, left - 1)
+            self._loop.call_soon(self._send_chunks, left - 1)
         else:
             self._transport.write(_END)
 

@@ -23,9 +23,9 @@ MODULES_IN_A_FOLDER = 20
 NOUNS = {"hosting", "testing"}
 """They end like gerunds, and name things."""
 SAME_NAMES = {"api", "client"}
-"""What goes over the wire is called by the names of the library. The API and its client have each once."""
-ASKING = re.compile(r"(?<![\w.#])fetch\(|\bXMLHttpRequest\b|\bEventSource\(|\bsendBeacon\(|\bWebSocket\(")
-MAY_ASK = {"clients/typescript/src/wire.ts"}
+"""The API and its client use the names of the library for what they send, once each."""
+CALLS = re.compile(r"(?<![\w.#])fetch\(|\bXMLHttpRequest\b|\bEventSource\(|\bsendBeacon\(|\bWebSocket\(")
+MAY_CALL = {"clients/typescript/src/wire.ts"}
 MAY_REPORT = {"web/src/view/error-boundary.tsx"}
 """Reports the error of a view that threw."""
 EXPORTED = re.compile(r"^export (?:class|interface|type|function|const) ([A-Z]\w*[a-z]\w*)", re.MULTILINE)
@@ -74,7 +74,7 @@ def test_script_lines_fit_the_column_limit() -> None:
 
 
 def test_scripts_call_the_server_only_through_the_client_and_do_not_log() -> None:
-    assert {name for name, _ in script_lines(ASKING)} == MAY_ASK
+    assert {name for name, _ in script_lines(CALLS)} == MAY_CALL
     assert {name for name, _ in script_lines(re.compile(r"\bconsole\."))} == MAY_REPORT
 
 
@@ -138,7 +138,7 @@ def test_project_files_name_no_registry_and_no_path_of_one_machine() -> None:
 
 @pytest.fixture
 def loggers_stay_on() -> Iterator[None]:
-    """The linter configures logging and turns off every logger there is, for all tests that come after."""
+    """The linter configures logging and turns off every logger there is, for all later tests."""
     yield
     for logger in logging.root.manager.loggerDict.values():
         if isinstance(logger, logging.Logger):
@@ -147,6 +147,6 @@ def loggers_stay_on() -> Iterator[None]:
 
 @pytest.mark.usefixtures("loggers_stay_on")
 def test_imports_follow_the_layers(capsys: pytest.CaptureFixture[str]) -> None:
-    # No cache: it goes stale when a module appears, and parallel workers would share it.
+    # No cache: it is stale when a module appears, and parallel workers would share it.
     status = lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True, no_logo=True)
     assert status == EXIT_STATUS_SUCCESS, capsys.readouterr().out

@@ -19,7 +19,7 @@ TURNS = 4
 LIMITS = Limits(lease_time=2.0, purge_rows=2, restore_time=10.0)
 
 
-def say(line: str) -> None:
+def report(line: str) -> None:
     print(line, flush=True)
 
 
@@ -32,15 +32,15 @@ async def made(ledger: Ledger, number: int) -> Chat:
     fork = await chat.fork((await chat.turns())[1].id)
     async with chat.edit((await chat.turns())[2].id, "other") as turn:
         turn.emit("another answer")
-    say(f"forked {fork.id}")
-    say(f"made {chat.id}")
+    report(f"forked {fork.id}")
+    report(f"made {chat.id}")
     return chat
 
 
 async def step(ledger: Ledger, clock: FakeClock, random: Random, id: str) -> None:
     """Act on a chat, or advance the clock."""
     what = random.choice(("delete", "delete", "restore", "restore", "purge", "tend", "tend"))
-    say(f"will {what} {id}")
+    report(f"will {what} {id}")
     try:
         match what:
             case "delete":
@@ -53,9 +53,9 @@ async def step(ledger: Ledger, clock: FakeClock, random: Random, id: str) -> Non
                 clock.advance(random.choice((0, 4)))
                 await ledger._recovery.run_round()
     except errors.ConversationDeleted:
-        say(f"refused {what} {id}")
+        report(f"refused {what} {id}")
     else:
-        say(f"did {what} {id}")
+        report(f"did {what} {id}")
 
 
 async def main(folder: str, seed: str) -> None:

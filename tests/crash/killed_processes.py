@@ -31,7 +31,7 @@ class ProcessStorm:
         self._dice = Random(seed)
         self._firsts, self._lives = [0] * SLOTS, [0] * SLOTS
         self._workers: list[Worker] = []
-        self.said: list[str] = []
+        self.output: list[str] = []
 
     def run(self, kills: int) -> None:
         """Raise AssertionError for a broken promise."""
@@ -46,7 +46,7 @@ class ProcessStorm:
         finally:
             for worker in self._workers:
                 worker.process.kill()
-        check_promises(asyncio.run(recovered(self._folder)), self.said, self._folder / "effects")
+        check_promises(asyncio.run(recovered(self._folder)), self.output, self._folder / "effects")
 
     def _begin(self, slot: int) -> Worker:
         arguments = (self._seed, slot, self._firsts[slot], self._lives[slot])
@@ -57,9 +57,9 @@ class ProcessStorm:
         worker = self._workers[slot]
         worker.wait_for(moment, self._dice.randint(1, 9))
         worker.kill()
-        self.said += worker.said
+        self.output += worker.output
         # The next process begins with the unfinished request; a keyed one is then a retry.
-        self._firsts[slot] += sum(line.split()[0] in LAST_WORDS for line in worker.said)
+        self._firsts[slot] += sum(line.split()[0] in LAST_WORDS for line in worker.output)
         self._lives[slot] += 1
 
 
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         storm = ProcessStorm(Path(folder), given.seed)
         storm.run(given.kills)
-    acknowledged = sum(line.startswith("acked") for line in storm.said)
+    acknowledged = sum(line.startswith("acked") for line in storm.output)
     print(f"{given.kills + SLOTS} kills: {acknowledged} turns were acknowledged. All promises were kept.")
 
 

@@ -86,7 +86,7 @@ class Notes:
 
     acknowledged: dict[str, str] = field(default_factory=dict)
     """Turns by token."""
-    asked: set[str] = field(default_factory=set)
+    sent: set[str] = field(default_factory=set)
     problems: list[str] = field(default_factory=list)
     """Forbidden answers."""
 
@@ -100,7 +100,7 @@ class Client:
         self._lanes = lanes
         self._name = f"{seed}.{number}"
         self._notes = notes
-        self._asked = 0
+        self._count = 0
         self._again: tuple[str, str, bool] | None = None
 
     @property
@@ -108,18 +108,18 @@ class Client:
         """Whether a request with a key is unanswered."""
         return self._again is not None
 
-    async def ask(self, session: aiohttp.ClientSession, url: str, moment: Callable[[str], None]) -> None:
+    async def send(self, session: aiohttp.ClientSession, url: str, moment: Callable[[str], None]) -> None:
         """Send a request once. Raises errors of aiohttp when the server is killed."""
         keyed, (token, lane, stream) = True, self._again or ("", "", False)
         is_retry = self._again is not None
         if not is_retry:
-            self._asked += 1
-            token, lane = f"{self._name}.{self._asked}", self._dice.choice(self._lanes)
-            stream, keyed = self._dice.random() < 0.7, self._asked % 2 == 0
+            self._count += 1
+            token, lane = f"{self._name}.{self._count}", self._dice.choice(self._lanes)
+            stream, keyed = self._dice.random() < 0.7, self._count % 2 == 0
             self._again = (token, lane, stream) if keyed else None
         headers = {"X-Conversation-Id": lane} | ({"Idempotency-Key": token} if keyed else {})
         body = {"model": "any", "messages": [{"role": "user", "content": token}], "stream": stream}
-        self._notes.asked.add(token)
+        self._notes.sent.add(token)
         moment("sent")
         async with session.post(f"{url}/v1/chat/completions", json=body, headers=headers) as answer:
             received = b""
@@ -172,15 +172,17 @@ class Storm:
                 server.process.kill()
 
         async with aiohttp.ClientSession() as session:
-            await asyncio.gather(*(self._ask_on(client, session, url, moment) for client in self._clients))
+            await asyncio.gather(
+                *(self._send_until_killed(client, session, url, moment) for client in self._clients)
+            )
         assert await server.end() == -signal.SIGKILL, server.errors.read_text()
 
-    async def _ask_on(
+    async def _send_until_killed(
         self, client: Client, session: aiohttp.ClientSession, url: str, moment: Callable[[str], None]
     ) -> None:
         try:
             while True:
-                await client.ask(session, url, moment)
+                await client.send(session, url, moment)
         except aiohttp.ClientError:
             return  # killed
 
@@ -190,7 +192,7 @@ class Storm:
         url = await server.wait_ready()
         async with aiohttp.ClientSession() as session:
             for _ in range(3):
-                await asyncio.gather(*(client.ask(session, url, lambda _: None) for client in self._clients))
+                await asyncio.gather(*(client.send(session, url, lambda _: None) for client in self._clients))
         assert await server.end(signal.SIGTERM) == 0, server.errors.read_text()
         assert self.notes.problems == [], self.notes.problems
 
@@ -215,12 +217,12 @@ class Storm:
             assert (turn.kind, turn.text) == (TurnKind.COMPLETED, ANSWER), "half a turn"
         there = Counter(turn.input[0].text for turn in turns)
         assert [token for token, times in there.items() if times > 1] == []
-        assert there.keys() <= self.notes.asked
+        assert there.keys() <= self.notes.sent
         found = {turn.input[0].text: str(turn.id) for turn in turns}
         acknowledged = self.notes.acknowledged
         assert acknowledged
         assert {token: found.get(token) for token in acknowledged} == acknowledged
-        assert len(acknowledged) < len(self.notes.asked), "no kill cut a request off: this shows nothing"
+        assert len(acknowledged) < len(self.notes.sent), "no kill cut a request off: this shows nothing"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -232,10 +234,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         storm = Storm(Path(folder), given.seed)
         histories = asyncio.run(storm.run(given.rounds))
     kept = sum(len(history) for history in histories.values())
-    asked, received = len(storm.notes.asked), len(storm.notes.acknowledged)
-    print(
-        f"{given.rounds} kills: {asked} asked, {received} acknowledged, {kept} kept. All promises were kept."
-    )
+    sent, received = len(storm.notes.sent), len(storm.notes.acknowledged)
+    print(f"{given.rounds} kills: {sent} sent, {received} acknowledged, {kept} kept. All promises were kept.")
 
 
 if __name__ == "__main__":

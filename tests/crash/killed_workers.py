@@ -67,11 +67,11 @@ class WorkerStorm(Storm):
             kind, left = self._dice.choice(MOMENTS), self._dice.randint(1, 40)
 
         async with aiohttp.ClientSession() as session:
-            talking = [self._keep_asking(client, session, url, moment, kills) for client in self._clients]
+            talking = [self._keep_sending(client, session, url, moment, kills) for client in self._clients]
             await asyncio.gather(*talking)
         assert self.cut, "no kill cut a request off: this shows nothing"
 
-    async def _keep_asking(
+    async def _keep_sending(
         self,
         client: Client,
         session: aiohttp.ClientSession,
@@ -80,17 +80,17 @@ class WorkerStorm(Storm):
         kills: int,
     ) -> None:
         while not self._is_over(kills):
-            await self._ask(client, session, url, moment)
+            await self._send(client, session, url, moment)
         # In the calm phase, interrupted requests are repeated until answered.
         is_answered = False
         while client.is_owed or not is_answered:
-            is_answered = await self._ask(client, session, url, lambda _: None)
+            is_answered = await self._send(client, session, url, lambda _: None)
 
-    async def _ask(
+    async def _send(
         self, client: Client, session: aiohttp.ClientSession, url: str, moment: Callable[[str], None]
     ) -> bool:
         try:
-            await client.ask(session, url, moment)
+            await client.send(session, url, moment)
         except aiohttp.ClientError:
             self.cut += 1
             return False
@@ -122,10 +122,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         storm = WorkerStorm(Path(folder), given.seed, given.workers, COLD)
         histories = asyncio.run(storm.run(given.kills))
     kept = sum(len(history) for history in histories.values())
-    asked, told = len(storm.notes.asked), len(storm.notes.acknowledged)
+    sent, acknowledged = len(storm.notes.sent), len(storm.notes.acknowledged)
     print(
-        f"{storm.kills} kills of {given.workers} workers: {asked} asked, {storm.cut} cut off, "
-        f"{told} acknowledged, {kept} kept. All promises were kept."
+        f"{storm.kills} kills of {given.workers} workers: {sent} sent, {storm.cut} cut off, "
+        f"{acknowledged} acknowledged, {kept} kept. All promises were kept."
     )
 
 

@@ -137,7 +137,7 @@ class LiveStorm:
                     for each in self.followers:
                         await asyncio.wait_for(each.began.wait(), PATIENCE)
                     await self._storm(server, url, ledger, session, seconds)
-                    position = await self._come_to_rest(ledger)
+                    position = await self._wait_idle(ledger)
                     await self._wait_all_received(position)
                 finally:
                     for task in following:
@@ -175,7 +175,7 @@ class LiveStorm:
             self.kills > 0
             and any(each.cut for each in self.followers)
             and all(each.connections > 1 for each in self.followers)
-            and all({told.kind for told in each.received} >= USUAL for each in self.followers)
+            and all({event.kind for event in each.received} >= USUAL for each in self.followers)
         )
 
     async def _kill_later(self, server: SeveralWorkers) -> None:
@@ -277,7 +277,7 @@ class LiveStorm:
             siblings = await chat.siblings(turns[-1].id)
             await chat.switch(self._dice.choice(siblings).branch)
 
-    async def _come_to_rest(self, ledger: Ledger) -> str:
+    async def _wait_idle(self, ledger: Ledger) -> str:
         async with asyncio.timeout(PATIENCE):
             while True:
                 await Host(ledger).recover()
@@ -315,24 +315,24 @@ async def check_received(ledger: Ledger, received: Sequence[Sequence[ReceivedEve
     changes = {str(change.position): change for change in stored.changes}
     expected = list(changes)
     for each in received:
-        ids = [told.id for told in each]
+        ids = [event.id for event in each]
         assert ids == expected[expected.index(ids[0]) :], "not in order, or not all"
-        for told in each:
-            change = changes[told.id]
-            assert (told.kind, told.data["chat"]) == (change.kind, change.conversation)
-            assert told.data.get("turn") == change.turn
+        for event in each:
+            change = changes[event.id]
+            assert (event.kind, event.data["chat"]) == (change.kind, change.conversation)
+            assert event.data.get("turn") == change.turn
     whole = max(received, key=len)
-    assert len(whole) == len(expected), "nobody heard all of it"
+    assert len(whole) == len(expected), "no follower received all changes"
     _check_chats(whole, stored)
-    return Counter(told.kind for told in whole)
+    return Counter(event.kind for event in whole)
 
 
 def _check_chats(received: Sequence[ReceivedEvent], stored: StoredState) -> None:
     """Check that the last event of each chat matches its state."""
     shown: dict[str, dict[str, Any]] = {}
-    for told in received:
-        if "revision" in told.data:
-            shown.setdefault(told.data["chat"], {}).update(told.data)
+    for event in received:
+        if "revision" in event.data:
+            shown.setdefault(event.data["chat"], {}).update(event.data)
     for id, data in shown.items():
         found = stored.conversations[ConversationId(id)]
         if found.state == "live":
@@ -352,13 +352,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         storm = LiveStorm(Path(folder), given.seed, given.workers, given.kill_every)
-        told = asyncio.run(storm.run(given.seconds))
+        counts = asyncio.run(storm.run(given.seconds))
     print(f"{storm.kills} kills of {given.workers} workers; {sum(storm.done.values())} things were tried:")
     print("  " + ", ".join(f"{count} {what}" for what, count in storm.done.most_common()))
-    print(
-        f"{sum(told.values())} changes were told to each of {FOLLOWERS}, in order, none missing, none twice:"
-    )
-    print("  " + ", ".join(f"{count} {kind}" for kind, count in told.most_common()))
+    print(f"{sum(counts.values())} changes reached each of {FOLLOWERS}, in order, none missing, none twice:")
+    print("  " + ", ".join(f"{count} {kind}" for kind, count in counts.most_common()))
     ways = [f"{each.connections} connections, {each.cut} cut" for each in storm.followers]
     print(f"They came by {'; '.join(ways)}. The events match the store.")
 

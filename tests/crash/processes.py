@@ -24,7 +24,7 @@ class Worker:
         self.errors = errors
         with errors.open("w") as file:
             self.process = ForkedProcess("tests.crash.worker", *command, stderr=file)
-        self.said: list[str] = []
+        self.output: list[str] = []
         self._lines: SimpleQueue[str | None] = SimpleQueue()
         self._listener = Thread(target=self._listen, daemon=True)
         self._listener.start()
@@ -37,13 +37,13 @@ class Worker:
     def wait_for(self, word: str, times: int = 1) -> str:
         """Wait until it has printed this many lines that begin with this word; return the last."""
         while (line := self._lines.get()) is not None:
-            self.said.append(line)
+            self.output.append(line)
             if line.split()[0] == word:
                 times -= 1
                 if times == 0:
                     return line
         self._lines.put(None)  # for `end`
-        raise AssertionError(f"it ended and never said {word!r}: {self.errors.read_text()}")
+        raise AssertionError(f"it ended and never printed {word!r}: {self.errors.read_text()}")
 
     def send_line(self, line: str) -> None:
         self.process.stdin.write(f"{line}\n")
@@ -60,7 +60,7 @@ class Worker:
         code = self.process.wait()
         self._listener.join()
         while (line := self._lines.get()) is not None:
-            self.said.append(line)
+            self.output.append(line)
         self.process.close()
         return code
 

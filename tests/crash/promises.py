@@ -104,18 +104,18 @@ def check_turn(turn: Turn) -> None:
     token = token_of(turn)
     if token == PROBE:
         return
-    ask = WorkerRequest.of(token)
+    request = WorkerRequest.of(token)
     calls = [item for item in turn.output if item.is_call]
     if turn.kind is TurnKind.COMPLETED:
-        assert calls == ask.calls
+        assert calls == request.calls
         assert turn.text.endswith(last_words(token, turn.parent))
     elif turn.kind is TurnKind.SETTLED:
-        acting = [item for item in ask.calls if item not in ask.reads]
+        acting = [item for item in request.calls if item not in request.reads]
         assert calls
         assert calls == acting[: len(calls)]
     else:
-        assert ask.ending in ("fail-kept", "stop")
-        assert calls == ask.calls[: len(calls)]
+        assert request.ending in ("fail-kept", "stop")
+        assert calls == request.calls[: len(calls)]
 
 
 def check_effects(turns: list[Turn], effects: list[str]) -> None:
@@ -123,10 +123,10 @@ def check_effects(turns: list[Turn], effects: list[str]) -> None:
     assert effects, "no tool ever acted: the test proves nothing"
     assert [name for name, times in Counter(effects).items() if times > 1] == []
     items = [item for turn in turns for item in turn.output]
-    told = Counter(name_of(item) for item in items if item.is_call)
-    assert {name: told[name] for name in effects if told[name] != 1} == {}
-    asks = [WorkerRequest.of(token_of(turn)) for turn in turns if token_of(turn) != PROBE]
-    reads = {name_of(item) for ask in asks for item in ask.reads}
+    recorded = Counter(name_of(item) for item in items if item.is_call)
+    assert {name: recorded[name] for name in effects if recorded[name] != 1} == {}
+    requests = [WorkerRequest.of(token_of(turn)) for turn in turns if token_of(turn) != PROBE]
+    reads = {name_of(item) for request in requests for item in request.reads}
     for item in items:
         if not item.is_result or name_of(item) in reads:
             continue

@@ -36,17 +36,17 @@ class Line:
         )
         await self._reader.readuntil(b"}")
 
-    async def ask(self, asked: bytes, heard: PartialResponse | None = None) -> PartialResponse:
+    async def ask(self, sent: bytes, response: PartialResponse | None = None) -> PartialResponse:
         """Send a request and receive until the connection closes."""
-        heard = heard or PartialResponse()
+        response = response or PartialResponse()
         try:
-            self._writer.write(asked)
+            self._writer.write(sent)
             while piece := await self._reader.read(65_536):
-                heard.take(piece)
+                response.take(piece)
         except ConnectionError:
             pass
-        heard.take(b"")
-        return heard
+        response.take(b"")
+        return response
 
     def close(self) -> None:
         self._writer.transport.abort()

@@ -30,11 +30,11 @@ TCP_REPAIR = 19
 
 
 class Talker(DemoModel):
-    """Says as many long words as it is asked for, as fast as it can."""
+    """Emits the requested number of long words, as fast as it can."""
 
     @asynccontextmanager
-    async def stream(self, asked: ModelRequest) -> AsyncIterator[AsyncIterator[list[bytes]]]:
-        yield self._pieces(int(validate_messages(asked.messages)[-1]["content"]))
+    async def stream(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[list[bytes]]]:
+        yield self._pieces(int(validate_messages(request.messages)[-1]["content"]))
 
     async def _pieces(self, count: int) -> AsyncIterator[list[bytes]]:
         for _ in range(count):
@@ -59,7 +59,7 @@ def chunk(delta: dict[str, str], finish_reason: str | None = None) -> bytes:
 
 
 class SlowClient:
-    """Sends its request, and reads nothing until it is told to."""
+    """Sends its request, and reads only when the test reads."""
 
     def __init__(self) -> None:
         self._socket = socket.socket()
@@ -67,49 +67,49 @@ class SlowClient:
         self._socket.setblocking(False)
         self._loop = asyncio.get_running_loop()
 
-    async def ask(self, port: int, asked: bytes) -> None:
+    async def send(self, port: int, sent: bytes) -> None:
         await self._loop.sock_connect(self._socket, ("127.0.0.1", port))
-        await self._loop.sock_sendall(self._socket, asked)
+        await self._loop.sock_sendall(self._socket, sent)
 
     async def read_all(self) -> PartialResponse:
-        heard = PartialResponse()
+        response = PartialResponse()
         while piece := await self._loop.sock_recv(self._socket, 65_536):
-            heard.take(piece)
+            response.take(piece)
         self._socket.close()
-        return heard
+        return response
 
-    async def read_until(self, told: bytes) -> None:
-        heard = b""
-        while told not in heard:
-            heard += await self._loop.sock_recv(self._socket, 65_536)
+    async def read_until(self, end: bytes) -> None:
+        received = b""
+        while end not in received:
+            received += await self._loop.sock_recv(self._socket, 65_536)
 
     def leave(self) -> None:
         self._socket.close()
 
     def vanish(self) -> None:
-        """As when the machine loses its power: nobody is told."""
+        """Close without a packet to the peer, as when the machine loses its power."""
         self._socket.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, 1)
         self._socket.close()
 
 
 async def lane_is_free(port: int) -> None:
     """Wait in line behind the slow client's turn."""
-    heard = await exchange(port, completion("1", X_Conversation_Id="one"))
-    assert heard.payloads[-1] == b"[DONE]"
+    response = await exchange(port, completion("1", X_Conversation_Id="one"))
+    assert response.payloads[-1] == b"[DONE]"
 
 
 async def test_turn_is_committed_while_its_client_reads_none_of_it() -> None:
     count = BACKLOG // 2 // len(PIECE)
     async with talking() as serving:
         client = SlowClient()
-        await client.ask(serving.port, completion(str(count), X_Conversation_Id="one"))
+        await client.send(serving.port, completion(str(count), X_Conversation_Id="one"))
         await serving.wait_running()
         await lane_is_free(serving.port)
         chat = await serving.ledger.conversation(conversation_key="one")
         assert [len(turn.text) for turn in await chat.turns()] == [count * len(PIECE), len(PIECE)]
-        heard = await client.read_all()
-        assert heard.is_whole
-        assert (len(heard.text), heard.payloads[-1]) == (count * len(PIECE), b"[DONE]")
+        response = await client.read_all()
+        assert response.is_whole
+        assert (len(response.text), response.payloads[-1]) == (count * len(PIECE), b"[DONE]")
 
 
 async def test_identical_message_during_the_first_answer_is_a_second_turn() -> None:
@@ -119,31 +119,31 @@ async def test_identical_message_during_the_first_answer_is_a_second_turn() -> N
     tries = [completion(count, X_Stainless_Retry_Count=each, **headers) for each in "01"]
     async with talking() as serving:
         client = SlowClient()
-        await client.ask(serving.port, tries[0])
+        await client.send(serving.port, tries[0])
         await serving.wait_running()
         second = await exchange(serving.port, tries[1])
         first = await client.read_all()
         assert (first.payloads[-1], second.payloads[-1]) == (b"[DONE]", b"[DONE]")
         chat = await serving.ledger.conversation(conversation_key="one")
-        told = [heard.headers["x-turn-id"] for heard in (first, second)]
-        assert [str(turn.id) for turn in await chat.turns()] == told
+        ids = [response.headers["x-turn-id"] for response in (first, second)]
+        assert [str(turn.id) for turn in await chat.turns()] == ids
 
 
 async def test_client_beyond_the_backlog_is_cut_off_and_can_read_the_turn_again() -> None:
     count = 2 * BACKLOG // len(PIECE)
     async with talking() as serving:
         client = SlowClient()
-        await client.ask(serving.port, completion(str(count), X_Conversation_Id="one"))
+        await client.send(serving.port, completion(str(count), X_Conversation_Id="one"))
         await serving.wait_running()
         await lane_is_free(serving.port)
         await serving.wait_answered()  # nobody waits for the one that was cut off
-        heard = await client.read_all()
-        assert not heard.is_whole
-        assert b"[DONE]" not in heard.raw
+        response = await client.read_all()
+        assert not response.is_whole
+        assert b"[DONE]" not in response.raw
         chat = await serving.ledger.conversation(conversation_key="one")
         turn, _ = await chat.turns()
         assert len(turn.text) == count * len(PIECE)
-        follow = request(f"/api/turns/{heard.headers['x-turn-id']}/events", method="GET")
+        follow = request(f"/api/turns/{response.headers['x-turn-id']}/events", method="GET")
         events = await exchange(serving.port, follow)
         assert events.is_whole
         assert events.body.count(PIECE.encode()) >= count
@@ -153,18 +153,18 @@ async def test_model_without_a_conversation_waits_for_its_slow_client() -> None:
     count = 2 * BACKLOG // len(PIECE)
     async with talking() as serving:
         client = SlowClient()
-        await client.ask(serving.port, completion(str(count)))
+        await client.send(serving.port, completion(str(count)))
         await exchange(serving.port, completion(str(count)))  # who reads need not wait
-        heard = await client.read_all()
-        assert heard.is_whole
-        assert (len(heard.text), heard.payloads[-1]) == (count * len(PIECE), b"[DONE]")
+        response = await client.read_all()
+        assert response.is_whole
+        assert (len(response.text), response.payloads[-1]) == (count * len(PIECE), b"[DONE]")
 
 
 async def test_client_that_never_reads_the_end_is_dropped() -> None:
     count = BACKLOG // 2 // len(PIECE)
     async with talking(send_wait=0) as serving:
         client = SlowClient()
-        await client.ask(serving.port, completion(str(count), X_Conversation_Id="one"))
+        await client.send(serving.port, completion(str(count), X_Conversation_Id="one"))
         await serving.wait_running()
         await lane_is_free(serving.port)
         await serving.wait_answered()
@@ -175,20 +175,20 @@ async def test_client_that_never_reads_the_end_is_dropped() -> None:
 async def test_event_reader_that_stops_reading_does_not_block_the_turn() -> None:
     count = 2 * BACKLOG // len(PIECE)
     async with talking() as serving:
-        asking = asyncio.create_task(
+        pending = asyncio.create_task(
             exchange(
-                serving.port, completion(str(count), X_Conversation_Id="one"), asked := PartialResponse()
+                serving.port, completion(str(count), X_Conversation_Id="one"), streamed := PartialResponse()
             )
         )
-        await asked.until(lambda heard: "x-turn-id" in heard.headers)
+        await streamed.until(lambda response: "x-turn-id" in response.headers)
         client = SlowClient()
-        follow = request(f"/api/turns/{asked.headers['x-turn-id']}/events", method="GET")
-        await client.ask(serving.port, follow)
-        assert (await asking).payloads[-1] == b"[DONE]"
+        follow = request(f"/api/turns/{streamed.headers['x-turn-id']}/events", method="GET")
+        await client.send(serving.port, follow)
+        assert (await pending).payloads[-1] == b"[DONE]"
         await lane_is_free(serving.port)
-        heard = await client.read_all()
-        assert heard.is_whole
-        assert b"turn.finished" in heard.payloads[-1]
+        response = await client.read_all()
+        assert response.is_whole
+        assert b"turn.finished" in response.payloads[-1]
 
 
 SOON = 0.02
@@ -201,33 +201,33 @@ def quick() -> DemoModel:
 
 async def trickle(serving: TcpServer, first: bytes, drop: bytes) -> PartialResponse:
     """Send something, and then more of it, drop by drop, for as long as the server takes it."""
-    heard = PartialResponse()
-    # A bare socket: a stream that cannot send any more would not read, either, what was said before that.
+    response = PartialResponse()
+    # A bare socket: a stream that can no longer send would not read earlier data either.
     with socket.create_connection(("127.0.0.1", serving.port)) as connection:
         connection.setblocking(False)
         connection.send(first)
         with suppress(ConnectionError):
-            while not heard.is_over:
+            while not response.is_over:
                 with suppress(ConnectionError, BlockingIOError):
                     connection.send(drop)
                 await asyncio.sleep(0.001)
                 with suppress(BlockingIOError):
-                    heard.take(connection.recv(65_536))
-    return heard
+                    response.take(connection.recv(65_536))
+    return response
 
 
 async def test_idle_connection_is_closed() -> None:
     async with run_tcp_server(quick(), limited(idle_wait=SOON)) as serving:
-        heard = await exchange(serving.port, b"")
-        assert heard.raw == b""
+        response = await exchange(serving.port, b"")
+        assert response.raw == b""
         await serving.wait_at_rest(1)
 
 
 async def test_headers_sent_too_slowly_are_answered_408() -> None:
     async with run_tcp_server(quick(), limited(head_wait=SOON)) as serving:
-        heard = await trickle(serving, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Long: ", b"x")
-        assert heard.status == 408
-        assert heard.is_whole
+        response = await trickle(serving, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Long: ", b"x")
+        assert response.status == 408
+        assert response.is_whole
         await serving.wait_at_rest(1)
 
 
@@ -241,9 +241,9 @@ async def test_refused_body_sent_slowly_is_not_awaited() -> None:
     head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     settings = Settings(limits=ServerLimits(head_wait=SOON, body_bytes=10))
     async with run_tcp_server(quick(), settings) as serving:
-        heard = await trickle(serving, f"{head}Content-Length: 100000000\r\n\r\n".encode(), b"x")
-        assert heard.status == 413
-        assert heard.is_whole
+        response = await trickle(serving, f"{head}Content-Length: 100000000\r\n\r\n".encode(), b"x")
+        assert response.status == 413
+        assert response.is_whole
         await serving.wait_at_rest(1)
 
 
@@ -254,11 +254,11 @@ async def test_request_sent_byte_by_byte_in_time_is_answered() -> None:
         for byte in completion("Hello", X_Conversation_Id="one"):
             writer.write(bytes([byte]))
             await asyncio.sleep(0)
-        heard = PartialResponse()
+        response = PartialResponse()
         while piece := await reader.read(65_536):
-            heard.take(piece)
+            response.take(piece)
         writer.close()
-        assert heard.payloads[-1] == b"[DONE]"
+        assert response.payloads[-1] == b"[DONE]"
         chat = await serving.ledger.conversation(conversation_key="one")
         assert [turn.input[0].text for turn in await chat.turns()] == ["Hello"]
 
@@ -269,26 +269,26 @@ async def test_body_in_one_byte_chunks_is_read() -> None:
     lines = [line for line in head.split(b"\r\n") if not line.startswith(b"Content-Length")]
     chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
     async with run_tcp_server(quick()) as serving:
-        asked = b"\r\n".join([*lines, b"Transfer-Encoding: chunked", b"", b""]) + chunks
-        heard = await exchange(serving.port, asked)
-        assert b"You said" in heard.body
+        sent = b"\r\n".join([*lines, b"Transfer-Encoding: chunked", b"", b""]) + chunks
+        response = await exchange(serving.port, sent)
+        assert b"You said" in response.body
 
 
 async def test_body_sent_too_slowly_is_answered_408() -> None:
     head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     async with run_tcp_server(quick(), limited(body_wait=SOON)) as serving:
-        heard = await exchange(serving.port, f"{head}Content-Length: 100\r\n\r\n{{".encode())
-        assert heard.status == 408
-        assert b"body_too_slow" in heard.body
+        response = await exchange(serving.port, f"{head}Content-Length: 100\r\n\r\n{{".encode())
+        assert response.status == 408
+        assert b"body_too_slow" in response.body
         await serving.wait_at_rest(1)
 
 
 async def test_disconnect_of_a_pipelining_client_ends_its_first_request() -> None:
     async with run_tcp_server(quick()) as serving:
-        asked = completion("/stall after 2", X_Conversation_Id="one", X_Turn_On_Disconnect="keep")
-        asked = asked.replace(b"Connection: close\r\n", b"")
+        sent = completion("/stall after 2", X_Conversation_Id="one", X_Turn_On_Disconnect="keep")
+        sent = sent.replace(b"Connection: close\r\n", b"")
         reader, writer = await asyncio.open_connection("127.0.0.1", serving.port)
-        writer.write(asked)
+        writer.write(sent)
         await reader.readuntil(b" said")
         writer.write(request("/healthz", method="GET"))
         await writer.drain()
@@ -319,11 +319,11 @@ async def until(is_so: object) -> None:
 
 @pytest.mark.parametrize("policy", ["keep", "discard"])
 async def test_client_cut_off_for_its_backlog_counts_as_disconnected_at_once(policy: str) -> None:
-    """It does not read, so nothing but the backlog can tell; and the turn would go on for ever."""
+    """It does not read, so only the backlog reveals it; and the turn would never end."""
     async with talking(send_wait=3600) as serving:
         client = SlowClient()
         headers = {"X_Conversation_Id": "one", "X_Turn_On_Disconnect": policy}
-        await client.ask(serving.port, completion(str(10**9), **headers))
+        await client.send(serving.port, completion(str(10**9), **headers))
         await serving.wait_running()
         await serving.wait_at_rest(1)
         client.leave()
@@ -337,7 +337,7 @@ async def test_client_cut_off_for_its_backlog_counts_as_disconnected_at_once(pol
 
 async def test_client_cut_off_for_its_backlog_notices_while_the_turn_runs() -> None:
     class Endless(Talker):
-        """Says more than a client may leave unread, and then thinks."""
+        """Emits more than a client may leave unread, and then thinks."""
 
         async def _pieces(self, count: int):  # type: ignore[no-untyped-def]
             async for piece in super()._pieces(count):
@@ -349,11 +349,11 @@ async def test_client_cut_off_for_its_backlog_notices_while_the_turn_runs() -> N
     count = 3 * BACKLOG // len(PIECE)
     async with run_tcp_server(Endless(), limited(send_wait=3600), send_buffer=SMALL) as serving:
         client = SlowClient()
-        await client.ask(serving.port, completion(str(count), X_Conversation_Id="one"))
+        await client.send(serving.port, completion(str(count), X_Conversation_Id="one"))
         await serving.wait_all_lost(1)
         assert Host(serving.ledger).at_work().running == 1
-        heard = await client.read_all()
-        assert not heard.is_whole
+        response = await client.read_all()
+        assert not response.is_whole
         await serving.stop_everything()
 
 
@@ -363,7 +363,7 @@ async def test_client_that_stops_reading_is_cut_off_after_the_send_timeout(key: 
     count = 2 * BACKLOG // len(PIECE) if not key else BACKLOG // 2 // len(PIECE)
     async with talking(send_wait=SOON) as serving:
         client = SlowClient()
-        await client.ask(serving.port, completion(str(count), **key))
+        await client.send(serving.port, completion(str(count), **key))
         await serving.wait_connected(1)
         await serving.wait_at_rest(1)
         client.leave()
@@ -372,10 +372,10 @@ async def test_client_that_stops_reading_is_cut_off_after_the_send_timeout(key: 
 async def test_event_reader_that_stops_reading_is_cut_off_after_the_send_timeout() -> None:
     count = 2 * BACKLOG // len(PIECE)
     async with talking(send_wait=SOON) as serving:
-        asked = await exchange(serving.port, completion(str(count), X_Conversation_Id="one"))
+        completed = await exchange(serving.port, completion(str(count), X_Conversation_Id="one"))
         client = SlowClient()
-        await client.ask(
-            serving.port, request(f"/api/turns/{asked.headers['x-turn-id']}/events", method="GET")
+        await client.send(
+            serving.port, request(f"/api/turns/{completed.headers['x-turn-id']}/events", method="GET")
         )
         await serving.wait_at_rest(2)
         client.leave()
@@ -386,8 +386,8 @@ async def test_unread_rest_of_a_complete_answer_is_dropped_after_the_send_timeou
     """The server is done with it: it waits in the connection alone, too little of it to hold up anything."""
     async with talking(send_wait=SOON, idle_wait=3600) as serving:
         client = SlowClient()
-        asked = completion("5", stream=True).replace(b"Connection: close\r\n", close.encode())
-        await client.ask(serving.port, asked)
+        sent = completion("5", stream=True).replace(b"Connection: close\r\n", close.encode())
+        await client.send(serving.port, sent)
         await serving.wait_at_rest(1)
         client.leave()
 
@@ -395,12 +395,12 @@ async def test_unread_rest_of_a_complete_answer_is_dropped_after_the_send_timeou
 async def test_http_1_0_answer_is_sent_without_chunked_encoding() -> None:
     async with run_tcp_server(quick(), Settings(insecure=True)) as serving:
         for stream in (True, False):
-            asked = completion("Hello", stream=stream).replace(b"HTTP/1.1", b"HTTP/1.0")
-            heard = await exchange(serving.port, asked)
-            assert heard.status == 200
-            assert "transfer-encoding" not in heard.headers
-            assert heard.headers["connection"] == "close"
-            body = heard.raw.partition(b"\r\n\r\n")[2]
+            sent = completion("Hello", stream=stream).replace(b"HTTP/1.1", b"HTTP/1.0")
+            response = await exchange(serving.port, sent)
+            assert response.status == 200
+            assert "transfer-encoding" not in response.headers
+            assert response.headers["connection"] == "close"
+            body = response.raw.partition(b"\r\n\r\n")[2]
             assert body.endswith(b"\n\ndata: [DONE]\n\n" if stream else b"}")
             assert body.startswith(b'data: {"' if stream else b'{"')
         found = await exchange(serving.port, b"GET /nothing HTTP/1.0\r\nHost: localhost\r\n\r\n")
@@ -409,14 +409,14 @@ async def test_http_1_0_answer_is_sent_without_chunked_encoding() -> None:
 
 async def test_http_1_0_client_is_sent_no_100_continue() -> None:
     async with run_tcp_server(quick(), Settings(insecure=True)) as serving:
-        asked = completion("Hello", stream=False, Expect="100-continue")
-        assert b"100 Continue" in (await exchange(serving.port, asked)).raw
-        asked = asked.replace(b"HTTP/1.1", b"HTTP/1.0")
-        assert b"100 Continue" not in (await exchange(serving.port, asked)).raw
+        sent = completion("Hello", stream=False, Expect="100-continue")
+        assert b"100 Continue" in (await exchange(serving.port, sent)).raw
+        sent = sent.replace(b"HTTP/1.1", b"HTTP/1.0")
+        assert b"100 Continue" not in (await exchange(serving.port, sent)).raw
 
 
 def may_vanish() -> bool:
-    """Whether this process may close a socket without telling the other end: Linux, and the right to."""
+    """Whether this process may close a socket without a packet to the peer: Linux, and the right to."""
     try:
         with socket.socket() as probe:
             probe.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, 1)
@@ -433,7 +433,7 @@ async def test_client_on_a_vanished_machine_is_detected_by_keepalive(monkeypatch
         async with run_tcp_server(quick(), listening=listening) as serving:
             client = SlowClient()
             headers = {"X_Conversation_Id": "one", "X_Turn_On_Disconnect": "discard"}
-            await client.ask(serving.port, completion("/stall after 2", **headers))
+            await client.send(serving.port, completion("/stall after 2", **headers))
             await client.read_until(b" said")  # nothing more is sent to it
             client.vanish()
             await serving.wait_at_rest(1)

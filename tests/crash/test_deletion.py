@@ -35,17 +35,17 @@ async def test_kill_during_delete_restore_or_purge_leaves_each_chat_before_or_af
     tmp_path: Path, seed: int
 ) -> None:
     random = Random(seed)
-    said: list[str] = []
+    output: list[str] = []
     for life in range(3):
-        said += lived(tmp_path, f"{seed}-{life}", random.randint(15, 60))
-        said.append("killed")
+        output += lived(tmp_path, f"{seed}-{life}", random.randint(15, 60))
+        output.append("killed")
     async with await Ledger.over(
         await SqliteStore.open(tmp_path / "chats.db"), limits=LIMITS, clock=FakeClock()
     ) as ledger:
         await Host(ledger).recover()
         assert await ledger.check() == []
-        await check_forks(ledger, said)
-        for id, possible in states_after(said).items():
+        await check_forks(ledger, output)
+        for id, possible in states_after(output).items():
             state = await state_of(ledger, id)
             # Time that passed may have purged what was deleted.
             assert state in possible or (state is PURGED and DELETED in possible), (id, state, possible)
@@ -56,25 +56,24 @@ async def test_kill_during_delete_restore_or_purge_leaves_each_chat_before_or_af
         for _ in range(60):
             await ledger._recovery.run_round()
         assert await ledger.check(at_rest=True) == []
-        await check_forks(ledger, said)
+        await check_forks(ledger, output)
 
 
 def lived(folder: Path, seed: str, lines: int) -> list[str]:
-    """What a process said until it was killed, after so many lines, wherever it was by then."""
+    """Return the output of a process that is killed after this many lines."""
     with ForkedProcess("tests.crash.deletion_worker", str(folder), seed) as process:
-        said = [process.stdout.readline().rstrip() for _ in range(lines)]
+        output = [process.stdout.readline().rstrip() for _ in range(lines)]
         process.kill()
-        said += [line.rstrip() for line in process.stdout if line.endswith("\n")]
-    assert all(said), "it ended by itself"
-    return said
+        output += [line.rstrip() for line in process.stdout if line.endswith("\n")]
+    assert all(output), "it ended by itself"
+    return output
 
 
-def states_after(said: list[str]) -> dict[str, set[ConversationState]]:
-    """The states that each chat can be in: the last one that was told, and what was on its way when its
-    process was killed."""
+def states_after(output: list[str]) -> dict[str, set[ConversationState]]:
+    """Return the possible states of each chat: the last reported one, and one under way at a kill."""
     leads_to = {"delete": DELETED, "restore": LIVE, "purge": PURGED}
     possible: dict[str, set[ConversationState]] = {}
-    for line in said:
+    for line in output:
         word, *rest = line.split()
         if word == "made":
             possible[rest[0]] = {LIVE}
@@ -84,7 +83,7 @@ def states_after(said: list[str]) -> dict[str, set[ConversationState]]:
         if word == "will" and what in leads_to:
             possible[id] = {*possible[id], leads_to[what]}
         if word == "did" and what in leads_to:
-            # What was purged before is so for ever, whatever was asked for since.
+            # A purged chat stays purged, whatever was requested since.
             possible[id] = {leads_to[what], *({PURGED} & possible[id])}
         if word == "refused":
             possible[id] = {PURGED}
@@ -116,8 +115,8 @@ async def check_restored(ledger: Ledger, id: str) -> None:
     await ledger.delete(id)
 
 
-async def check_forks(ledger: Ledger, said: list[str]) -> None:
-    forks = [line.split()[1] for line in said if line.startswith("forked")]
+async def check_forks(ledger: Ledger, output: list[str]) -> None:
+    forks = [line.split()[1] for line in output if line.startswith("forked")]
     assert forks
     for id in forks:
         fork = await ledger.conversation(id)

@@ -54,7 +54,7 @@ async def exported(url: str) -> list[bytes]:
 
 
 def import_and_die(url: str, file: Path, after: int) -> None:
-    """Import in a process of its own, which is killed when it has told of so many chats."""
+    """Import in a process of its own, which is killed when it has reported this many chats."""
     with ForkedProcess("turnledger", "chats", "import", str(file), "--store", url) as process:
         for _ in range(after):
             assert process.stdout.readline().startswith("line ")

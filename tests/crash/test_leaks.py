@@ -49,13 +49,13 @@ Behaviour = Callable[[int, str], Awaitable[None]]
 """What a client does at a port, with a conversation_key of its own."""
 
 
-async def hangs_up(port: int, sent: bytes, heard: bytes = b"", *, rudely: bool = False) -> None:
-    """Send something, wait until this was heard, and leave."""
+async def hangs_up(port: int, sent: bytes, awaited: bytes = b"", *, rudely: bool = False) -> None:
+    """Send a request, wait until these bytes are received, and leave."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(sent)
     await writer.drain()
-    if heard:
-        await reader.readuntil(heard)
+    if awaited:
+        await reader.readuntil(awaited)
     if rudely:
         kernel = writer.get_extra_info("socket")
         kernel.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -64,8 +64,8 @@ async def hangs_up(port: int, sent: bytes, heard: bytes = b"", *, rudely: bool =
 
 
 async def reads_all(port: int, key: str) -> None:
-    heard = await exchange(port, completion("Hello", X_Conversation_Id=key))
-    assert heard.payloads[-1] == b"[DONE]"
+    response = await exchange(port, completion("Hello", X_Conversation_Id=key))
+    assert response.payloads[-1] == b"[DONE]"
 
 
 async def reads_a_whole_answer(port: int, key: str) -> None:
@@ -73,8 +73,8 @@ async def reads_a_whole_answer(port: int, key: str) -> None:
 
 
 async def speaks_http_1_0(port: int, key: str) -> None:
-    asked = completion("Hello", X_Conversation_Id=key).replace(b"HTTP/1.1", b"HTTP/1.0")
-    assert (await exchange(port, asked)).raw.endswith(b"data: [DONE]\n\n")
+    sent = completion("Hello", X_Conversation_Id=key).replace(b"HTTP/1.1", b"HTTP/1.0")
+    assert (await exchange(port, sent)).raw.endswith(b"data: [DONE]\n\n")
 
 
 async def passes_through(port: int, _: str) -> None:
@@ -90,13 +90,13 @@ async def leaves_and_lets_go_on(port: int, key: str) -> None:
 
 
 async def leaves_and_keeps(port: int, key: str) -> None:
-    asked = completion("/stall after 2", X_Conversation_Id=key, X_Turn_On_Disconnect="keep")
-    await hangs_up(port, asked, b" said")
+    sent = completion("/stall after 2", X_Conversation_Id=key, X_Turn_On_Disconnect="keep")
+    await hangs_up(port, sent, b" said")
 
 
 async def leaves_rudely_and_discards(port: int, key: str) -> None:
-    asked = completion("/stall after 2", X_Conversation_Id=key, X_Turn_On_Disconnect="discard")
-    await hangs_up(port, asked, b" said", rudely=True)
+    sent = completion("/stall after 2", X_Conversation_Id=key, X_Turn_On_Disconnect="discard")
+    await hangs_up(port, sent, b" said", rudely=True)
 
 
 async def leaves_before_the_answer(port: int, key: str) -> None:
@@ -112,7 +112,7 @@ async def leaves_within_the_body(port: int, _: str) -> None:
     await hangs_up(port, f'{HEAD}Content-Length: 100\r\n\r\n{{"model'.encode())
 
 
-async def never_asks(port: int, _: str) -> None:
+async def sends_nothing(port: int, _: str) -> None:
     await hangs_up(port, b"")
 
 
@@ -129,24 +129,24 @@ async def talks_nonsense(port: int, _: str) -> None:
 
 
 async def is_refused(port: int, key: str) -> None:
-    heard = await exchange(port, completion("Hello", X_Conversation_Id=key, X_Turn_On_Busy="perhaps"))
-    assert heard.status == 400
+    response = await exchange(port, completion("Hello", X_Conversation_Id=key, X_Turn_On_Busy="perhaps"))
+    assert response.status == 400
 
 
 async def fails(port: int, key: str) -> None:
     assert b"error" in (await exchange(port, completion("/fail after 2", X_Conversation_Id=key))).body
 
 
-async def asks_twice_at_once_and_leaves(port: int, key: str) -> None:
-    asked = completion("Hello", X_Conversation_Id=key).replace(b"Connection: close\r\n", b"")
-    await hangs_up(port, asked * 2, b"200 OK")
+async def pipelines_and_leaves(port: int, key: str) -> None:
+    sent = completion("Hello", X_Conversation_Id=key).replace(b"Connection: close\r\n", b"")
+    await hangs_up(port, sent * 2, b"200 OK")
 
 
 async def would_rather_speak_http_2(port: int, _: str) -> None:
     upgrade = {"Upgrade": "h2c", "HTTP2_Settings": "AAMAAABkAAQ"}
-    asked = request("/healthz", method="GET", **upgrade)
-    asked = asked.replace(b"Connection: close", b"Connection: Upgrade, HTTP2-Settings")
-    await hangs_up(port, asked, b'"ok"')
+    sent = request("/healthz", method="GET", **upgrade)
+    sent = sent.replace(b"Connection: close", b"Connection: Upgrade, HTTP2-Settings")
+    await hangs_up(port, sent, b'"ok"')
 
 
 async def never_reads(port: int, key: str) -> None:
@@ -162,15 +162,15 @@ async def never_reads(port: int, key: str) -> None:
 
 async def follows_events_and_leaves(port: int, key: str) -> None:
     headers = {"X_Conversation_Id": key, "X_Turn_On_Disconnect": "discard"}
-    asking = asyncio.create_task(
-        exchange(port, completion("/stall after 2", **headers), asked := PartialResponse()), name="asks"
+    pending = asyncio.create_task(
+        exchange(port, completion("/stall after 2", **headers), streamed := PartialResponse()), name="client"
     )
-    await asked.until(lambda heard: "x-turn-id" in heard.headers)
-    turn = asked.headers["x-turn-id"]
+    await streamed.until(lambda response: "x-turn-id" in response.headers)
+    turn = streamed.headers["x-turn-id"]
     await hangs_up(port, request(f"/api/turns/{turn}/events", method="GET"), b"turn.started")
     stopped = await exchange(port, request(f"/api/turns/{turn}/stop", {}))
     assert stopped.status == 200
-    await asking
+    await pending
 
 
 BEHAVIOURS: tuple[Behaviour, ...] = (
@@ -185,13 +185,13 @@ BEHAVIOURS: tuple[Behaviour, ...] = (
     leaves_before_the_answer,
     leaves_within_the_head,
     leaves_within_the_body,
-    never_asks,
+    sends_nothing,
     never_ends_its_head,
     never_ends_its_body,
     talks_nonsense,
     is_refused,
     fails,
-    asks_twice_at_once_and_leaves,
+    pipelines_and_leaves,
     would_rather_speak_http_2,
     never_reads,
     follows_events_and_leaves,
@@ -226,7 +226,7 @@ def held(serving: TcpServer) -> Held:
     )
 
 
-async def come_to_rest(serving: TcpServer) -> None:
+async def wait_idle(serving: TcpServer) -> None:
     await serving.wait_at_rest(len(serving.connections))
     while any(Host(serving.ledger).at_work()):
         await asyncio.sleep(0)
@@ -250,11 +250,11 @@ async def test_clients_of_every_kind_leave_no_objects_in_the_server() -> None:
         for behave in BEHAVIOURS:
             name = behave.__name__
             await behave(serving.port, f"{name}-first")  # what is made once is made now
-            await come_to_rest(serving)
+            await wait_idle(serving)
             before = held(serving)
             assert before.connections == before.requests == 0, name
             await asyncio.gather(*(behave(serving.port, f"{name}-{number}") for number in range(EACH)))
-            await come_to_rest(serving)
+            await wait_idle(serving)
             assert held(serving) == before, name
             assert not serving.app.service.audience.turns, name
 
@@ -265,7 +265,7 @@ async def test_lane_is_free_after_clients_of_every_kind() -> None:
         for behave in BEHAVIOURS:
             await behave(serving.port, "one")
         await reads_all(serving.port, "one")
-        await come_to_rest(serving)
+        await wait_idle(serving)
         assert await serving.ledger.check() == []
 
 
@@ -282,15 +282,15 @@ async def test_clients_of_every_kind_leave_no_descriptors_in_a_server_process(tm
             await asyncio.gather(*(behave(port, f"{round}-{behave.__name__}") for behave in BEHAVIOURS))
             async with asyncio.timeout(60):
                 while not counts_are_zero(server.get("/metrics")):
-                    await asyncio.sleep(0.02)  # asking without a pause slows down what is waited for
+                    await asyncio.sleep(0.02)  # polling without a pause slows down the server
             return len(os.listdir(descriptors))
 
         before = await all_of_them("first")
         await all_of_them("second")
-        assert await all_of_them("last") <= before + 1  # the connection that asks may still be there
+        assert await all_of_them("last") <= before + 1  # the polling connection may still be there
         assert server.end(signal.SIGTERM)[0] == 0
 
 
-def counts_are_zero(told: str) -> bool:
+def counts_are_zero(metrics: str) -> bool:
     gauges = ("running_turns", "queue_length", "event_readers", "open_streams")
-    return all(f"turnledger_{name} 0.0" in told for name in gauges)
+    return all(f"turnledger_{name} 0.0" in metrics for name in gauges)

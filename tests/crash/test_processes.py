@@ -17,8 +17,8 @@ from tests.crash.promises import check_chain, check_promises, recovered
 from turnledger.model.messages.calls import open_calls
 
 NO_TIMER = 1e6
-"""A lease time so long that no timer of the engine goes off within a test, nor any wait that it bounds: what
-happens then happens because a process noticed that another had written."""
+"""A lease time so long that no timer of the engine and no wait bounded by it ends within a test: each process
+acts because it noticed a write of another."""
 BEATS = 1.2
 
 
@@ -40,18 +40,18 @@ async def test_waiter_gets_the_lane_of_a_killed_holder(start: Start, tmp_path: P
 async def test_process_that_ends_without_closing_its_ledger_loses_no_turn(
     start: Start, tmp_path: Path
 ) -> None:
-    said: list[str] = []
-    told = {number: start("loop", 2, number, 0, 0) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number, worker in told.items():
+    output: list[str] = []
+    workers = {number: start("loop", 2, number, 0, 0) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number, worker in workers.items():
         worker.wait_for("acked", 10)
         worker.send(number)
         assert worker.end() == -number
-        said += worker.said
+        output += worker.output
     worker = start("a-few", 3, 20)
     assert worker.end() == 0
     assert worker.errors.read_text() == ""
-    assert sum(line.split()[0] in LAST_WORDS for line in worker.said) == 20
-    check_promises(await recovered(tmp_path), [*said, *worker.said], tmp_path / "effects")
+    assert sum(line.split()[0] in LAST_WORDS for line in worker.output) == 20
+    check_promises(await recovered(tmp_path), [*output, *worker.output], tmp_path / "effects")
 
 
 async def test_suspended_holder_that_was_superseded_cannot_write(start: Start, tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ async def test_suspended_holder_that_was_superseded_cannot_write(start: Start, t
         assert [turn.kind for turn in history] == ["settled", "completed", "completed", "completed"], lane
         assert history[1].id == acknowledged[lane]
         assert "too late" not in "".join(turn.text for turn in history), lane
-        # What it had done before is told; what it would have done after was not even started.
+        # Its earlier effects are in the history; later ones were not even started.
         assert [item.fields["call_id"] for item in history[0].output if item.is_call] == [f"{lane}/0"]
     effects = (tmp_path / "effects").read_text().splitlines()
     assert sorted(effects) == sorted(f"{lane}/0" for lane in cases)
@@ -96,7 +96,7 @@ async def test_suspended_holder_that_was_not_superseded_commits(start: Start, tm
     assert (tmp_path / "effects").read_text().splitlines() == ["lane/0", "lane/1"]
 
 
-# A stop from another process: it reaches who runs and who waits, and its answer tells the outcome.
+# A stop from another process reaches running and queued turns, and returns the outcome.
 
 
 @pytest.fixture(scope="module")
@@ -109,15 +109,15 @@ def three() -> Iterator[list[Worker]]:
         end(*workers)
 
 
-def asked(worker: Worker, what: str, lane: str, token: str) -> str:
+def start_turn(worker: Worker, what: str, lane: str, token: str) -> str:
     """Have a turn started; return its id."""
     worker.send_line(f"{what} {lane} {token}")
-    return worker.wait_for("asking").split()[2]
+    return worker.wait_for("requested").split()[2]
 
 
 def in_line(worker: Worker, lane: str, token: str) -> str:
     """Have a turn started that finds the lane busy; return its id when it waits for a bell."""
-    turn = asked(worker, "ask", lane, token)
+    turn = start_turn(worker, "run", lane, token)
     worker.wait_for("queued", times=2)
     return turn
 
@@ -130,7 +130,7 @@ def end(*workers: Worker) -> None:
 
 def test_running_turn_stopped_by_another_process_is_kept_and_the_queue_continues(three: list[Worker]) -> None:
     holder, waiter, stopper = three
-    turn = asked(holder, "hold", "one", "q0")
+    turn = start_turn(holder, "hold", "one", "q0")
     holder.wait_for("running")
     in_line(waiter, "one", "q1")
     stopper.send_line(f"stop one {turn}")
@@ -141,27 +141,27 @@ def test_running_turn_stopped_by_another_process_is_kept_and_the_queue_continues
 
 def test_queued_turn_stopped_by_another_process_is_discarded_behind_the_first(three: list[Worker]) -> None:
     holder, waiter, stopper = three
-    held = asked(holder, "hold", "two", "q2")
+    held = start_turn(holder, "hold", "two", "q2")
     holder.wait_for("running")
     in_line(waiter, "two", "q3")
     second = in_line(waiter, "two", "q4")
     stopper.send_line(f"stop two {second}")
     assert stopper.wait_for("ended") == f"ended {second} discarded"
     assert waiter.wait_for("stopped") == "stopped q4 discarded"
-    assert not any(line.startswith(("running q3", "running q4")) for line in waiter.said)
+    assert not any(line.startswith(("running q3", "running q4")) for line in waiter.output)
     stopper.send_line(f"stop two {held}")
     assert waiter.wait_for("done") == "done q3"
     stopper.wait_for("ended")
 
 
 def test_turn_can_be_stopped_by_another_process_at_its_begin(three: list[Worker]) -> None:
-    """The stop is sent when the turn is only asked for: it may find it before, in or after its begin."""
+    """The stop is sent with the request: it may arrive before, during or after the begin."""
     holder, _, stopper = three
     for number in range(10):
-        turn = asked(holder, "hold", "three", f"r{number}")
+        turn = start_turn(holder, "hold", "three", f"r{number}")
         stopper.send_line(f"stop three {turn}")
         answer = stopper.wait_for("ended").split()[2]
-        if answer == "None":  # it came before there was anything to stop
+        if answer == "None":  # it arrived before there was anything to stop
             holder.wait_for("running")
             stopper.send_line(f"stop three {turn}")
             answer = stopper.wait_for("ended").split()[2]
@@ -171,7 +171,7 @@ def test_turn_can_be_stopped_by_another_process_at_its_begin(three: list[Worker]
 
 def test_stop_of_a_turn_in_a_hung_process_succeeds(start: Start, tmp_path: Path) -> None:
     holder, stopper = start("obey", lease_time=BEATS), start("obey", lease_time=BEATS)
-    turn = asked(holder, "hold", "lane", "q0")
+    turn = start_turn(holder, "hold", "lane", "q0")
     holder.wait_for("running")
     suspend(holder.process, tmp_path / "chats.db")
     stopper.send_line(f"stop lane {turn}")

@@ -37,11 +37,11 @@ def readiness(server: ServerProcess) -> tuple[int, str]:
 
 
 def becomes(server: ServerProcess, status: int, *codes: str) -> None:
-    """Ask until the answer is this: what was found out is good for a moment."""
+    """Poll until the status is this: the server caches it for a moment."""
     deadline = time.monotonic() + PATIENCE
     while (found := readiness(server))[0] != status:
         assert time.monotonic() < deadline, f"{found}, and not {status}"
-        time.sleep(0.02)  # asking without a pause slows down what is waited for
+        time.sleep(0.02)  # polling without a pause slows down the server
     assert found[1] in codes
 
 
@@ -82,21 +82,21 @@ def test_readyz_reports_a_full_disk_and_recovers(tmp_path: Path) -> None:
         becomes(server, 503, "store_full")
         assert "free some space" in server.get("/readyz")
         with pytest.raises(urllib.error.HTTPError, match="503") as refused:
-            say(server, "Not answered")
+            run_turn(server, "Not answered")
         assert json.load(refused.value)["error"]["code"] == "store_full"
         filler.unlink()
         becomes(server, 200, "ready")
 
 
-def say(server: ServerProcess, text: str, chat: str = "chat") -> None:
+def run_turn(server: ServerProcess, text: str, chat: str = "chat") -> None:
     """Have a turn of a chat answered."""
     body = {"model": "demo", "messages": [{"role": "user", "content": text}]}
-    asked = urllib.request.Request(
+    request = urllib.request.Request(
         f"{server.url}/v1/chat/completions",
         json.dumps(body).encode(),
         {"Content-Type": "application/json", "X-Conversation-Id": chat, "X-Conversation-Messages": "new"},
     )
-    with urllib.request.urlopen(asked, timeout=60) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         assert answer.status == 200
 
 
@@ -109,7 +109,7 @@ def test_readyz_reports_a_failing_file_and_a_kill_loses_no_turn(
     with started(*SERVE, f"sqlite:///{store}") as server:
         assert readiness(server) == (200, "ready")
         for number in range(5):
-            say(server, f"Question {number}")
+            run_turn(server, f"Question {number}")
 
         pid = server.process.pid
         _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
@@ -128,11 +128,11 @@ def test_readyz_reports_a_failing_file_and_a_kill_loses_no_turn(
         Path(f"{store}-wal").unlink()
         becomes(server, 503, "store_unavailable")
         with pytest.raises(urllib.error.HTTPError, match="503"):
-            say(server, "Not answered")
+            run_turn(server, "Not answered")
         server.process.kill()
     with started(*SERVE, f"sqlite:///{store}") as server:
         assert readiness(server) == (200, "ready")
-        say(server, "Question 5")
+        run_turn(server, "Question 5")
         server.end(signal.SIGTERM)
     connection = apsw.Connection(str(store))
     assert connection.execute("SELECT count(*) FROM turn").get == 6
@@ -142,7 +142,7 @@ def test_readyz_reports_a_failing_file_and_a_kill_loses_no_turn(
 def refusal(server: ServerProcess) -> str | None:
     """Why a turn is refused; None if it is answered."""
     try:
-        say(server, "Are you there?")
+        run_turn(server, "Are you there?")
     except urllib.error.HTTPError as error:
         return str(json.load(error)["error"]["code"])
     return None
@@ -161,7 +161,7 @@ class Talker(Thread):
         # A turn that was on its way waits for the store, and its connection breaks when the server is killed.
         with suppress(OSError, HTTPException):
             while True:
-                say(self._server, f"Question {self.answered}", self._chat)
+                run_turn(self._server, f"Question {self.answered}", self._chat)
                 self.answered += 1
                 self.has_begun.set()
 
@@ -194,7 +194,7 @@ def test_workers_whose_wal_index_is_removed_refuse_turns_and_lose_none(tmp_path:
             talker.join()
     with started(*SERVE, f"sqlite:///{store}") as server:
         assert readiness(server) == (200, "ready")
-        say(server, "Again", "chat 0")
+        run_turn(server, "Again", "chat 0")
         server.end(signal.SIGTERM)
     with ForkedProcess("turnledger", "check", "--store", f"sqlite:///{store}") as checking:
         assert checking.communicate()[1] == ""
@@ -207,5 +207,5 @@ def test_workers_whose_wal_index_is_removed_refuse_turns_and_lose_none(tmp_path:
     )
     connection.close()
     for number, talker in enumerate(talkers):
-        # What was not answered, its client asks again: it may be there, too.
+        # Clients repeat unanswered requests, which may be stored, too.
         assert kept[f"chat {number}"] >= talker.answered > 0

@@ -28,16 +28,16 @@ SHORT_LEASE = ("tests.tuned_cli", "lease_time=1.2")
 async def streaming(
     folder: Path, gate: Gate, *flags: str
 ) -> AsyncIterator[tuple[ServerProcess, PartialResponse, asyncio.Task[PartialResponse]]]:
-    """A server in the middle of an answer, which its upstream goes on with when the gate opens."""
+    """A server in the middle of an answer, which its upstream continues when the gate opens."""
     async with ScriptedUpstream(["Hel", gate, "lo"], otherwise=["Again"]) as upstream:
         server = ServerProcess(folder, upstream.url, *flags)
         try:
             port = port_of(await server.wait_ready())
-            heard = PartialResponse()
-            asked = completion("Hi", X_Conversation_Id="one")
-            asking = asyncio.create_task(exchange(port, asked, heard))
-            await heard.until(lambda heard: heard.text == "Hel")
-            yield server, heard, asking
+            response = PartialResponse()
+            sent = completion("Hi", X_Conversation_Id="one")
+            pending = asyncio.create_task(exchange(port, sent, response))
+            await response.until(lambda response: response.text == "Hel")
+            yield server, response, pending
         finally:
             server.process.kill()
             server.process.close()
@@ -51,8 +51,8 @@ async def refuses_more(port: int) -> None:
     """Wait until the server takes no more turns."""
     async with asyncio.timeout(60):
         while True:
-            heard = await exchange(port, request("/readyz", method="GET"))
-            if not heard.raw or heard.status == 503:
+            response = await exchange(port, request("/readyz", method="GET"))
+            if not response.raw or response.status == 503:
                 return
 
 
@@ -65,42 +65,42 @@ async def left_behind(server: ServerProcess) -> AsyncIterator[Chat]:
 
 async def test_sigterm_lets_a_running_turn_complete_within_the_grace_period(tmp_path: Path) -> None:
     gate = Gate()
-    async with streaming(tmp_path, gate) as (server, heard, asking):
+    async with streaming(tmp_path, gate) as (server, response, pending):
         server.process.send_signal(signal.SIGTERM)
         await refuses_more(port_of(server.url))
-        assert not asking.done()
+        assert not pending.done()
         gate.release()
-        await asking
+        await pending
         assert await server.end() == 0
-    assert (heard.text, heard.payloads[-1], heard.is_whole) == ("Hello", b"[DONE]", True)
+    assert (response.text, response.payloads[-1], response.is_whole) == ("Hello", b"[DONE]", True)
     async with left_behind(server) as chat:
         assert [turn.text for turn in await chat.turns()] == ["Hello"]
 
 
 async def test_repeated_sighup_lets_a_running_turn_complete(tmp_path: Path) -> None:
     gate = Gate()
-    async with streaming(tmp_path, gate) as (server, heard, asking):
+    async with streaming(tmp_path, gate) as (server, response, pending):
         server.process.send_signal(signal.SIGHUP)
         await refuses_more(port_of(server.url))
         server.process.send_signal(signal.SIGHUP)
         gate.release()
-        await asking
+        await pending
         assert await server.end() == 0
-    assert (heard.text, heard.is_whole) == ("Hello", True)
+    assert (response.text, response.is_whole) == ("Hello", True)
 
 
 async def test_sigterm_after_the_grace_period_ends_the_stream_and_fails_the_turn(tmp_path: Path) -> None:
-    async with streaming(tmp_path, Gate(), "--grace", "0") as (server, heard, asking):
+    async with streaming(tmp_path, Gate(), "--grace", "0") as (server, response, pending):
         reader = PartialResponse()
-        follow = request(f"/api/turns/{heard.headers['x-turn-id']}/events", method="GET")
+        follow = request(f"/api/turns/{response.headers['x-turn-id']}/events", method="GET")
         reading = asyncio.create_task(exchange(port_of(server.url), follow, reader))
-        await reader.until(lambda heard: b"text.delta" in heard.body)
+        await reader.until(lambda response: b"text.delta" in response.body)
         assert await server.end(signal.SIGTERM) == 0
-        await asyncio.gather(asking, reading)
-    assert heard.is_whole
-    error = msgspec.json.decode(heard.payloads[-1])["error"]
+        await asyncio.gather(pending, reading)
+    assert response.is_whole
+    error = msgspec.json.decode(response.payloads[-1])["error"]
     assert (error["code"], error["type"]) == ("shutting_down", "server_error")
-    assert b"[DONE]" not in heard.raw
+    assert b"[DONE]" not in response.raw
     # Whoever follows it learns of its end, or of the server's.
     assert reader.is_whole
     assert b"turn.finished" in reader.body or b"shutting_down" in reader.body
@@ -110,12 +110,12 @@ async def test_sigterm_after_the_grace_period_ends_the_stream_and_fails_the_turn
 
 
 async def test_second_sigterm_ends_the_server_immediately_and_commits_no_turn(tmp_path: Path) -> None:
-    async with streaming(tmp_path, Gate()) as (server, heard, asking):
+    async with streaming(tmp_path, Gate()) as (server, response, pending):
         server.process.send_signal(signal.SIGTERM)
         await refuses_more(port_of(server.url))
         assert await server.end(signal.SIGTERM) == 0
-        await asking
-    assert msgspec.json.decode(heard.payloads[-1])["error"]["code"] == "shutting_down"
+        await pending
+    assert msgspec.json.decode(response.payloads[-1])["error"]["code"] == "shutting_down"
     async with left_behind(server) as chat:
         assert await chat.turns() == []
 
@@ -129,20 +129,22 @@ async def test_paused_server_that_lost_its_lane_reports_an_error_and_commits_no_
         paused, other = (ServerProcess(tmp_path, upstream.url, command=SHORT_LEASE) for _ in range(2))
         try:
             port, other_port = [port_of(await each.wait_ready()) for each in (paused, other)]
-            heard = PartialResponse()
-            asking = asyncio.create_task(exchange(port, completion("First", X_Conversation_Id="one"), heard))
-            await heard.until(lambda heard: heard.text == "Too")
+            response = PartialResponse()
+            pending = asyncio.create_task(
+                exchange(port, completion("First", X_Conversation_Id="one"), response)
+            )
+            await response.until(lambda response: response.text == "Too")
             suspend(paused.process, tmp_path / "chats.db")
             answered = await exchange(other_port, completion("Second", X_Conversation_Id="one"))
             assert (answered.status, answered.text) == (200, "Second")
 
             paused.process.send_signal(signal.SIGCONT)
             gate.release()
-            await asking
-            assert heard.payloads[-1] != b"[DONE]"
-            assert msgspec.json.decode(heard.payloads[-1])["error"]["code"] == "superseded"
+            await pending
+            assert response.payloads[-1] != b"[DONE]"
+            assert msgspec.json.decode(response.payloads[-1])["error"]["code"] == "superseded"
 
-            # It goes on as a living process, behind what the other has committed.
+            # It continues as a live process, after the commits of the other.
             assert (await exchange(port, request("/readyz", method="GET"))).status == 200
             third = completion("Third", X_Conversation_Id="one", X_Conversation_Messages="new")
             assert (await exchange(port, third)).text == "Third"

@@ -14,10 +14,10 @@ from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import CUT, Call, Data, ScriptedUpstream, Status, Step
 
 
-async def ask(
+async def send(
     session: aiohttp.ClientSession, url: str, mark: str, *, stream: bool, **headers: str
 ) -> tuple[int, str, bytes]:
-    """Ask in the conversation of this name; status, state and everything that was said."""
+    """Send a request in the conversation of this name; return status, state and body."""
     named = {"X-Conversation-Id": mark, **{name.replace("_", "-"): value for name, value in headers.items()}}
     try:
         async with session.post(
@@ -46,9 +46,9 @@ async def test_unkept_turn_leaves_no_byte_on_disk_and_kept_turns_are_found(tmp_p
         try:
             for no in ({"X_Conversation_Scope": "desk"}, {"X_Conversation_Keep": "no"}):
                 await answer_all(session, server.url, upstream, mark, no)
-                status, state, told = await refuse(session, server.url, mark, no)
+                status, state, content = await refuse(session, server.url, mark, no)
                 assert (status, state) == (400, "")
-                assert b"not_kept" in told
+                assert b"not_kept" in content
                 await leave(session, server.url, upstream, mark, no)
             async with session.get(f"{server.url}/metrics") as metrics:
                 text = await metrics.text()
@@ -65,11 +65,11 @@ async def test_unkept_turn_leaves_no_byte_on_disk_and_kept_turns_are_found(tmp_p
 
 
 async def keep(session: aiohttp.ClientSession, url: str, upstream: ScriptedUpstream) -> list[Markers]:
-    """Have a turn kept: what was asked, answered, and the name of the conversation."""
+    """Run a kept turn; return the markers of its question, its answer and its conversation."""
     marks = [Markers() for _ in range(3)]
-    asked, answered, conversation_key = (mark() for mark in marks)
-    upstream.scripts.append([answered])
-    _, state, _ = await ask(session, url, asked, stream=True, X_Conversation_Id=conversation_key)
+    question, answer, conversation_key = (mark() for mark in marks)
+    upstream.scripts.append([answer])
+    _, state, _ = await send(session, url, question, stream=True, X_Conversation_Id=conversation_key)
     assert state == "created"
     return marks
 
@@ -82,16 +82,16 @@ async def answer_all(
     for stream in (False, True):
         for ending in endings(mark):
             upstream.scripts.append(ending)
-            answers.append(await ask(session, url, mark(), stream=stream, **no))
+            answers.append(await send(session, url, mark(), stream=stream, **no))
     assert {(200, "unkept"), (502, "unkept"), (400, "unkept")} == {each[:2] for each in answers}
-    good = [told for status, _, told in answers if status == 200]
-    assert all(any(each.encode() in told for each in mark.made) for told in good)
+    good = [content for status, _, content in answers if status == 200]
+    assert all(any(each.encode() in content for each in mark.made) for content in good)
 
 
 async def refuse(
     session: aiohttp.ClientSession, url: str, mark: Markers, no: dict[str, str]
 ) -> tuple[int, str, bytes]:
-    return await ask(session, url, mark(), stream=False, **no, Idempotency_Key=mark())
+    return await send(session, url, mark(), stream=False, **no, Idempotency_Key=mark())
 
 
 async def leave(
@@ -105,11 +105,11 @@ async def leave(
     """Be cut off, or cut the server off, while the answer is on its way."""
     gate = Gate()
     upstream.scripts.append([mark() * 500, gate, mark()])
-    asking = asyncio.create_task(ask(session, url, mark(), stream=True, **no))
+    pending = asyncio.create_task(send(session, url, mark(), stream=True, **no))
     await gate.arrived()
     if kills is not None:
         kills.kill()
         await kills.end()
-    asking.cancel()
-    await asyncio.wait((asking,))
+    pending.cancel()
+    await asyncio.wait((pending,))
     gate.release()

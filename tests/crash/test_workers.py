@@ -30,21 +30,21 @@ class Streaming:
         self.upstream = upstream
         self.here = here
         self.there = there
-        self.heard = PartialResponse()
-        self.asked = b""
-        self.asking: asyncio.Task[PartialResponse]
+        self.response = PartialResponse()
+        self.sent = b""
+        self.pending: asyncio.Task[PartialResponse]
 
     async def begin(self, **headers: str) -> None:
         self._before = len(self.server.events)
-        self.asked = completion("Hi", **{"X_Conversation_Id": "one", **headers})
-        self.asking = asyncio.create_task(self.here.ask(self.asked, self.heard))
-        await self.heard.until(lambda heard: heard.text == "Hel")
+        self.sent = completion("Hi", **{"X_Conversation_Id": "one", **headers})
+        self.pending = asyncio.create_task(self.here.ask(self.sent, self.response))
+        await self.response.until(lambda response: response.text == "Hel")
 
     async def leave(self) -> None:
-        """The client goes, and its worker has seen that."""
+        """Disconnect the client, and wait until its worker has noticed."""
         witness = await self.server.line(lambda worker: worker == self.here.worker)
         self.here.close()
-        await self.asking
+        await self.pending
         for name in ("after", "long after"):
             await witness.greet(name.replace(" ", "-"))
 
@@ -55,9 +55,9 @@ class Streaming:
 
     def follow(self, line: Line) -> tuple[PartialResponse, asyncio.Task[PartialResponse]]:
         """Read the turn's events."""
-        heard = PartialResponse()
-        asked = request(f"/api/turns/{self.heard.headers['x-turn-id']}/events", method="GET")
-        return heard, asyncio.create_task(line.ask(asked, heard))
+        response = PartialResponse()
+        sent = request(f"/api/turns/{self.response.headers['x-turn-id']}/events", method="GET")
+        return response, asyncio.create_task(line.ask(sent, response))
 
     async def attempts(self) -> list[str]:
         """How the attempts stand that are not in the history."""
@@ -69,9 +69,9 @@ class Streaming:
         return ["".join(part["text"] for part in item["content"]) for item in items]
 
     async def chat(self) -> dict[str, Any]:
-        shown = await self.server.get(f"/api/chats/{self.heard.headers['x-conversation-id']}")
-        told: dict[str, Any] = msgspec.json.decode(shown.body)
-        return told
+        shown = await self.server.get(f"/api/chats/{self.response.headers['x-conversation-id']}")
+        decoded: dict[str, Any] = msgspec.json.decode(shown.body)
+        return decoded
 
 
 @asynccontextmanager
@@ -117,12 +117,12 @@ async def test_turn_of_a_killed_worker_fails_at_once_and_its_retry_completes_els
     turn = await begin(Gate(), Idempotency_Key="killed")
     server, dead, before = turn.server, turn.here.worker, len(turn.server.events)
     os.kill(server.pids()[dead], signal.SIGKILL)
-    await turn.asking
-    assert not turn.heard.is_whole
-    # Nobody has asked for the lane: the others were told that somebody died.
+    await turn.pending
+    assert not turn.response.is_whole
+    # No request waits for the lane: the other workers were notified of the death.
     await server.event("recovered", before, worker=turn.there.worker)
     assert (await turn.attempts(), await turn.turns()) == (["failed"], [])
-    again = await turn.there.ask(turn.asked)
+    again = await turn.there.ask(turn.sent)
     assert (again.status, again.text, again.payloads[-1]) == (200, "Again", b"[DONE]")
     await server.event("worker_started", before, worker=dead)
     await server.line(lambda worker: worker == dead)
@@ -131,38 +131,38 @@ async def test_turn_of_a_killed_worker_fails_at_once_and_its_retry_completes_els
 
 async def test_turn_is_stopped_through_another_worker(begin: Begin) -> None:
     turn = await begin(Gate())
-    stop = request(f"/api/turns/{turn.heard.headers['x-turn-id']}/stop", {})
-    told = msgspec.json.decode((await turn.there.ask(stop)).body)
-    assert (told["state"], told["committed"]) == ("kept", True)
-    await turn.asking
+    stop = request(f"/api/turns/{turn.response.headers['x-turn-id']}/stop", {})
+    ended = msgspec.json.decode((await turn.there.ask(stop)).body)
+    assert (ended["state"], ended["committed"]) == ("kept", True)
+    await turn.pending
     assert await turn.turns() == ["Hel"]
 
 
 async def test_turn_is_followed_attached_and_replayed_through_another_worker(begin: Begin) -> None:
     gate = Gate()
     turn = await begin(gate, Idempotency_Key="once")
-    server, asked = turn.server, len(turn.upstream.received)
+    server, requests = turn.server, len(turn.upstream.received)
     events, following = turn.follow(turn.there)
-    await events.until(lambda heard: b"Hel" in heard.body)
+    await events.until(lambda response: b"Hel" in response.body)
     beside = await server.line(lambda worker: worker == turn.there.worker)
     attached = PartialResponse()
-    attaching = asyncio.create_task(beside.ask(turn.asked, attached))
-    await attached.until(lambda heard: heard.text == "Hel")
+    attaching = asyncio.create_task(beside.ask(turn.sent, attached))
+    await attached.until(lambda response: response.text == "Hel")
     gate.release()
-    await asyncio.gather(turn.asking, following, attaching)
-    assert (turn.heard.text, attached.text, attached.is_whole) == ("Hello", "Hello", True)
-    assert attached.headers["x-turn-id"] == turn.heard.headers["x-turn-id"]
+    await asyncio.gather(turn.pending, following, attaching)
+    assert (turn.response.text, attached.text, attached.is_whole) == ("Hello", "Hello", True)
+    assert attached.headers["x-turn-id"] == turn.response.headers["x-turn-id"]
     assert b"turn.finished" in events.body
-    replayed = await (await server.line(lambda worker: worker == turn.there.worker)).ask(turn.asked)
+    replayed = await (await server.line(lambda worker: worker == turn.there.worker)).ask(turn.sent)
     assert (replayed.text, replayed.headers["idempotency-replayed"]) == ("Hello", "true")
-    assert len(turn.upstream.received) == asked
+    assert len(turn.upstream.received) == requests
 
 
 async def test_turn_continues_while_a_reader_at_another_worker_is_connected(begin: Begin) -> None:
     gate = Gate()
     turn = await begin(gate, X_Turn_On_Disconnect="discard")
     events, following = turn.follow(turn.there)
-    await events.until(lambda heard: b"Hel" in heard.body)
+    await events.until(lambda response: b"Hel" in response.body)
     await turn.leave()
     gate.release()
     await following
@@ -173,7 +173,7 @@ async def test_turn_continues_while_a_reader_at_another_worker_is_connected(begi
 async def test_turn_ends_by_policy_when_its_last_reader_leaves_another_worker(begin: Begin) -> None:
     turn = await begin(Gate(), X_Turn_On_Disconnect="discard")
     events, following = turn.follow(turn.there)
-    await events.until(lambda heard: b"Hel" in heard.body)
+    await events.until(lambda response: b"Hel" in response.body)
     await turn.leave()
     assert await turn.attempts() == ["running"]
     turn.there.close()
@@ -185,7 +185,7 @@ async def test_turn_ends_by_policy_when_its_last_reader_leaves_another_worker(be
 async def test_turn_ends_by_policy_when_the_worker_of_its_last_reader_dies(begin: Begin) -> None:
     turn = await begin(Gate(), X_Turn_On_Disconnect="keep")
     events, following = turn.follow(turn.there)
-    await events.until(lambda heard: b"Hel" in heard.body)
+    await events.until(lambda response: b"Hel" in response.body)
     await turn.leave()
     before = len(turn.server.events)
     os.kill(turn.server.pids()[turn.there.worker], signal.SIGKILL)
@@ -203,8 +203,8 @@ async def test_workers_without_a_supervisor_complete_their_turns_and_end(tmp_pat
         for worker in turn.server.pids():
             await turn.server.event("supervisor_gone", worker=worker)
         gate.release()
-        await turn.asking
-        assert (turn.heard.text, turn.heard.is_whole) == ("Hello", True)
+        await turn.pending
+        assert (turn.response.text, turn.response.is_whole) == ("Hello", True)
         assert await turn.server.wait_ended() == -signal.SIGKILL
         assert not [name for name in os.listdir(tmp_path) if name.startswith("turnledger-")]
         async with await Ledger.open(turn.server.store) as ledger:
@@ -215,28 +215,28 @@ async def test_workers_without_a_supervisor_complete_their_turns_and_end(tmp_pat
 async def test_sigint_lets_turns_of_all_workers_complete_within_the_grace_period(tmp_path: Path) -> None:
     gate = Gate()
     async with streaming(tmp_path, gate) as turn:
-        await is_told_to_end(turn, signal.SIGINT)
+        await begin_shutdown(turn, signal.SIGINT)
         gate.release()
-        await turn.asking
-        assert (turn.heard.text, turn.heard.is_whole) == ("Hello", True)
+        await turn.pending
+        assert (turn.response.text, turn.response.is_whole) == ("Hello", True)
         assert await turn.server.wait_ended() == 0
         assert turn.server.other_lines == []
 
 
-async def is_told_to_end(turn: Streaming, told: signal.Signals) -> None:
-    """A terminal or a service manager tells each process, and the supervisor each worker: it is one order."""
-    turn.server.signal_all(told)
+async def begin_shutdown(turn: Streaming, number: signal.Signals) -> None:
+    """Signal each process; the supervisor also signals each worker, which counts as one signal."""
+    turn.server.signal_all(number)
     await turn.server.event("shutting_down", worker=turn.here.worker)
     await turn.server.event("worker_ended", worker=turn.there.worker)
-    assert not turn.asking.done()
+    assert not turn.pending.done()
 
 
 async def test_second_sigterm_ends_all_workers_immediately_and_fails_the_turn(tmp_path: Path) -> None:
     async with streaming(tmp_path, Gate()) as turn:
-        await is_told_to_end(turn, signal.SIGTERM)
+        await begin_shutdown(turn, signal.SIGTERM)
         turn.server.signal(signal.SIGTERM)
-        await turn.asking
-        assert msgspec.json.decode(turn.heard.payloads[-1])["error"]["code"] == "shutting_down"
+        await turn.pending
+        assert msgspec.json.decode(turn.response.payloads[-1])["error"]["code"] == "shutting_down"
         assert await turn.server.wait_ended() == 0
         assert turn.server.other_lines == []
         async with await Ledger.open(turn.server.store) as ledger:

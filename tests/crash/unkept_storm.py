@@ -71,7 +71,7 @@ class Storm:
         self.unkept = Markers()
         self.kept = Markers()
         """Markers of acknowledged turns."""
-        self.told = 0
+        self.completed = 0
         """Unkept turns whose answers arrived whole."""
 
     async def run(self, rounds: int) -> None:
@@ -80,7 +80,12 @@ class Storm:
             for number in range(1, rounds + SPARE + 1):
                 await self._round(upstream.url)
                 assert self.unkept.found_in(self._folder) == set()
-                if number >= rounds and self.told and self.kept.made and len(self.unkept.made) > self.told:
+                if (
+                    number >= rounds
+                    and self.completed
+                    and self.kept.made
+                    and len(self.unkept.made) > self.completed
+                ):
                     break
             else:
                 raise AssertionError("no kill cut a request off: this shows nothing")
@@ -99,18 +104,20 @@ class Storm:
                 server.kill()
 
         async with aiohttp.ClientSession() as session:
-            clients = [self._ask_on(session, url, moment) for _ in range(CLIENTS)]
+            clients = [self._send_until_killed(session, url, moment) for _ in range(CLIENTS)]
             await asyncio.gather(*clients)
         await server.end()
 
-    async def _ask_on(self, session: aiohttp.ClientSession, url: str, moment: Callable[[str], None]) -> None:
+    async def _send_until_killed(
+        self, session: aiohttp.ClientSession, url: str, moment: Callable[[str], None]
+    ) -> None:
         try:
             while True:
-                await self._ask(session, url, moment)
+                await self._send(session, url, moment)
         except aiohttp.ClientError:
             return  # killed
 
-    async def _ask(self, session: aiohttp.ClientSession, url: str, moment: Callable[[str], None]) -> None:
+    async def _send(self, session: aiohttp.ClientSession, url: str, moment: Callable[[str], None]) -> None:
         no = self._dice.choice([{}, {"X-Conversation-Keep": "no"}, {"X-Conversation-Scope": "desk"}])
         mark = self.unkept() if no else f"kept{secrets.token_hex(12)}"
         stream = self._dice.random() < 0.7
@@ -126,7 +133,7 @@ class Storm:
         is_whole = answer.status == 200 and (not stream or received.endswith(b"data: [DONE]\n\n"))
         assert is_whole, received[-300:]
         if no:
-            self.told += 1
+            self.completed += 1
         else:
             self.kept.made.append(mark)
         moment("answered")

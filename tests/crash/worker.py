@@ -20,7 +20,7 @@ from turnledger.stores.sqlite import SqliteStore
 from turnledger.testing.fake_clock import FakeClock
 
 
-def say(line: str) -> None:
+def report(line: str) -> None:
     print(line, flush=True)
 
 
@@ -29,44 +29,44 @@ def digest(turn: Turn) -> str:
 
 
 def acknowledge(token: str, turn: Turn) -> None:
-    say(f"acked {token} {turn.id} {digest(turn)}")
+    report(f"acked {token} {turn.id} {digest(turn)}")
 
 
 async def read_line() -> str:
     return (await asyncio.to_thread(sys.stdin.readline)).strip()
 
 
-async def ask_for(ledger: Ledger, effects: Path, ask: WorkerRequest) -> None:
+async def run_request(ledger: Ledger, effects: Path, request: WorkerRequest) -> None:
     """Run one request to its end; a keyed one is retried after a failure."""
-    for may_fail in (True, False, False) if ask.idempotency_key else (True,):
+    for may_fail in (True, False, False) if request.idempotency_key else (True,):
         try:
             turn = await ledger.run(
-                runner_of(ask, effects, say, may_fail=may_fail),
-                ask.token,
-                conversation_key=ask.conversation_key,
-                idempotency_key=ask.idempotency_key,
-                on_failure=ask.policy,
+                runner_of(request, effects, report, may_fail=may_fail),
+                request.token,
+                conversation_key=request.conversation_key,
+                idempotency_key=request.idempotency_key,
+                on_failure=request.policy,
             )
         except (Deliberate, TurnFailed):
             continue
         except TurnStopped:
-            return say(f"stopped {ask.token}")
+            return report(f"stopped {request.token}")
         except TurnledgerError as problem:
-            return say(f"refused {ask.token} {type(problem).__name__}")
-        return acknowledge(ask.token, turn)
-    return say(f"failed {ask.token}")
+            return report(f"refused {request.token} {type(problem).__name__}")
+        return acknowledge(request.token, turn)
+    return report(f"failed {request.token}")
 
 
 async def loop(ledger: Ledger, effects: Path, seed: str, slot: str, first: str, incarnation: str) -> None:
     for number in count(int(first)):
         token = token_of(int(seed), int(slot), number, int(incarnation))
-        await ask_for(ledger, effects, WorkerRequest.of(token))
+        await run_request(ledger, effects, WorkerRequest.of(token))
 
 
 async def a_few(ledger: Ledger, effects: Path, seed: str, how_many: str) -> None:
     """Run a few requests, and return in the middle of a turn without closing the ledger."""
     for number in range(int(how_many)):
-        await ask_for(ledger, effects, WorkerRequest.of(token_of(int(seed), 0, number, 0)))
+        await run_request(ledger, effects, WorkerRequest.of(token_of(int(seed), 0, number, 0)))
     chat = await ledger.conversation(conversation_key="lane-a")
     await chat.turn("never finished").__aenter__()
 
@@ -81,7 +81,7 @@ async def hold(ledger: Ledger, effects: Path, key: str, then: str) -> None:
 
         first, second = call(f"{key}/0"), call(f"{key}/1")
         await turn.call(first, lambda: tool(name_of(first)))
-        say("holding")
+        report("holding")
         assert await read_line() == "go"
         if then == "act":
             await turn.call(second, lambda: tool(name_of(second)))
@@ -90,7 +90,7 @@ async def hold(ledger: Ledger, effects: Path, key: str, then: str) -> None:
     try:
         acknowledge("held", await ledger.run(run, "held", conversation_key=key))
     except TurnledgerError as problem:
-        say(f"refused held {type(problem).__name__}")
+        report(f"refused held {type(problem).__name__}")
 
 
 async def wait(ledger: Ledger, effects: Path, key: str) -> None:
@@ -103,7 +103,7 @@ async def wait(ledger: Ledger, effects: Path, key: str) -> None:
 
 
 async def obey(ledger: Ledger, effects: Path) -> None:
-    """Run commands: `hold LANE TOKEN` and `ask LANE TOKEN` start a turn, `stop LANE ID` stops one."""
+    """Run commands: `hold LANE TOKEN` and `run LANE TOKEN` start a turn, `stop LANE ID` stops one."""
     tasks = []
     while (line := await read_line()) != "end":
         word, lane, name = line.split()
@@ -117,24 +117,24 @@ async def obey(ledger: Ledger, effects: Path) -> None:
 
 async def _stop(chat: Chat, turn: str) -> None:
     ended = await chat.stop(turn)
-    say(f"ended {turn} {ended.state if ended else None}")
+    report(f"ended {turn} {ended.state if ended else None}")
 
 
 async def _take_turn(chat: Chat, token: str, *, holds: bool) -> None:
     block = chat.turn(token)
-    say(f"asking {token} {block.id}")
+    report(f"requested {token} {block.id}")
     try:
         async with block as turn:
             turn.emit("so far")
-            say(f"running {token} {block.id}")
+            report(f"running {token} {block.id}")
             if holds:
                 await asyncio.get_running_loop().create_future()
     except TurnStopped as stopped:
-        say(f"stopped {token} {'kept' if stopped.turn else 'discarded'}")
+        report(f"stopped {token} {'kept' if stopped.turn else 'discarded'}")
     except Superseded:
-        say(f"superseded {token}")
+        report(f"superseded {token}")
     else:
-        say(f"done {token}")
+        report(f"done {token}")
 
 
 async def hold_deaf(ledger: Ledger, effects: Path, key: str, then: str) -> None:
@@ -155,7 +155,7 @@ class ReportingStore(SqliteStore):
     async def transact(self, *arguments: Any, **options: Any) -> Any:
         answer = await super().transact(*arguments, **options)
         if isinstance(answer, Queued):
-            say("queued")
+            report("queued")
         return answer
 
 

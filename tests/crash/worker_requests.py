@@ -96,13 +96,13 @@ def act(effects: Path, name: str) -> None:
 
 
 def runner_of(
-    ask: WorkerRequest, effects: Path, say: Callable[[str], None], *, may_fail: bool
+    request: WorkerRequest, effects: Path, report: Callable[[str], None], *, may_fail: bool
 ) -> Callable[[RunningTurn], Awaitable[None]]:
     """Return the runner of a request: its calls, those left by an earlier attempt, and the answer."""
 
     async def run(turn: RunningTurn) -> None:
-        say(f"begun {ask.token}")
-        for item, changes_world in zip(ask.calls, ask.acts, strict=True):
+        report(f"begun {request.token}")
+        for item, changes_world in zip(request.calls, request.acts, strict=True):
             if item in turn.steps and item not in turn.open_calls:
                 continue  # started by an earlier attempt
             turn.emit("Let me see. ")
@@ -110,19 +110,19 @@ def runner_of(
             async def tool(name: str = name_of(item), changes_world: bool = changes_world) -> str:
                 if changes_world:
                     act(effects, name)
-                    say(f"acted {name}")
+                    report(f"acted {name}")
                 return RESULT + name
 
             await turn.call(item, tool, read_only=not changes_world)
-        for _ in range(ask.words):
+        for _ in range(request.words):
             turn.emit("word ")
             await asyncio.sleep(0)
-        if may_fail and ask.ending.startswith("fail"):
+        if may_fail and request.ending.startswith("fail"):
             raise Deliberate
-        turn.emit(last_words(ask.token, turn._open.branch.head))
-        if ask.ending == "stop":
+        turn.emit(last_words(request.token, turn._open.branch.head))
+        if request.ending == "stop":
             turn.stop("keep")
-        elif ask.ending == "stop-discarded":
+        elif request.ending == "stop-discarded":
             turn.stop("discard")
 
     return run

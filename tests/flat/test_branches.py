@@ -24,7 +24,7 @@ from turnledger.testing.scripted_model import ScriptedModel, Tool
 SHORT, LONG = 12, 600
 EDITS = 150
 LINES = EDITS // 64 + 1
-"""Rows that tell the whole line of a conversation that was edited so often."""
+"""Rows that hold the whole line of a conversation with this many edits."""
 SLACK = 1.1
 """Of steps: pages of an index are entered by one step more or less."""
 
@@ -55,7 +55,7 @@ class Cost:
         return Cost(self.statements - before.statements, self.steps - before.steps)
 
 
-async def ask(chat: Chat) -> None:
+async def run_turn(chat: Chat) -> None:
     async with chat.turn("q") as running:
         running.emit("a")
 
@@ -68,7 +68,7 @@ async def edit(chat: Chat, turn: Turn) -> None:
 async def act_and_fail(chat: Chat) -> None:
     with pytest.raises(RuntimeError):
         await chat.run(ScriptedModel([Tool("pay"), RuntimeError("broken")]), "q")
-    await ask(chat)
+    await run_turn(chat)
 
 
 async def from_end(chat: Chat, back: int) -> Turn:
@@ -90,8 +90,8 @@ async def costs(cost: Cost, chat: Chat, elsewhere: Turn) -> dict[str, Cost]:
     shown = (await chat.info()).branch
     last, third, half = await from_end(chat, 1), await from_end(chat, 3), await middle(chat)
     first = (await chat.turns(before=2, limit=1))[0]
-    asked: dict[str, Callable[[], Awaitable[object]]] = {
-        "a turn": lambda: ask(chat),
+    operations: dict[str, Callable[[], Awaitable[object]]] = {
+        "a turn": lambda: run_turn(chat),
         "edit the last": lambda: edit(chat, last),
         "edit the third from the end": lambda: edit(chat, third),
         "edit in the middle": lambda: edit(chat, half),
@@ -107,7 +107,7 @@ async def costs(cost: Cost, chat: Chat, elsewhere: Turn) -> dict[str, Cost]:
     other = (await chat.info()).branch
     await chat.switch(shown)
     found = {"switch": await cost.of(chat.switch(other))}
-    for name, work in asked.items():
+    for name, work in operations.items():
         await chat.switch(shown)
         found[name] = await cost.of(work())
         if name == "a turn":
@@ -129,7 +129,7 @@ async def scene(tmp_path: Path) -> Any:
 async def grown(ledger: Ledger, turns: int) -> Chat:
     chat = await ledger.conversation()
     for _ in range(turns):
-        await ask(chat)
+        await run_turn(chat)
     return chat
 
 
@@ -137,7 +137,7 @@ async def grown(ledger: Ledger, turns: int) -> Chat:
 async def test_branch_operations_cost_the_same_in_a_short_and_a_long_conversation(
     scene: tuple[Ledger, Cost], acted: bool
 ) -> None:
-    """Nor does it where a settled turn at the end goes along to whatever is made from an early turn."""
+    """Also where a settled turn at the end is carried over to a branch from an early turn."""
     ledger, cost = scene
     elsewhere = await from_end(await grown(ledger, 1), 1)
     chats = [await grown(ledger, length) for length in (SHORT, LONG)]
@@ -159,7 +159,7 @@ async def test_branch_operations_after_many_edits_cost_at_most_a_few_more_rows(
     chats = [await grown(ledger, SHORT), await grown(ledger, SHORT)]
     for _ in range(EDITS):
         await edit(chats[1], await from_end(chats[1], 1))
-        await ask(chats[1])
+        await run_turn(chats[1])
     assert (await from_end(chats[1], 1)).number == SHORT + EDITS
     few, many = [await costs(cost, chat, elsewhere) for chat in chats]
     more = {name: each.statements - few[name].statements for name, each in many.items()}
@@ -186,10 +186,10 @@ async def test_flag_set_elsewhere_costs_a_long_conversation_no_more_than_a_short
             await chat.flag((await from_end(chat, 3)).id, 0, to_model=False)
         for to_model in (False, True):
             await other.flag(elsewhere.id, to_model=to_model)
-            await ask(chat)
-        known = await cost.of(ask(chat))
+            await run_turn(chat)
+        known = await cost.of(run_turn(chat))
         await other.flag(elsewhere.id, to_model=False)
-        found.append(await cost.of(ask(chat)))
+        found.append(await cost.of(run_turn(chat)))
         # A transaction, its check of the version, the branch, its flags.
         assert found[-1].statements <= known.statements + 5
     short, long = found

@@ -23,8 +23,8 @@ def seen(*, memory: float = 0.0, files: int = 0, turns: float = 0.0, signs: floa
 
 def test_soak_report_with_flat_figures_passes(capsys: pytest.CaptureFixture[str]) -> None:
     assert report(seen(), 0, CHECKED)
-    told = capsys.readouterr().out
-    assert told.count(" flat") == len(BOUNDS) == len(table(seen())) - 1
+    output = capsys.readouterr().out
+    assert output.count(" flat") == len(BOUNDS) == len(table(seen())) - 1
 
 
 @pytest.mark.parametrize("growth", [{"memory": 100.0}, {"files": 40}, {"turns": 20.0}])

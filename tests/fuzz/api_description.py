@@ -60,7 +60,7 @@ class ApiDescription:
             self.schema.iter_coverage_cases(operation, generation_modes=[mode], generation_config=config)
         )
 
-    def ask(self, application: Application, case: Case, headers: dict[str, str]) -> Response:
+    def fetch(self, application: Application, case: Case, headers: dict[str, str]) -> Response:
         """Send a case and check the answer."""
         sent = requests.Request(**case.as_transport_kwargs(base_url=URL, headers=headers)).prepare()
         reply = _send(application, sent)
@@ -72,7 +72,7 @@ class ApiDescription:
         """Check an answer against the description of its operation."""
         operation = self.operations[label]
         documented = operation.definition.raw["responses"]
-        assert str(reply.status) in documented, f"{label}: {reply.told}"
+        assert str(reply.status) in documented, f"{label}: {reply.summary}"
         sent = requests.Request(operation.method, URL + operation.path).prepare()
         operation.validate_response(_shown(reply, sent))
 
@@ -83,7 +83,7 @@ def _send(application: Application, sent: requests.PreparedRequest) -> Reply:
     headers += [(_bytes(name).lower(), _bytes(value)) for name, value in sent.headers.items()]
     body = _bytes(sent.body or b"")
     path = unquote(where.path, errors="replace")  # as the server does
-    return application.ask(str(sent.method), path, headers, body, where.query.encode())
+    return application.fetch(str(sent.method), path, headers, body, where.query.encode())
 
 
 def _shown(reply: Reply, sent: requests.PreparedRequest) -> Response:

@@ -36,7 +36,7 @@ class Reply(msgspec.Struct):
     is_whole: bool = False
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         return f"{self.status} {self.body[:500]!r}"
 
 
@@ -64,7 +64,7 @@ class Application:
         for text in ("One", "Two"):
             body = msgspec.json.encode({"model": "demo", "messages": [{"role": "user", "content": text}]})
             headers = [HOST, JSON, (b"x-conversation-id", KNOWN.replace(" ", "%20").encode())]
-            assert (await self._ask("POST", "/v1/chat/completions", headers, body)).status == 200
+            assert (await self._fetch("POST", "/v1/chat/completions", headers, body)).status == 200
         (known,) = (await self.ledger.list()).chats
         self.chat = str(known.conversation.id)
         chat = await self.ledger.conversation(self.chat)
@@ -80,11 +80,13 @@ class Application:
         self._run(self.ledger.close())
         self._runner.close()
 
-    def ask(self, method: str, path: str, headers: Headers, body: bytes, query: bytes = b"") -> Reply:
+    def fetch(self, method: str, path: str, headers: Headers, body: bytes, query: bytes = b"") -> Reply:
         """Send a request and wait for the whole answer."""
-        return self._run(self._ask(method, path, headers, body, query))
+        return self._run(self._fetch(method, path, headers, body, query))
 
-    async def _ask(self, method: str, path: str, headers: Headers, body: bytes, query: bytes = b"") -> Reply:
+    async def _fetch(
+        self, method: str, path: str, headers: Headers, body: bytes, query: bytes = b""
+    ) -> Reply:
         reply = Reply()
         half = len(body) // 2
         parts: list[Message] = [

@@ -84,7 +84,7 @@ class Crowd:
         self._turns = ["turn_01890000000070008000000000000000"]
         self._chats = ["conv_01890000000070008000000000000000"]
         self._branches = ["branch_01890000000070008000000000000000"]
-        self._asked: list[tuple[str, list[tuple[bytes, bytes]], bytes]] = []
+        self._sent: list[tuple[str, list[tuple[bytes, bytes]], bytes]] = []
         self.log: list[str] = []
         """Requests and answers, in order."""
 
@@ -109,7 +109,7 @@ class Crowd:
     def _remember_token(self, name: str, owner: str, id: str, text: str) -> None:
         self._texts[name], self._owners[name], self._ids[name] = text, owner, id
 
-    async def come(self, count: int) -> None:
+    async def run_clients(self, count: int) -> None:
         """Start this many clients one after the other, and wait for all."""
         for _ in range(count):
             client = asyncio.create_task(self._do_something(), name="client")
@@ -120,7 +120,7 @@ class Crowd:
     def _do_something(self) -> Coroutine[Any, Any, None]:
         deeds: list[tuple[int, Callable[[], Coroutine[Any, Any, None]]]] = [
             (30, self._send_a_turn),
-            (15, self._ask_for_a_turn),
+            (15, self._create_turn),
             (10, self._move),
             (4, self._look_at_branches),
             (10, self._repeat),
@@ -167,7 +167,7 @@ class Crowd:
             if random.random() < chance
         ]
 
-    async def _ask_for_a_turn(self) -> None:
+    async def _create_turn(self) -> None:
         """Use the native API, which edits and regenerates turns by id."""
         random = self._random
         body: dict[str, Any] = {"model": "demo", "stream": random.random() < 0.6}
@@ -184,7 +184,9 @@ class Crowd:
         if wish != "regenerates":
             body["input"] = random.choice(INPUTS)
         taken = [each for each in self._policies() if each[0] in TURN_HEADER_NAMES]
-        reply = await self.ask(CREATE_TURN, self._somebody(), "/api/turns", taken, msgspec.json.encode(body))
+        reply = await self.fetch(
+            CREATE_TURN, self._somebody(), "/api/turns", taken, msgspec.json.encode(body)
+        )
         self._remember(reply)
 
     async def _move(self) -> None:
@@ -197,11 +199,11 @@ class Crowd:
         headers = [each for each in self._policies() if each[0] in known]
         label = f"POST /api/chats/{{chat}}/{name}"
         path = f"/api/chats/{chat}/{name}"
-        reply = await self.ask(label, self._somebody(), path, headers, msgspec.json.encode(body))
+        reply = await self.fetch(label, self._somebody(), path, headers, msgspec.json.encode(body))
         if reply.is_whole and reply.status < 300:
-            told = msgspec.json.decode(reply.body)
-            self._chats.append(told["id"])
-            self._branches.append(told["branch"])
+            moved = msgspec.json.decode(reply.body)
+            self._chats.append(moved["id"])
+            self._branches.append(moved["branch"])
 
     async def _look_at_branches(self) -> None:
         chat, turn = self._random.choice(self._chats[-6:]), self._known_turn()
@@ -214,15 +216,15 @@ class Crowd:
                 ),
             )
         )
-        await self.ask(label, self._somebody(), path, [])
+        await self.fetch(label, self._somebody(), path, [])
 
     async def _repeat(self) -> None:
-        if self._asked:
-            await self._converse(*self._random.choice(self._asked))
+        if self._sent:
+            await self._converse(*self._random.choice(self._sent))
 
     async def _converse(self, who: str, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
-        self._asked.append((who, headers, body))
-        reply = await self.ask(CHAT, who, "/v1/chat/completions", headers, body)
+        self._sent.append((who, headers, body))
+        reply = await self.fetch(CHAT, who, "/v1/chat/completions", headers, body)
         self._remember(reply)
 
     def _remember(self, reply: Reply) -> None:
@@ -234,12 +236,12 @@ class Crowd:
     async def _stop(self) -> None:
         body = self._random.choice((b"", b"{}", b'{"policy": "keep"}', b'{"policy": "discard"}'))
         turn = await self._some_turn()
-        await self.ask("POST /api/turns/{turn}/stop", self._somebody(), f"/api/turns/{turn}/stop", [], body)
+        await self.fetch("POST /api/turns/{turn}/stop", self._somebody(), f"/api/turns/{turn}/stop", [], body)
 
     async def _follow(self) -> None:
-        turn, heard = await self._some_turn(), self._random.choice((b"0", b"2", b"1000"))
+        turn, last = await self._some_turn(), self._random.choice((b"0", b"2", b"1000"))
         path = f"/api/turns/{turn}/events"
-        await self.ask(EVENTS, self._somebody(), path, [(b"last-event-id", heard)])
+        await self.fetch(EVENTS, self._somebody(), path, [(b"last-event-id", last)])
 
     async def _some_turn(self) -> str:
         """Return a known turn, or one that runs, as a look at its chat shows."""
@@ -255,7 +257,7 @@ class Crowd:
 
     async def _read(self) -> None:
         chat = self._random.choice(self._chats[-6:])
-        await self.ask("GET /api/chats/{chat}", self._somebody(), f"/api/chats/{chat}", [])
+        await self.fetch("GET /api/chats/{chat}", self._somebody(), f"/api/chats/{chat}", [])
 
     async def _look_around(self) -> None:
         path = self._random.choice(
@@ -269,7 +271,7 @@ class Crowd:
                 "/api/tokens/self",
             ]
         )
-        await self.ask(f"GET {path}", self._somebody(), path, [])
+        await self.fetch(f"GET {path}", self._somebody(), path, [])
 
     async def _make_a_token(self) -> None:
         random, maker = self._random, self._somebody()
@@ -279,7 +281,7 @@ class Crowd:
             "owner": owner,
             "expires_in": random.choice((None, 30)),
         }
-        reply = await self.ask("POST /api/tokens", maker, "/api/tokens", [], msgspec.json.encode(body))
+        reply = await self.fetch("POST /api/tokens", maker, "/api/tokens", [], msgspec.json.encode(body))
         if reply.status == 201:
             made = msgspec.json.decode(reply.body)
             self._remember_token(f"made {len(self._texts)}", made["owner"], made["id"], made["token"])
@@ -288,7 +290,7 @@ class Crowd:
         asker = self._somebody()
         name = self._random.choice([each for each in self._texts if each not in OWNERS])
         given = self._random.choice((self._ids[name], "self")) if asker not in OWNERS else self._ids[name]
-        reply = await self.ask("DELETE /api/tokens/{token}", asker, f"/api/tokens/{given}", [])
+        reply = await self.fetch("DELETE /api/tokens/{token}", asker, f"/api/tokens/{given}", [])
         if reply.status == 200:
             gone = {each["id"] for each in msgspec.json.decode(reply.body)["data"]}
             self._ended |= {each for each, id in self._ids.items() if id in gone}
@@ -305,7 +307,7 @@ class Crowd:
             return self._random.choice(OWNERS)
         return self._random.choice([*self._texts, ANONYMOUS])
 
-    async def ask(
+    async def fetch(
         self, label: str, who: str, path: str, headers: list[tuple[bytes, bytes]], body: bytes = b""
     ) -> Reply:
         """Send a request and read the answer, perhaps slowly, or disconnect; check the answer against the
@@ -317,7 +319,7 @@ class Crowd:
         if body:
             sent += [JSON, (b"content-length", b"%d" % len(body))]
         client = Client(self._random, self._loop)
-        reply = await client.ask(self.app, label.partition(" ")[0], path, sent, body)
+        reply = await client.fetch(self.app, label.partition(" ")[0], path, sent, body)
         self.log.append(f"{who}: {label} {reply.status}")
         if reply.is_whole:
             if reply.body or label != EVENTS:  # a withdrawn turn has no events
@@ -328,7 +330,7 @@ class Crowd:
         if was_ended and "security" in self._described.operations[label].definition.raw:
             # A refusal by a limit may be cached.
             assert reply.status in (0, 401, 429), (
-                f"{label}: {who} has no access any more, and got {reply.told}"
+                f"{label}: {who} has no access any more, and got {reply.summary}"
             )
         return reply
 
@@ -356,8 +358,8 @@ class Crowd:
         ]
         body = b'{"model": "demo", "messages": [{"role": "user", "content": "Still there?"}]}'
         patient = Client(None, self._loop)
-        reply = await patient.ask(self.app, "POST", "/v1/chat/completions", headers, body)
-        assert reply.status == 200, f"the lane of {chat} is not free: {reply.told}"
+        reply = await patient.fetch(self.app, "POST", "/v1/chat/completions", headers, body)
+        assert reply.status == 200, f"the lane of {chat} is not free: {reply.summary}"
 
     async def close(self) -> None:
         await self.app.drain(0)
@@ -377,7 +379,7 @@ class Client:
         self._loop = loop
         self.has_left = False
 
-    async def ask(
+    async def fetch(
         self, app: App, method: str, path: str, headers: list[tuple[bytes, bytes]], body: bytes
     ) -> Reply:
         reply, half = Reply(), len(body) // 2 if self._splits else 0

@@ -9,14 +9,14 @@ from tests.fuzz.application import Reply
 
 def check_reply(reply: Reply, *, method: str = "POST") -> None:
     """Check that an answer is whole, no server error, and if an error, in the shape of the OpenAI API."""
-    assert reply.is_whole, reply.told
-    assert 200 <= reply.status < 600, reply.told
-    assert reply.status not in (500, 503), reply.told
+    assert reply.is_whole, reply.summary
+    assert 200 <= reply.status < 600, reply.summary
+    assert reply.status not in (500, 503), reply.summary
     kinds = [value for name, value in reply.headers if name == b"content-type"]
     for name, value in reply.headers:
         assert not {10, 13, 0} & {*name, *value}, (name, value)
     if reply.status >= 400 and method != "HEAD":
-        assert kinds == [b"application/json"], reply.told
+        assert kinds == [b"application/json"], reply.summary
         check_error(msgspec.json.decode(reply.body))
     elif kinds and kinds[0].startswith(b"text/event-stream"):
         check_stream(reply.body)

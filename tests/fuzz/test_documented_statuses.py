@@ -96,7 +96,7 @@ class Place:
             "/api/import": {},
         }
         if self.endpoint.body is not None:
-            self.say("Hi")
+            self.set_text("Hi")
         if self.is_chat:
             self.headers[b"x-conversation-id"] = self.ids["chat"].encode()
 
@@ -106,7 +106,7 @@ class Place:
         branch = str(turn.conversation.branch)
         return {"chat": str(turn.conversation.id), "turn": str(turn.id), "branch": branch}
 
-    def say(self, text: str) -> None:
+    def set_text(self, text: str) -> None:
         if self.endpoint.path == TURNS:
             self.body = {"model": "demo", "chat": self.ids["chat"], "input": text}
             return
@@ -116,18 +116,18 @@ class Place:
         self.body = {"model": "demo", "messages": [{"role": "user", "content": text}]}
         self.headers[b"x-conversation-messages"] = b"new"
 
-    async def ask(self) -> Reply:
+    async def fetch(self) -> Reply:
         path = path_of(self.endpoint).format(**self.ids)
         body = b"" if self.body is None else msgspec.json.encode(self.body)
         headers = dict(self.headers)
         if body:
             headers = {JSON[0]: JSON[1], b"content-length": b"%d" % len(body), **headers}
-        reply, parts, heard = Reply(), [body], asyncio.Event()
+        reply, parts, received = Reply(), [body], asyncio.Event()
 
         async def receive() -> Message:
             if parts and self.arrives:
                 return {"type": "http.request", "body": parts.pop()}
-            await heard.wait()
+            await received.wait()
             return {"type": "http.disconnect"}
 
         async def send(message: Message) -> None:
@@ -135,7 +135,7 @@ class Place:
                 reply.status, reply.headers = message["status"], list(message["headers"])
             reply.body += message.get("body", b"")
             if path == "/api/events" and reply.body:  # which has no end
-                heard.set()
+                received.set()
 
         await self.app(
             {
@@ -250,8 +250,8 @@ async def send_a_form(place: Place) -> None:
 
 async def use_a_key_twice(place: Place) -> None:
     place.headers[b"idempotency-key"] = b"once"
-    assert (await place.ask()).status in (200, 201)
-    place.say("Something else")
+    assert (await place.fetch()).status in (200, 201)
+    place.set_text("Something else")
     if place.endpoint.path in OTHERWISE:
         place.body = {**place.body, **OTHERWISE[place.endpoint.path]}
 
@@ -264,18 +264,18 @@ async def be_one_too_many(place: Place) -> None:
 async def fail(place: Place) -> None:
     is_turn = "X-Turn-On-Busy" in place.endpoint.headers
     if is_turn:
-        place.say("/fail")
+        place.set_text("/fail")
     place.app.service.models = MODELS if is_turn else Models({}, Failing(ModelRefused(404)))
 
 
 async def take_too_long(place: Place) -> None:
     is_turn = "X-Turn-On-Busy" in place.endpoint.headers
     if is_turn:
-        place.say("/stall")
+        place.set_text("/stall")
     place.app.service.models = MODELS if is_turn else Models({}, Failing(ModelTimeout()))
 
 
-async def come_too_late(place: Place) -> None:
+async def shut_down(place: Place) -> None:
     if place.endpoint.serves_while_ending and not place.endpoint.is_public:
         place.store.refuse(find)
     else:
@@ -314,7 +314,7 @@ PROVOKED: dict[int, Callable[[Place], Awaitable[None]]] = {
     422: use_a_key_twice,
     429: be_one_too_many,
     502: fail,
-    503: come_too_late,
+    503: shut_down,
     504: take_too_long,
     507: store_too_much,
 }
@@ -349,8 +349,8 @@ async def test_operations_return_every_status_they_document(status: int) -> None
             continue
         async with place_for(status, number) as place:
             await PROVOKED[status](place)
-            reply = await place.ask()
+            reply = await place.fetch()
             name = f"{place.endpoint.method} {place.endpoint.path}"
-            assert reply.status == status, f"{name}: {reply.told}"
+            assert reply.status == status, f"{name}: {reply.summary}"
             if status >= 400 and place.endpoint.path != "/readyz":
                 check_error(msgspec.json.decode(reply.body))

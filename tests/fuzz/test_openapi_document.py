@@ -43,7 +43,7 @@ fuzzed = settings(
     suppress_health_check=list(HealthCheck),
     print_blob=True,
 )
-SAID = ("Hi", "/fail", "/fail after 1", "/stall", "/cut", "/refuse", "/length", '/call f {"a": 1}')
+TEXTS = ("Hi", "/fail", "/fail after 1", "/stall", "/cut", "/refuse", "/length", '/call f {"a": 1}')
 
 
 @functools.cache
@@ -53,7 +53,7 @@ def description() -> ApiDescription:
 
 
 class Server:
-    """A server, and how one comes to it: with a token that may do everything, or without any."""
+    """A server, called with a token that has all rights, or without a token."""
 
     def __init__(self, *, has_tokens: bool, shows_one: bool) -> None:
         self.application = Application()
@@ -61,13 +61,13 @@ class Server:
         self._thrown_away = 0
         self._token = self.application.new_token()[1] if has_tokens else None
 
-    def ask(self, case: Case) -> None:
+    def fetch(self, case: Case) -> None:
         headers = {}
         if self._shows_one:
-            # What is asked to be revoked may be the one that it is asked with.
+            # The revoked token may be the one that authorizes the request.
             text = self._throwaway()[1] if case.method == "DELETE" else self._token
             headers["Authorization"] = f"Bearer {text}"
-        response = description().ask(self.application, case, headers)
+        response = description().fetch(self.application, case, headers)
         label, status = case.operation.label, response.status_code
         assert status < 500 or (label == CHAT and status in (502, 504)), f"{label}: {status} {response.text}"
         if self._has_tokens and not self._shows_one and "security" in case.operation.definition.raw:
@@ -80,7 +80,7 @@ class Server:
         return self.application.new_token(owner=f"owner {self._thrown_away}")
 
     def aim(self, case: Case) -> Case:
-        """Have it ask for something that there is."""
+        """Replace its ids by ids that exist."""
         known = {"chat": self.application.chat, "turn": self.application.turn, "model": "demo"}
         if self._has_tokens:
             known["token"] = self._throwaway()[0]
@@ -122,7 +122,7 @@ def test_boundary_requests_get_documented_answers(server: Server, mode: Generati
         cases = description().coverage(operation, mode)
         assert cases, operation.label
         for case in cases:
-            server.ask(case)
+            server.fetch(case)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -134,20 +134,20 @@ def test_generated_requests_get_documented_answers(server: Server, mode: Generat
 
         @fuzzed
         @given(case=operation.as_strategy(mode), is_aimed=st.booleans())
-        def ask(case: Case, is_aimed: bool) -> None:
-            server.ask(server.aim(case) if is_aimed and mode is GenerationMode.POSITIVE else case)
+        def send_case(case: Case, is_aimed: bool) -> None:
+            server.fetch(server.aim(case) if is_aimed and mode is GenerationMode.POSITIVE else case)
 
-        ask()
+        send_case()
 
 
 @fuzzed
-@given(draw=st.data(), said=st.sampled_from(SAID), stream=st.booleans())
+@given(draw=st.data(), text=st.sampled_from(TEXTS), stream=st.booleans())
 def test_chat_completions_with_any_policy_headers_get_documented_answers(
-    server: Server, draw: st.DataObject, said: str, stream: bool
+    server: Server, draw: st.DataObject, text: str, stream: bool
 ) -> None:
     body: dict[str, Any] = {
         "model": "demo",
-        "messages": [{"role": "user", "content": said}],
+        "messages": [{"role": "user", "content": text}],
         "stream": stream,
     }
-    server.ask(draw.draw(description().operations[CHAT].as_strategy(body=body)))
+    server.fetch(draw.draw(description().operations[CHAT].as_strategy(body=body)))

@@ -43,14 +43,14 @@ def test_chat_completion_with_any_body_is_readable_or_refused_without_change(
     application: Application, headers: list[tuple[bytes, bytes]], body: bytes
 ) -> None:
     before = application.everything()
-    reply = application.ask("POST", CHAT, headers, body)
+    reply = application.fetch("POST", CHAT, headers, body)
     check_reply(reply)
     if reply.status == 200:
         check_can_be_read(application, reply)
     else:
         after = application.everything()
         if reply.status < 500:
-            assert after == before, reply.told
+            assert after == before, reply.summary
         else:  # the model failed: there may be a conversation, but no turn
             assert with_turns(after) == with_turns(before)
 
@@ -64,9 +64,9 @@ def check_can_be_read(application: Application, reply: Reply) -> None:
     named = dict(reply.headers)
     chat, turn = (named[name].decode() for name in (b"x-conversation-id", b"x-turn-id"))
     for path in (f"/api/chats/{chat}", f"/api/turns/{turn}/events"):
-        shown = application.ask("GET", path, [HOST], b"")
+        shown = application.fetch("GET", path, [HOST], b"")
         check_reply(shown, method="GET")
-        assert shown.status == 200, shown.told
+        assert shown.status == 200, shown.summary
 
 
 @fuzzed
@@ -74,7 +74,7 @@ def check_can_be_read(application: Application, reply: Reply) -> None:
 def test_chat_completion_with_any_headers_gets_a_well_formed_answer(
     application: Application, headers: list[tuple[bytes, bytes]], body: bytes
 ) -> None:
-    check_reply(application.ask("POST", CHAT, headers, body))
+    check_reply(application.fetch("POST", CHAT, headers, body))
 
 
 @fuzzed
@@ -89,7 +89,7 @@ def test_request_to_any_path_by_any_method_gets_a_well_formed_answer_and_changes
 ) -> None:
     path = draw.draw(paths(application.chat, application.turn))
     before = application.everything()
-    reply = application.ask(method, path, headers, body, query)
+    reply = application.fetch(method, path, headers, body, query)
     check_reply(reply, method=method)
     if reply.status >= 400 or path != CHAT:
         assert application.everything() == before
@@ -98,9 +98,9 @@ def test_request_to_any_path_by_any_method_gets_a_well_formed_answer_and_changes
 HI = '{"role": "user", "content": "Hi"}'
 
 
-def asked(application: Application, key: str, body: str) -> Reply:
+def send_chat(application: Application, key: str, body: str) -> Reply:
     headers = [HOST, JSON, (b"x-conversation-id", key.encode())]
-    return application.ask("POST", CHAT, headers, body.encode())
+    return application.fetch("POST", CHAT, headers, body.encode())
 
 
 @pytest.mark.parametrize("value", ["1e400", "[" * 978 + "]" * 978])
@@ -111,8 +111,8 @@ def test_passthrough_field_with_an_extreme_value_causes_no_internal_error(
 ) -> None:
     given = f'{{"x": {value}}}' if field == "stream_options" else value
     body = f'{{"model": "demo", "messages": [{HI}], "stream": {stream}, "{field}": {given}}}'
-    reply = asked(application, "passed-on", body)
-    assert reply.status in (200, 400), reply.told
+    reply = send_chat(application, "passed-on", body)
+    assert reply.status in (200, 400), reply.summary
     assert b"internal_error" not in reply.body
 
 
@@ -132,16 +132,16 @@ def test_deeply_nested_message_is_refused_or_leaves_the_conversation_readable(
     by a few calls."""
     nested = "[" * depth + "]" * depth
     body = f'{{"model": "demo", "messages": [{message.replace("NESTED", nested)}, {HI}]}}'
-    assert asked(application, "nested", body).status == (200 if depth < 100 else 400)
-    reply = asked(application, "nested", f'{{"model": "demo", "messages": [{HI}]}}')
-    assert reply.status == 200, reply.told
+    assert send_chat(application, "nested", body).status == (200 if depth < 100 else 400)
+    reply = send_chat(application, "nested", f'{{"model": "demo", "messages": [{HI}]}}')
+    assert reply.status == 200, reply.summary
 
 
 def test_request_with_two_conversation_ids_is_refused_and_changes_nothing(application: Application) -> None:
     before = application.everything()
     twice = [(b"x-conversation-id", b"this"), (b"x-conversation-id", b"that")]
     body = f'{{"model": "demo", "messages": [{HI}]}}'.encode()
-    reply = application.ask("POST", CHAT, [HOST, JSON, *twice], body)
+    reply = application.fetch("POST", CHAT, [HOST, JSON, *twice], body)
     assert (reply.status, application.everything()) == (400, before)
     assert b"x-conversation-id: repeated" in reply.body
 
@@ -157,8 +157,8 @@ def test_request_with_two_conversation_ids_is_refused_and_changes_nothing(applic
 )
 def test_body_that_is_not_utf8_is_refused_with_400(application: Application, body: bytes) -> None:
     for named in ([], [(b"x-conversation-id", b"text")]):
-        reply = application.ask("POST", CHAT, [HOST, JSON, *named], body)
-        assert (reply.status, b"not UTF-8" in reply.body) == (400, True), reply.told
+        reply = application.fetch("POST", CHAT, [HOST, JSON, *named], body)
+        assert (reply.status, b"not UTF-8" in reply.body) == (400, True), reply.summary
 
 
 @pytest.mark.parametrize(
@@ -171,26 +171,25 @@ def test_body_that_is_not_utf8_is_refused_with_400(application: Application, bod
     ],
 )
 def test_tokenless_caller_receives_only_the_missing_token_error_once_a_token_exists(body: str) -> None:
-    """Turns are let in from memory, and their begin finds out: one that was refused before its begin was told
-    why, and which models there are."""
+    """Admission is cached and checked again at begin: an earlier refusal must reveal no reason or models."""
     with closing(Application()) as application:
         application.new_token()
         for named in ([], [(b"x-conversation-id", b"text")]):
-            reply = application.ask("POST", CHAT, [HOST, JSON, *named], body.encode())
-            assert (reply.status, b"missing_token" in reply.body) == (401, True), reply.told
+            reply = application.fetch("POST", CHAT, [HOST, JSON, *named], body.encode())
+            assert (reply.status, b"missing_token" in reply.body) == (401, True), reply.summary
 
 
 def test_revoked_token_without_the_scope_gets_401_instead_of_403() -> None:
-    """It was remembered what the token may do, and it was told that this is not enough."""
+    """The scopes of the token were cached by the refusal with 403."""
     with closing(Application()) as application:
         _, text = application.new_token(scopes=["chats:read"])
         headers = [HOST, JSON, (b"authorization", b"Bearer " + text.encode())]
         body = f'{{"model": "demo", "messages": [{HI}]}}'.encode()
-        assert application.ask("POST", CHAT, headers, body).status == 403
-        assert application.ask("DELETE", "/api/tokens/self", headers, b"").status == 200
-        assert application.ask("POST", CHAT, headers, body).status == 401
+        assert application.fetch("POST", CHAT, headers, body).status == 403
+        assert application.fetch("DELETE", "/api/tokens/self", headers, b"").status == 200
+        assert application.fetch("POST", CHAT, headers, body).status == 401
 
 
 def test_page_limit_of_zero_is_refused_with_400(application: Application) -> None:
-    reply = application.ask("GET", f"/api/chats/{application.chat}", [HOST], b"", b"limit=0")
-    assert (reply.status, b"limit must be 1" in reply.body) == (400, True), reply.told
+    reply = application.fetch("GET", f"/api/chats/{application.chat}", [HOST], b"", b"limit=0")
+    assert (reply.status, b"limit must be 1" in reply.body) == (400, True), reply.summary

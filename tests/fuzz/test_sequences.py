@@ -38,7 +38,7 @@ def played(seed: int, kind: str, description: ApiDescription) -> list[str]:
     async def play() -> None:
         await crowd.open(await open_store())
         async with asyncio.timeout(PATIENCE):
-            await crowd.come(CLIENTS)
+            await crowd.run_clients(CLIENTS)
         await crowd.at_rest()
         await crowd.close()
 

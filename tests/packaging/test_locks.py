@@ -57,8 +57,8 @@ def database(answer: Any) -> Iterator[str]:
 
     class Answering(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            body = json.dumps(answer(asked["queries"])).encode()
+            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            body = json.dumps(answer(request["queries"])).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -95,9 +95,9 @@ def test_audit_fails_only_for_vulnerable_packages_users_get(
 ) -> None:
     with database(knows(*names)) as url:
         assert audit.main(database=url) == code
-    told = capsys.readouterr().out
-    assert f"{len(names)} with known vulnerabilities" in told
-    assert all(f"/{name}@" in told for name in names)
+    output = capsys.readouterr().out
+    assert f"{len(names)} with known vulnerabilities" in output
+    assert all(f"/{name}@" in output for name in names)
 
 
 @pytest.mark.parametrize("answer", [lambda _: {"results": []}, lambda _: []])
@@ -122,11 +122,11 @@ def test_notices_contain_the_licences_of_bundled_packages(tmp_path: Path) -> Non
         home = tmp_path / "node_modules" / name
         home.mkdir(parents=True)
         (home / "LICENSE.md").write_text(text)
-    told = notices(tmp_path)
-    assert told.index("@b/c 2.0.0 (BSD-3-Clause)") < told.index("a 1.0.0 (MIT)")
-    assert "Copyright A" in told
-    assert "Copyright C" in told
-    assert "tool" not in told
+    contents = notices(tmp_path)
+    assert contents.index("@b/c 2.0.0 (BSD-3-Clause)") < contents.index("a 1.0.0 (MIT)")
+    assert "Copyright A" in contents
+    assert "Copyright C" in contents
+    assert "tool" not in contents
     packages["node_modules/x"] = {"version": "1"}
     (tmp_path / "package-lock.json").write_text(json.dumps({"packages": packages}))
     with pytest.raises(NoLicence, match="x 1 has no licence"):

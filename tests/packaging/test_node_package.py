@@ -36,7 +36,7 @@ exit ${NPM_FAILS:-0}
 
 
 class Workshop:
-    """A package, and a Node and an npm that note what they are told."""
+    """A package, and a Node and an npm that record their commands."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *, swaps: bool) -> None:
         self._bin = folder / "bin"
@@ -61,8 +61,8 @@ class Workshop:
         text = json.dumps({"packages": {"": {"name": "app"}, **packages}})
         (self.source.parents[1] / "package-lock.json").write_text(text)
 
-    def told(self) -> list[str]:
-        """What npm was told since this was asked last."""
+    def take_commands(self) -> list[str]:
+        """Return the commands of npm since the last call."""
         log = self._bin / "npm.log"
         lines = log.read_text().splitlines() if log.exists() else []
         log.unlink(missing_ok=True)
@@ -80,35 +80,35 @@ def workshop(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
 def test_node_package_is_installed_and_built_once(workshop: Workshop) -> None:
     assert not workshop.package.is_there
     assert [workshop.package.build(), workshop.package.build()] == [True, False]
-    assert (workshop.told(), workshop.built()) == (["ci", "run"], "first")
+    assert (workshop.take_commands(), workshop.built()) == (["ci", "run"], "first")
     assert workshop.package.is_fresh
 
 
 def test_node_package_is_rebuilt_when_the_content_of_a_source_changes(workshop: Workshop) -> None:
     workshop.package.build()
-    workshop.told()
+    workshop.take_commands()
     workshop.source.touch()
     assert workshop.package.build() is False
     workshop.source.write_text("second")
     assert workshop.package.build() is True
-    assert (workshop.told(), workshop.built()) == (["run"], "second")
+    assert (workshop.take_commands(), workshop.built()) == (["run"], "second")
 
 
 def test_node_package_is_reinstalled_when_the_lock_file_changes(workshop: Workshop) -> None:
     workshop.package.build()
-    workshop.told()
+    workshop.take_commands()
     workshop.lock({"node_modules/a": {"integrity": "2"}})
     workshop.package.build()
-    assert workshop.told() == ["ci", "run"]
+    assert workshop.take_commands() == ["ci", "run"]
 
 
 def test_node_package_ignores_missing_optional_dependencies(workshop: Workshop) -> None:
     workshop.package.build()
-    workshop.told()
+    workshop.take_commands()
     locked = {"node_modules/a": {"integrity": "1"}, "node_modules/b": {"integrity": "3", "optional": True}}
     workshop.lock(locked)
     workshop.package.build()
-    assert workshop.told() == ["run"]
+    assert workshop.take_commands() == ["run"]
 
 
 def test_failed_node_build_keeps_the_previous_output(
@@ -124,16 +124,16 @@ def test_failed_node_build_keeps_the_previous_output(
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("name", "text", "message"),
     [
         ("node", "#!/bin/sh\necho v20.18.9\n", "Node 20.19 or newer to be built, not v20.18.9"),
         ("node", "#!/bin/sh\necho v18.99.0\n", "not v18.99.0"),
         ("node", "#!/bin/sh\nexit 1\n", "Node 20.19 or newer"),
     ],
 )
-def test_node_that_is_too_old_is_reported(name: str, text: str, told: str, workshop: Workshop) -> None:
+def test_node_that_is_too_old_is_reported(name: str, text: str, message: str, workshop: Workshop) -> None:
     workshop.program(name, text)
-    assert told in (workshop.package.missing or "")
+    assert message in (workshop.package.missing or "")
     with pytest.raises(CannotBuild, match=r"Node 20\.19 or newer"):
         workshop.package.build()
 
@@ -200,11 +200,11 @@ def test_page_if_possible_without_node_prints_one_line_and_succeeds(
         page.source.write_text("changed since")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert main(["--if-possible"], page.package) == 0
-    told = capsys.readouterr().out
-    assert told.count("\n") == 1
-    assert ("older than its sources" if is_there else "not built; the APIs work") in told
-    assert "Node 20.19 or newer" in told
-    assert "make page" in told
+    output = capsys.readouterr().out
+    assert output.count("\n") == 1
+    assert ("older than its sources" if is_there else "not built; the APIs work") in output
+    assert "Node 20.19 or newer" in output
+    assert "make page" in output
     assert main([], page.package) == 1
     assert "Node 20.19 or newer" in capsys.readouterr().err
 
@@ -318,4 +318,4 @@ def test_packaging_hook_opt_out_builds_no_page(making: Making, monkeypatch: pyte
 def test_packaging_hook_of_an_editable_install_builds_no_page(making: Making) -> None:
     making.make("editable")
     assert not making.workshop.package.is_there
-    assert making.workshop.told() == []
+    assert making.workshop.take_commands() == []

@@ -61,15 +61,15 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--list", action="store_true", help="name the proofs and what each shows")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if unknown := set(asked.names) - set(names()):
+    options = parser.parse_args()
+    if unknown := set(options.names) - set(names()):
         parser.error(f"unknown proof: {', '.join(sorted(unknown))}. Known: {', '.join(names())}.")
-    modules = {name: importlib.import_module(f"tests.proof.{name}") for name in asked.names or names()}
-    if asked.list:
+    modules = {name: importlib.import_module(f"tests.proof.{name}") for name in options.names or names()}
+    if options.list:
         for name, module in modules.items():
             print(f"{name:24} {(module.__doc__ or '').splitlines()[0]}")
         return 0
-    if asked.here:
+    if options.here:
         for module in modules.values():
             module.prove()
         return 0

@@ -39,8 +39,8 @@ class Client(threading.Thread):
                 "X-Conversation-Id": f"chat-{self.number}",
                 "X-Conversation-Messages": "new",
             }
-            asked = urllib.request.Request(self.url, json.dumps(body).encode(), headers)
-            with urllib.request.urlopen(asked, timeout=60) as answer:
+            request = urllib.request.Request(self.url, json.dumps(body).encode(), headers)
+            with urllib.request.urlopen(request, timeout=60) as answer:
                 assert answer.status == 200
             self.answered += 1
 

@@ -19,9 +19,9 @@ FIRST = 10_000_000
 
 def prove() -> None:
     for store in ("memory", "sqlite"):
-        ends, seed, asks = time.monotonic() + RUNS, FIRST, 0
+        ends, seed, requests = time.monotonic() + RUNS, FIRST, 0
         while time.monotonic() < ends:
             for features in FEATURES.values():
-                asks += simulate(seed, store, features).requests
+                requests += simulate(seed, store, features).requests
                 seed += 1
-        print(f"{store}: {seed - FIRST} schedules, {asks} requests, nothing ended before its time")
+        print(f"{store}: {seed - FIRST} schedules, {requests} requests, nothing ended before its time")

@@ -1,7 +1,7 @@
 """No answer reaches another request, even if an upstream sends unrequested responses.
 
 Two owners share a connection pool to an upstream that repeats each response on the same connection. A
-repetition that is readable before the connection is reused must reach no turn. One that comes later must
+repetition that is readable before the connection is reused must reach no turn. One that arrives later must
 reach none when connections are not reused.
 """
 

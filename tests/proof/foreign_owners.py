@@ -103,14 +103,16 @@ async def _enter(block: object) -> None:
 async def _prove_on(name: str, store: Store) -> None:
     async with town(store) as place:
         await add_roles(place)
-        asked, found = 0, list[str]()
+        requests, found = 0, list[str]()
         async with _ids_by_state(place) as things:
             for who in ROLES:
                 own = await own_of(place, who)
                 for state, theirs in things.items():
-                    asked += 2 * len(list(probes(place, theirs, own)))
+                    requests += 2 * len(list(probes(place, theirs, own)))
                     found += [f"{state}: {each}" for each in await differences(place, who, theirs, own)]
-        print(f"{name}: {asked} requests in {len(things)} states by {len(ROLES)} roles, {len(found)} differ")
+        print(
+            f"{name}: {requests} requests in {len(things)} states by {len(ROLES)} roles, {len(found)} differ"
+        )
         if found:
             raise AssertionError("\n".join(found[:5]))
 

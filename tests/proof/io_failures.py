@@ -112,10 +112,10 @@ async def _check(ledger: Ledger, outcomes: Outcomes) -> None:
     chat = await ledger.conversation(conversation_key="spoken")
     await _lane_is_free(chat)
     turns = await chat.turns()
-    asked = {turn.input[-1].text for turn in turns if turn.kind is TurnKind.COMPLETED}
+    completed = {turn.input[-1].text for turn in turns if turn.kind is TurnKind.COMPLETED}
     for name in ("first", "settles"):
-        outcomes.check(name, is_there=name in asked)
-    assert "fails" not in asked
+        outcomes.check(name, is_there=name in completed)
+    assert "fails" not in completed
     recorded = Counter(item.fields["name"] for turn in turns for item in turn.output if item.is_call)
     for name, times in outcomes.acted.items():
         assert times == 1, f"{name} acted {times} times"

@@ -51,7 +51,7 @@ class Kills(Storm):
         all_answered = asyncio.Event()
         self._rounds += 1
 
-        async def ask_on(number: int, session: aiohttp.ClientSession) -> None:
+        async def send_until_killed(number: int, session: aiohttp.ClientSession) -> None:
             def moment(what: str) -> None:
                 if what == "answered" and number in waiting:
                     waiting.discard(number)
@@ -59,10 +59,10 @@ class Kills(Storm):
                     if not waiting:
                         all_answered.set()
 
-            await self._ask_on(self._clients[number], session, url, moment)
+            await self._send_until_killed(self._clients[number], session, url, moment)
 
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-            asking = asyncio.gather(*(ask_on(number, session) for number in range(CLIENTS)))
+            clients = asyncio.gather(*(send_until_killed(number, session) for number in range(CLIENTS)))
             if self._rounds % PATIENT == 0:
                 async with asyncio.timeout(PATIENCE):
                     await all_answered.wait()
@@ -70,7 +70,7 @@ class Kills(Storm):
             else:
                 await asyncio.sleep(EVERY * self._dice.random())
             server.process.kill()
-            await asking
+            await clients
         assert await server.end() == -signal.SIGKILL, server.errors.read_text()
         # Refusals are problems: 429 for dead tickets, 409 for a dead turn.
         assert self.notes.problems == [], self.notes.problems
@@ -80,11 +80,11 @@ def prove() -> None:
     with tempfile.TemporaryDirectory() as folder:
         storm = Kills(Path(folder), seed=8)
         histories = asyncio.run(storm.run(KILLS))
-    asked, told = len(storm.notes.asked), len(storm.notes.acknowledged)
+    sent, acknowledged = len(storm.notes.sent), len(storm.notes.acknowledged)
     kept = sum(map(len, histories.values()))
-    assert told > KILLS, "the servers hardly answered: this shows nothing"
+    assert acknowledged > KILLS, "the servers hardly answered: this shows nothing"
     waits, slowest = sorted(storm.waits), max(storm.patient_waits)
-    print(f"{KILLS} kills, {CLIENTS} clients in {len(LANES)} chats: none of {asked} requests refused,")
-    print(f"{told} acknowledged, {kept} kept. First answer to each client after a restart: median")
+    print(f"{KILLS} kills, {CLIENTS} clients in {len(LANES)} chats: none of {sent} requests refused,")
+    print(f"{acknowledged} acknowledged, {kept} kept. First answer to each client after a restart: median")
     print(f"{waits[len(waits) // 2]:.2f} s; slowest, where the server lived for it, {slowest:.2f} s.")
     assert slowest < LONGEST_WAIT, "a restarted server waited for what the dead one left"

@@ -1,6 +1,6 @@
 """Every list and map of every route's body, filled to 32 MB, costs at most a second and 200 MB when refused.
 
-The places come from the OpenAPI document and, for imports, from the shapes of their lines. Where a schema
+The places are those of the OpenAPI document and, for imports, of the shapes of their lines. Where a schema
 stops at "an object", the lists that the server looks for inside are named here.
 """
 
@@ -31,7 +31,7 @@ SIZE = 32 * 1024 * 1024 - 4096
 MOST_CPU = 1.0
 MOST_MEMORY = 200 * 1024 * 1024
 HOLE = "\x00hole"
-"""Stands where the filling goes."""
+"""Marks the place of the filling."""
 SPREAD = f"{json.dumps('extra')}: {json.dumps(HOLE)}"
 """Filled with members of the object that it is in, if the filling is a map."""
 
@@ -185,7 +185,7 @@ class Server:
         assert found is not None
         self.url, self.port = found[0], int(found[1])
 
-    def ask(self, route: str, body: bytes) -> tuple[int, bytes]:
+    def fetch(self, route: str, body: bytes) -> tuple[int, bytes]:
         method, _, path = route.partition(" ")
         path = path.replace("{", "").replace("}", "")
         kind = "application/x-ndjson" if path == "/api/import" else "application/json"
@@ -248,7 +248,7 @@ class Cost(NamedTuple):
 def cost_of(server: Server, case: Case) -> Cost:
     body = case.body()
     before, cpu = server.reset_peak(), server.cpu()
-    status, answer = server.ask(case.route, body)
+    status, answer = server.fetch(case.route, body)
     return Cost(status, server.cpu() - cpu, server.peak() - before, answer[:300])
 
 

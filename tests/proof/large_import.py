@@ -65,12 +65,12 @@ def chat_lines(name: str, turns: int, size: int, branches: int = 1) -> Iterator[
     )
     for number, id in enumerate(ids):
         parent = None if not number else ids[0] if branches > 1 else ids[number - 1]
-        said = text_of(size // turns // 2, number)
+        text = text_of(size // turns // 2, number)
         yield json.dumps(
             {"schema_version": 1, "type": "turn", "chat": name, "id": id, "parent": parent}
             | {"kind": "completed", "created_at": AT + number, "committed_at": AT + number}
-            | {"input": [{"type": "message", "role": "user", "content": said}]}
-            | {"output": [{"type": "message", "role": "assistant", "content": said}]}
+            | {"input": [{"type": "message", "role": "user", "content": text}]}
+            | {"output": [{"type": "message", "role": "assistant", "content": text}]}
         )
 
 
@@ -115,7 +115,7 @@ def served() -> Iterator[tuple[int, list[str]]]:
                 process.kill()
 
 
-def ask(port: int, token: str, method: str, path: str, body: bytes = b"", kind: str = "json") -> bytes:
+def fetch(port: int, token: str, method: str, path: str, body: bytes = b"", kind: str = "json") -> bytes:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
     headers = {"Authorization": f"Bearer {token}", "Content-Type": f"application/{kind}"}
     if path.startswith("/v1"):
@@ -163,13 +163,13 @@ def measured(
     importer, talker, searcher = tokens
     turn = json.dumps({"model": "demo", "messages": [{"role": "user", "content": "Are you there?"}]}).encode()
     clients = [
-        Client(lambda: ask(port, talker, "POST", "/v1/chat/completions", turn)),
-        Client(lambda: ask(port, searcher, "GET", "/api/search?q=fox")),
+        Client(lambda: fetch(port, talker, "POST", "/v1/chat/completions", turn)),
+        Client(lambda: fetch(port, searcher, "GET", "/api/search?q=fox")),
     ]
     for client in clients:
         client.start()
     started = time.monotonic()
-    reports = ask(port, importer, "POST", "/api/import", file, "x-ndjson").decode()
+    reports = fetch(port, importer, "POST", "/api/import", file, "x-ndjson").decode()
     took = time.monotonic() - started
     turns, searches = [client.stop() for client in clients]
     outcomes = Counter(json.loads(line).get("did") for line in reports.splitlines())

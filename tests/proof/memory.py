@@ -53,7 +53,7 @@ def refused(size: int) -> list[Refused]:
     ]
 
 
-async def ask(port: int, request: bytes) -> bytes:
+async def fetch(port: int, request: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(request)
@@ -68,7 +68,7 @@ async def send(port: int, requests: Sequence[Refused], count: int, at_once: int)
     async def client() -> None:
         for number in waiting:
             request, codes = requests[number % len(requests)]
-            head, _, body = (await ask(port, request)).partition(b"\r\n\r\n")
+            head, _, body = (await fetch(port, request)).partition(b"\r\n\r\n")
             assert head[9:10] == b"4", head
             assert msgspec.json.decode(body)["error"]["code"] in codes, body[:300]
 

@@ -1,4 +1,4 @@
-"""Storms of kills, minutes of each: no promise is broken, and followers hear of everything once."""
+"""Storms of kills, minutes of each: no promise is broken, and followers receive every change once."""
 
 from __future__ import annotations
 

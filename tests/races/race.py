@@ -55,23 +55,23 @@ class Scene:
         self.branches["main"] = describe["branch"]
         describe = await self.turn("x2", chat=self.chat, replaces=self.turns["q2"])
         self.branches["other"] = describe["branch"]
-        back = await self.ask("POST", f"/api/chats/{self.chat}/switch", {"branch": self.branches["main"]})
+        back = await self.fetch("POST", f"/api/chats/{self.chat}/switch", {"branch": self.branches["main"]})
         assert back.status == 200, back.body
         self.revision = msgspec.json.decode(back.body)["revision"]
 
     async def turn(self, text: str, **body: Any) -> Any:
-        reply = await self.ask("POST", "/api/turns", {"model": MODEL, "input": text, **body})
+        reply = await self.fetch("POST", "/api/turns", {"model": MODEL, "input": text, **body})
         assert reply.status == 200, reply.body
         describe = msgspec.json.decode(reply.body)
         self.turns[text] = describe["turn"]["id"]
         return describe
 
-    async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> PartialResponse:
+    async def fetch(self, method: str, path: str, body: Any = None, **headers: str) -> PartialResponse:
         return await exchange(self._server.port, request(path, body, method=method, **headers))
 
     async def line(self, path: str) -> Line | None:
         """Return the turns of a chat or branch; None if it was deleted."""
-        reply = await self.ask("GET", path)
+        reply = await self.fetch("GET", path)
         if reply.status == 410:
             return None
         assert reply.status == 200, reply.body
@@ -83,7 +83,7 @@ class Scene:
         return tuple((text_of(turn["input"][-1]), turn["id"] in known) for turn in describe)
 
     async def branch_lines(self) -> tuple[Line, ...]:
-        reply = await self.ask("GET", f"/api/chats/{self.chat}/branches")
+        reply = await self.fetch("GET", f"/api/chats/{self.chat}/branches")
         if reply.status == 410:
             return ()
         ids = [each["id"] for each in msgspec.json.decode(reply.body)["data"]]
@@ -92,7 +92,7 @@ class Scene:
 
     async def title(self) -> str | None:
         """Return the title set by a user."""
-        describe = msgspec.json.decode((await self.ask("GET", f"/api/chats/{self.chat}")).body)
+        describe = msgspec.json.decode((await self.fetch("GET", f"/api/chats/{self.chat}")).body)
         return describe.get("title") if describe.get("revision", self.revision) != self.revision else None
 
 
@@ -122,11 +122,11 @@ class Race:
     def _request(self, scene: Scene, name: str) -> Request:
         random, chat = self._random, f"/api/chats/{scene.chat}"
         turn, branch = random.choice([*TURNS, "x2"]), random.choice(["main", "other"])
-        asked = {"model": MODEL, "chat": scene.chat}
+        common = {"model": MODEL, "chat": scene.chat}
         kinds: list[tuple[serial_model.Work, str, dict[str, object]]] = [
-            (serial_model.send, "/api/turns", {**asked, "input": name}),
-            (serial_model.edit(turn), "/api/turns", {**asked, "input": name, "replaces": scene.turns[turn]}),
-            (serial_model.regenerate, "/api/turns", {**asked, "regenerates": True}),
+            (serial_model.send, "/api/turns", {**common, "input": name}),
+            (serial_model.edit(turn), "/api/turns", {**common, "input": name, "replaces": scene.turns[turn]}),
+            (serial_model.regenerate, "/api/turns", {**common, "regenerates": True}),
             (serial_model.undo(), f"{chat}/undo", {}),
             (serial_model.undo("q3"), f"{chat}/undo", {"turn": scene.turns["q3"]}),
             (serial_model.switch(branch), f"{chat}/switch", {"branch": scene.branches[branch]}),
@@ -146,9 +146,9 @@ class Race:
     async def first_sends(self) -> None:
         """Send the first message of a page to both workers: there must be one chat."""
         key = f"page {self._random.random()}"
-        asked = [{"model": MODEL, "input": f"first {count}", "conversation_key": key} for count in range(8)]
+        bodies = [{"model": MODEL, "input": f"first {count}", "conversation_key": key} for count in range(8)]
         replies = await asyncio.gather(
-            *(exchange(self._server.port, request("/api/turns", body)) for body in asked)
+            *(exchange(self._server.port, request("/api/turns", body)) for body in bodies)
         )
         describe = [msgspec.json.decode(reply.body) for reply in replies]
         assert len({each["chat"]["id"] for each in describe}) == 1, describe
@@ -212,9 +212,9 @@ class Race:
 def describe(
     requests: list[Request], replies: list[PartialResponse], outcome: Outcome, possible: set[Outcome]
 ) -> str:
-    asked = [f"{each.name} {each.method} {each.path} {each.body}" for each in requests]
+    sent = [f"{each.name} {each.method} {each.path} {each.body}" for each in requests]
     answered = [f"{reply.status} {reply.body[:300]!r}" for reply in replies]
-    return "\n".join([*asked, *answered, f"came: {outcome}", *(f"or:   {each}" for each in possible)])
+    return "\n".join([*sent, *answered, f"got:  {outcome}", *(f"or:   {each}" for each in possible)])
 
 
 async def race(folder: Path, seed: int, rounds: int) -> Race:

@@ -1,6 +1,6 @@
 """A model of one chat without store or server, for requests one after the other.
 
-Concurrent requests must look as if they came in some serial order.
+Concurrent requests must look as if they were sent in some serial order.
 """
 
 from __future__ import annotations

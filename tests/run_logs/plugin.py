@@ -35,7 +35,7 @@ class RunLogs:
         given = getattr(config, "workerinput", {}).get("run_logs")
         self._is_worker = given is not None
         self.folder = Path(given or tempfile.mkdtemp(prefix="turnledger-run-"))
-        self._notes = Notes(str(self.folder / f"{os.getpid()}.said"), at_once=False)
+        self._notes = Notes(str(self.folder / f"{os.getpid()}.texts"), at_once=False)
         self._written = LogWriter(self.folder / f"{os.getpid()}.log")
         self._report: Report | None = None
 
@@ -67,10 +67,10 @@ class RunLogs:
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if self._report is None:
             return
-        logs, lines, said, findings = self._report
+        logs, lines, texts, findings = self._report
         if not findings:
             terminalreporter.write_line(
-                f"{logs} logs, {lines} lines: no token, no credential, none of {said} things said"
+                f"{logs} logs, {lines} lines: no token, no credential, none of {texts} recorded texts"
             )
             return
         terminalreporter.section("logs have what they may not have", red=True)
@@ -96,13 +96,13 @@ class LogWriter(logging.Handler):
         """Take our records, those of a server from `info` on, and warnings of others."""
         server = logging.getLogger("turnledger.server")
         server.setLevel(logging.INFO)
-        server.addFilter(self._is_asked_for)
+        server.addFilter(self._is_visible)
         logging.getLogger("turnledger").addHandler(self)
         others = ForeignLogWriter(self)
         others.setLevel(logging.WARNING)
         logging.getLogger().addHandler(others)
 
-    def _is_asked_for(self, record: logging.LogRecord) -> bool:
+    def _is_visible(self, record: logging.LogRecord) -> bool:
         """Hide from other handlers the records they would not receive without this one."""
         if record.levelno >= logging.getLogger("turnledger").getEffectiveLevel():
             return True

@@ -34,13 +34,13 @@ class Finding(NamedTuple):
 class Report(NamedTuple):
     logs: int
     lines: int
-    said: int
+    texts: int
     findings: list[Finding]
 
 
 def search(folder: Path) -> Report:
     """Search all logs of a folder for the recorded texts."""
-    texts, credentials = _said(folder)
+    texts, credentials = _recorded(folder)
     rows = {row for text in texts for row in _rows_of_text(text)}
     logs = sorted(folder.glob("*.log"))
     findings, count = [], 0
@@ -52,9 +52,9 @@ def search(folder: Path) -> Report:
     return Report(len(logs), count, len(texts) + len(credentials), findings)
 
 
-def _said(folder: Path) -> tuple[set[str], set[str]]:
+def _recorded(folder: Path) -> tuple[set[str], set[str]]:
     found: dict[str, set[str]] = {"text": set(), "credential": set()}
-    for file in folder.glob("*.said"):
+    for file in folder.glob("*.texts"):
         for line in file.read_text("utf-8").splitlines():
             for kind, value in json.loads(line).items():
                 found[kind].add(value)
@@ -69,7 +69,7 @@ def _found(line: str, rows: set[str], credentials: Iterable[str]) -> Iterator[st
         yield "a credential"
     found = next((row for row in _rows_of_line(line) if row in rows), None)
     if found is not None:
-        yield f"what was said ({found})"
+        yield f"a chat text ({found})"
 
 
 _OWN_WORDS = re.compile(

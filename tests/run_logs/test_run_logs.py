@@ -40,7 +40,7 @@ def test_an_authorization():
     subprocess.run([sys.executable, "-c", code], env={}, capture_output=True, check=True)
 
 @pytest.mark.anyio
-async def test_what_was_said(anyio_backend_name):
+async def test_a_chat_text(anyio_backend_name):
     body = b'{"content": "Wolves at the garden gate"}'
     headers = (HOST, JSON, (b"content-length", b"%d" % len(body)))
     async with run_app(None, echo(Settings())) as app:
@@ -69,7 +69,7 @@ def test_secret_in_a_log_fails_the_test_run(workers: str, tmp_path: Path) -> Non
     done = run(tmp_path, LEAKS, workers)
     assert "3 passed" in done.stdout, done.stdout + done.stderr
     assert done.returncode != 0, done.stdout
-    for leak in ("a token", "an authorization", "what was said"):
+    for leak in ("a token", "an authorization", "a chat text"):
         assert f"{leak} (" in done.stdout or f"{leak}, in" in done.stdout
     assert len(list(tmp_path.glob("turnledger-run-*"))) == 1
 
@@ -87,9 +87,9 @@ def test_log_of_a_server_started_by_a_test_is_in_the_run_folder() -> None:
         server.get("/healthz", "X-Request-Id: in-the-folder", "Authorization: Bearer looked-for-there")
         server.wait_for("in-the-folder")
         (log,) = folder.glob(f"{server.process.pid}-*.log")
-        (said,) = folder.glob(f"{server.process.pid}-*.said")
+        (texts,) = folder.glob(f"{server.process.pid}-*.texts")
         assert '"request_id":"in-the-folder"' in log.read_text()
-        assert said.read_text() == '{"credential": "looked-for-there"}\n'
+        assert texts.read_text() == '{"credential": "looked-for-there"}\n'
 
 
 TEXT = 'The heron\'s password is "Grüße",\nsaid the gardener on Sunday.'
@@ -98,8 +98,8 @@ TOKEN = "tlt_" + "0aZ9" * 9 + "xyz"
 
 
 def searched(folder: Path, *lines: str) -> Report:
-    """The search of a log of these lines, after something was said with a credential."""
-    notes = Notes(str(folder / "1.said"), at_once=False)
+    """Search a log of these lines, after a text was sent with a credential."""
+    notes = Notes(str(folder / "1.texts"), at_once=False)
     body = {"model": "demo", "messages": [{"role": "user", "content": TEXT}], "user": "nobody in particular"}
     notes.body(json.dumps(body).encode())
     notes.headers([("authorization", f"Bearer {CREDENTIAL}"), ("x-other", "some other header")])
@@ -142,7 +142,7 @@ def test_secret_planted_in_a_log_is_found(tmp_path: Path, line: str, what: str) 
 )
 def test_chat_text_in_a_log_is_found_whole_or_in_part(tmp_path: Path, line: str) -> None:
     findings = searched(tmp_path, line).findings
-    assert {finding.what.partition(" (")[0] for finding in findings} == {"what was said"}
+    assert {finding.what.partition(" (")[0] for finding in findings} == {"a chat text"}
 
 
 def test_allowed_log_content_is_not_reported(tmp_path: Path) -> None:
@@ -153,17 +153,17 @@ def test_allowed_log_content_is_not_reported(tmp_path: Path) -> None:
         "the gardener",
     ]
     report = searched(tmp_path, *lines)
-    assert report == Report(logs=1, lines=4, said=3, findings=[])
+    assert report == Report(logs=1, lines=4, texts=3, findings=[])
 
 
 def test_chat_text_of_one_long_word_is_found(tmp_path: Path) -> None:
-    notes = Notes(str(tmp_path / "2.said"), at_once=True)
+    notes = Notes(str(tmp_path / "2.texts"), at_once=True)
     notes.text("Rumpelstilzchen")
     assert searched(tmp_path, "name=rumpelstilzchen").findings
 
 
 def test_listening_address_in_a_log_is_not_reported(tmp_path: Path) -> None:
-    notes = Notes(str(tmp_path / "2.said"), at_once=True)
+    notes = Notes(str(tmp_path / "2.texts"), at_once=True)
     notes.text("Look at http://127.0.0.1:8383/docs/a/secret/place, please.")
     listens = "Uvicorn running on http://127.0.0.1:44745 (Press CTRL+C to quit)"
     assert not searched(tmp_path, listens).findings

@@ -59,7 +59,7 @@ def test_edit_without_the_fence_still_commits_only_on_the_head_it_began_on() -> 
 
 
 def _caught(name: str, store: str = "memory") -> tuple[str, ...]:
-    """What is said of the first schedule that catches the engine, beginning with the one that last did."""
+    """Return the violations of the first schedule that catches the engine; try the last such one first."""
     seeds = (CAUGHT.get((store, name), 0), *range(ENOUGH))
     return next((broken for seed in seeds if (broken := _broken(seed, store))), ())
 

@@ -45,7 +45,7 @@ class When(Enum):
     BEFORE = "before"  # in the step that leads to it
     WAITING = "waiting"  # once the task waits
     TWICE = "twice"  # once the task waits, and again at its next await
-    READY = "ready"  # what it waits for is there, and the task has not gone on yet
+    READY = "ready"  # the awaited result is there, and the task has not continued yet
 
 
 class HesitantStore:
@@ -271,12 +271,12 @@ def _fail(_: RunningTurn) -> None:
     raise ValueError("broken")
 
 
-async def _say(turn: RunningTurn) -> None:
+async def _answer(turn: RunningTurn) -> None:
     turn.emit("Yes.")
 
 
 async def _run(block: TurnBlock) -> None:
-    await block.run(_say)
+    await block.run(_answer)
 
 
 async def _hold(scene: Scene, **options: Any) -> None:
@@ -330,7 +330,7 @@ def test_cancellation_at_every_await_is_raised_with_the_true_outcome_and_leaves_
     cancel_at_every_await(store, kind, scene, when)
 
 
-async def swallows_what_comes_with_a_stop(running: RunningTurn, problem: BaseException | None) -> Any:
+async def swallows_the_reason_of_a_stop(running: RunningTurn, problem: BaseException | None) -> Any:
     other = await OTHER_REASON(running, problem)
     return None if isinstance(other, asyncio.CancelledError) and other is not problem else other
 
@@ -343,12 +343,12 @@ async def leaves_what_it_began(*_: Any) -> None:
     return None
 
 
-def says_nothing(*_: Any) -> None:
+def does_nothing(*_: Any) -> None:
     return None
 
 
-async def keeps_what_never_ran(tables: Any, *running: Any, drop: bool = False, **told: Any) -> Any:
-    return await END_RUNNING(tables, *running, **told)
+async def keeps_what_never_ran(tables: Any, *running: Any, drop: bool = False, **options: Any) -> Any:
+    return await END_RUNNING(tables, *running, **options)
 
 
 OTHER_REASON, END_RUNNING = commit._other_reason, end_module.end_running
@@ -357,11 +357,11 @@ OTHER_REASON, END_RUNNING = commit._other_reason, end_module.end_running
 @pytest.mark.parametrize(
     ("where", "what", "how", "scene"),
     [
-        (commit, "_other_reason", swallows_what_comes_with_a_stop, a_turn_that_is_stopped_as_it_ends),
+        (commit, "_other_reason", swallows_the_reason_of_a_stop, a_turn_that_is_stopped_as_it_ends),
         (commit, "uninterrupted", does_not_finish, a_turn),
         (block_module, "uninterrupted", does_not_finish, a_wait_in_the_queue),
         (block_module, "_give_up", leaves_what_it_began, a_turn),
-        (commit, "_tell_outcome", says_nothing, a_turn),
+        (commit, "_tell_outcome", does_nothing, a_turn),
         (begin_module, "end_running", keeps_what_never_ran, a_turn_that_is_kept_when_it_fails),
     ],
 )
@@ -394,7 +394,7 @@ def cancel_at_every_await(store: str, kind: type[asyncio.Future[Any]], scene: Sc
         try:
             loop.run_until_complete(server.spawn(serve()))
         finally:
-            server.kill()  # a ledger that is not in order may never come to close
+            server.kill()  # a broken ledger may never close
             loop.close()
     assert not loop.errors
 
@@ -439,5 +439,5 @@ async def _check(scene: Scene, problem: BaseException | None, where: str) -> Non
         if found is not None and found.kind is TurnKind.COMPLETED:
             assert found.text.endswith(("Three.", "Two.")), where
     assert len(scene.paid) == len(set(scene.paid)), where
-    await chat.run(_say, "next", on_busy="reject")
+    await chat.run(_answer, "next", on_busy="reject")
     assert (await chat.turns())[-1].text == "Yes.", where

@@ -45,10 +45,10 @@ def line_of(*tokens: str) -> list[Turn]:
 
 
 def broken_by(turns: list[Turn], copy: list[Message], unseen: Hidden) -> list[str]:
-    """What is said of the last turn, asked for with this copy while that was hidden from its user."""
+    """Return the violations of the last turn, sent with this copy while `unseen` was hidden."""
     *before, last = turns
-    asked = {"role": "user", "content": last.input[0].text}
-    resent = SentHistory(instructions=(), meant=(*copy, asked), cut=0, is_whole=True, old=len(copy))
+    question = {"role": "user", "content": last.input[0].text}
+    resent = SentHistory(instructions=(), meant=(*copy, question), cut=0, is_whole=True, old=len(copy))
     world = World()
     drawn = ClientRequest.draw(Random(0), "c", ("alpha",))
     world.requests[last.id] = replace(drawn, kind=RequestKind.RESEND, resent=resent)
@@ -86,14 +86,14 @@ def test_oracle_accepts_a_hidden_turn_that_the_client_still_holds() -> None:
 SAME = [("a", False), ("b", True), ("c", False)]
 
 
-@pytest.mark.parametrize("told", ["abc", "ac"])
-def test_transcript_without_its_optional_messages_agrees(told: str) -> None:
-    assert agrees(told, SAME)
+@pytest.mark.parametrize("received", ["abc", "ac"])
+def test_transcript_without_its_optional_messages_agrees(received: str) -> None:
+    assert agrees(received, SAME)
 
 
-@pytest.mark.parametrize("told", ["", "ab", "bc", "abbc", "acc", "cab", "abcd"])
-def test_transcript_with_lost_doubled_or_moved_messages_disagrees(told: str) -> None:
-    assert not agrees(told, SAME)
+@pytest.mark.parametrize("received", ["", "ab", "bc", "abbc", "acc", "cab", "abcd"])
+def test_transcript_with_lost_doubled_or_moved_messages_disagrees(received: str) -> None:
+    assert not agrees(received, SAME)
 
 
 def test_transcript_with_one_of_two_equal_messages_agrees_only_if_one_is_optional() -> None:
@@ -121,9 +121,9 @@ EVENTS: list[Event] = [
 ]
 
 
-def listener(*heard: Event, in_own_process: bool = False, was_taken_over: bool = False) -> Listener:
+def listener(*events: Event, in_own_process: bool = False, was_taken_over: bool = False) -> Listener:
     made = Listener(IDS.new(ConversationId), IDS.new(TurnId), was_taken_over=was_taken_over)
-    for event in heard:
+    for event in events:
         made.receive(event, in_own_process=in_own_process)
     return made
 
@@ -133,7 +133,7 @@ def test_listener_that_received_every_event_breaks_no_rule() -> None:
 
 
 @pytest.mark.parametrize(
-    ("heard", "what"),
+    ("events", "what"),
     [
         (EVENTS[:1] + EVENTS[2:], "gaps"),
         (EVENTS[:2] + EVENTS[1:], "gaps"),
@@ -144,22 +144,24 @@ def test_listener_that_received_every_event_breaks_no_rule() -> None:
         ([*EVENTS[:3], TurnFinished(number=4, state=AttemptState.FAILED)], "otherwise"),
     ],
 )
-def test_listener_with_missing_doubled_or_changed_events_breaks_a_rule(heard: list[Event], what: str) -> None:
-    assert any(what in problem for problem in listener(*heard).problems(EVENTS))
+def test_listener_with_missing_doubled_or_changed_events_breaks_a_rule(
+    events: list[Event], what: str
+) -> None:
+    assert any(what in problem for problem in listener(*events).problems(EVENTS))
 
 
 def test_listener_in_a_crashed_process_may_have_received_unstored_events() -> None:
     left: list[Event] = [EVENTS[0], TurnFinished(number=2, state=AttemptState.FAILED)]
-    heard = [*EVENTS[:3], left[1]]
-    assert list(listener(*heard, in_own_process=True, was_taken_over=True).problems(left)) == []
-    assert list(listener(*heard, in_own_process=True).problems(left)) != []
-    assert list(listener(*heard, was_taken_over=True).problems(left)) != []
+    events = [*EVENTS[:3], left[1]]
+    assert list(listener(*events, in_own_process=True, was_taken_over=True).problems(left)) == []
+    assert list(listener(*events, in_own_process=True).problems(left)) != []
+    assert list(listener(*events, was_taken_over=True).problems(left)) != []
 
 
 def test_listener_dismissed_by_a_chat_deletion_may_miss_the_end() -> None:
-    heard = listener(*EVENTS[:3])
-    heard.was_refused = True
-    assert list(heard.problems(EVENTS)) == []
+    dismissed = listener(*EVENTS[:3])
+    dismissed.was_refused = True
+    assert list(dismissed.problems(EVENTS)) == []
 
 
 def turn(input: list[Item], output: list[Item]) -> Turn:

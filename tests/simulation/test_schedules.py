@@ -65,7 +65,7 @@ def test_violation_survives_pickling() -> None:
 
 @pytest.mark.parametrize(("seed", "store"), [(7414, "memory"), (1204, "sqlite")])
 def test_background_write_lost_with_the_power_breaks_no_promise(seed: int, store: str) -> None:
-    simulate(seed, store)  # it writes a mark of the clock, or makes words findable, while a client asks
+    simulate(seed, store)  # it writes a clock mark, or indexes words, during a request
 
 
 def _violation(seed: int) -> str | None:

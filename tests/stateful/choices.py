@@ -60,7 +60,7 @@ ELSEWHERE: dict[str, st.SearchStrategy[Any]] = {
     "regenerates": st.booleans(),
     "shown": st.sampled_from([True] * 5 + [False]),
 }
-GOING_WELL: dict[str, st.SearchStrategy[Any]] = {
+SUCCESSFUL: dict[str, st.SearchStrategy[Any]] = {
     **ELSEWHERE,
     "owner": st.just(OWNERS[0]),
     "where": st.sampled_from([0] * 5 + [2, 3]),

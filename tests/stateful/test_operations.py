@@ -16,7 +16,7 @@ from tests.stateful.choices import (
     BEGINNING,
     BROKEN,
     ELSEWHERE,
-    GOING_WELL,
+    SUCCESSFUL,
     failures,
     keys,
     late,
@@ -131,11 +131,11 @@ class Operations(RuleBasedStateMachine):
     @property
     def holders(self) -> list[TrackedRequest]:
         """Those who hold a lane, or believe so."""
-        return [asked for asked in self.requests if asked.begun is not None]
+        return [each for each in self.requests if each.begun is not None]
 
     @property
     def waiters(self) -> list[TrackedRequest]:
-        return [asked for asked in self.requests if asked.begun is None and asked.queued is not None]
+        return [each for each in self.requests if each.begun is None and each.queued is not None]
 
     def run(self, operation: Any, request: Any) -> Outcome:
         before = self.pair.seen
@@ -197,18 +197,18 @@ class Operations(RuleBasedStateMachine):
             "queue_limit": 2,
             "key": IdempotencyKey(claim_name(key, Within(within)), body) if key else None,
         }
-        asked = TrackedRequest({**fields, **policies, **more})
-        self.requests.append(asked)
-        found = self.run(begin, asked.first())
-        asked.take_answer(found.value)
+        request = TrackedRequest({**fields, **policies, **more})
+        self.requests.append(request)
+        found = self.run(begin, request.first())
+        request.take_answer(found.value)
         if found.error is MustReachDisk:
-            self.send_again(asked, sees_death=False, is_durable=True)
-        if asked.begun is not None:
-            self.write_journal(asked, what, late=0)
+            self.send_again(request, sees_death=False, is_durable=True)
+        if request.begun is not None:
+            self.write_journal(request, what, late=0)
             if then == "commit":
-                self.run(commit, asked.commit(self.now, 0))
+                self.run(commit, request.commit(self.now, 0))
             elif then != "leave":
-                self.run(end, asked.end(self.now, 0, BROKEN if then == "fail" else None, None))
+                self.run(end, request.end(self.now, 0, BROKEN if then == "fail" else None, None))
 
     # Thrice, so that it is chosen more often than the rest.
     begin_one = has_names_left(rule(**BEGINNING)(begins))
@@ -281,24 +281,24 @@ class Operations(RuleBasedStateMachine):
     def looks_again(self, pick: int, sees_death: bool) -> None:
         self.send_again(one_of(self.waiters, pick), sees_death=sees_death)
 
-    def send_again(self, asked: TrackedRequest, *, sees_death: bool, is_durable: bool = False) -> None:
-        found = self.run(begin, asked.again(self.now, sees_death=sees_death, is_durable=is_durable))
-        asked.take_answer(found.value)
+    def send_again(self, request: TrackedRequest, *, sees_death: bool, is_durable: bool = False) -> None:
+        found = self.run(begin, request.again(self.now, sees_death=sees_death, is_durable=is_durable))
+        request.take_answer(found.value)
         if found.error is MustReachDisk:
-            self.send_again(asked, sees_death=sees_death, is_durable=True)
+            self.send_again(request, sees_death=sees_death, is_durable=True)
 
     @has("holders")
     @rule(pick=picks, what=steps, late=late)
     def records(self, pick: int, what: list[str], late: int) -> None:
         self.write_journal(one_of(self.holders, pick), what, late)
 
-    def write_journal(self, asked: TrackedRequest, what: list[str], late: int) -> None:
+    def write_journal(self, tracked: TrackedRequest, what: list[str], late: int) -> None:
         for each in what:
-            written, journal = asked.step(each)
-            request = asked.record(written, late)
+            written, journal = tracked.step(each)
+            request = tracked.record(written, late)
             if self.run(record, request).error is not None:
                 return
-            asked.journal, asked.journaled = journal, asked.journaled + len(written)
+            tracked.journal, tracked.journaled = journal, tracked.journaled + len(written)
         if what:
             self.run(record, request)  # the last answer was lost
 
@@ -315,11 +315,11 @@ class Operations(RuleBasedStateMachine):
     @has("holders")
     @rule(pick=picks)
     def is_in_doubt(self, pick: int) -> None:
-        asked = one_of(self.holders, pick)
-        assert asked.begun is not None
-        attempt = asked.begun.attempt
+        request = one_of(self.holders, pick)
+        assert request.begun is not None
+        attempt = request.begun.attempt
         found = self.run(resolve_doubt, DoubtRequest(attempt.owner, attempt.branch, attempt.id))
-        asked.fence = found.value.fence or asked.fence
+        request.fence = found.value.fence or request.fence
 
     @has("requests")
     @rule(pick=picks)
@@ -468,8 +468,8 @@ class Operations(RuleBasedStateMachine):
             wanted = ChatFilter(owner=owner, scope=scope, archived=archived)
             self.pair.read(list_page, ListChats(wanted, behind, 2, self.now))
         fields = one_of(self.requests, pick).fields
-        asked = OutcomeRequest(fields["target"].owner, fields["attempt"], CONVERSATIONS[place])
-        self.pair.read(outcome, asked)
+        request = OutcomeRequest(fields["target"].owner, fields["attempt"], CONVERSATIONS[place])
+        self.pair.read(outcome, request)
         self.pair.read(stops_in_order, fields["lease"])
         for turn in self.line(place):
             self.pair.read(siblings, SiblingsRequest(owner, CONVERSATIONS[place], turn.id, 3, self.now))
@@ -492,9 +492,9 @@ class Branched(Operations):
                 OWNERS[0], 0, LEASES[0], (user(),), calm, None, b"", ["call", "start", "result"], then
             )
 
-    edit_one = has_names_left(has("branches")(rule(**GOING_WELL)(Operations.edits)))
-    edit_another = has_names_left(has("branches")(rule(**GOING_WELL)(Operations.edits)))
-    begin_one = has_names_left(rule(**{name: GOING_WELL[name] for name in BEGINNING})(Operations.begins))
+    edit_one = has_names_left(has("branches")(rule(**SUCCESSFUL)(Operations.edits)))
+    edit_another = has_names_left(has("branches")(rule(**SUCCESSFUL)(Operations.edits)))
+    begin_one = has_names_left(rule(**{name: SUCCESSFUL[name] for name in BEGINNING})(Operations.begins))
 
 
 TestOperations = Operations.TestCase

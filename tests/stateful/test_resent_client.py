@@ -26,14 +26,14 @@ DONE_HERE = "done here"
 
 
 def tokens(message: Message) -> list[str]:
-    """What a message says, piece by piece; all pieces of a test are different."""
+    """Return the texts and call names of a message; all are different in a test."""
     content = message.get("content") or ""
     text = "".join(part["text"] for part in content) if isinstance(content, list) else content
     calls = [each["function"]["name"] for each in message.get("tool_calls") or ()]
     return [each for each in (text.strip(), *calls) if each not in ("", NOT_ANSWERED, DONE_HERE, "here")]
 
 
-def said_in(turn: Turn) -> list[str]:
+def tokens_of(turn: Turn) -> list[str]:
     return [token for message in messages_of(turn.items) for token in tokens(message)]
 
 
@@ -89,7 +89,7 @@ class Client:
         async with self.chat.resent(body, **options) as turn:
             await ScriptedModel(script)(turn)
 
-    async def ask(self, messages: list[Message], **options: Any) -> None:
+    async def exchange(self, messages: list[Message], **options: Any) -> None:
         """Send them, have them answered in some way, and take over the answer."""
         self.mine = messages
         if self.pick.randrange(5) == 0:
@@ -116,7 +116,7 @@ class Client:
 
     async def next(self) -> None:
         options = {} if any(each["role"] == "assistant" for each in self.mine) else {"sent": None}
-        await self.ask([*self.mine, self.question()], **options)
+        await self.exchange([*self.mine, self.question()], **options)
 
     async def regenerate(self) -> None:
         places = [
@@ -127,7 +127,7 @@ class Client:
         if places:
             place = self.pick.choice(places)
             self.unfinished -= set(tokens(self.mine[place]))
-            await self.ask(self.mine[: place + 1])
+            await self.exchange(self.mine[: place + 1])
 
     def _is_answered(self, place: int) -> bool:
         return place + 1 < len(self.mine) and self.mine[place + 1]["role"] == "assistant"
@@ -145,7 +145,7 @@ class Client:
             if each["role"] == "user" and self._can_end_at(place)
         ]
         if places:
-            await self.ask([*self.mine[: self.pick.choice(places)], self.question()])
+            await self.exchange([*self.mine[: self.pick.choice(places)], self.question()])
 
     async def edit_answer(self) -> None:
         # What the first answer of a trimmed copy was, if it is edited, an interrupted turn may leave open.
@@ -173,7 +173,7 @@ class Client:
             await self.next()
 
     async def bring_along(self) -> None:
-        """Add exchanges that the ledger has never seen, and ask."""
+        """Add exchanges that the ledger has never seen, and send."""
         for _ in range(self.pick.randrange(1, 3)):
             self.mine += [self.question(), {"role": "assistant", "content": self.fresh("elsewhere")}]
         await self.next()
@@ -247,7 +247,7 @@ class Client:
         self.mine = [*self.mine, question, {"role": "assistant", "content": text}]
 
     async def fail_and_move_on(self) -> None:
-        """What its tools did is settled, and this client never hears of it."""
+        """The effects of its tools are settled, and this client never receives them."""
         lost = self.question()
         try:
             await self.send([*self.mine, lost], Tool("here", result=DONE_HERE), RuntimeError("broken"))
@@ -266,7 +266,7 @@ class Client:
         await self.next()
 
     async def hide_again(self, turns: list[Turn]) -> None:
-        """What is asked or told again is a turn of its own, of which nothing is hidden yet."""
+        """A repeated question or answer is a turn of its own, with nothing hidden yet."""
         for turn in turns:
             for place, item in enumerate(turn.items):
                 if self.hidden & {token for each in messages_of([item]) for token in tokens(each)}:
@@ -279,19 +279,19 @@ class Client:
         seen = (
             self.unfinished
             | self.hidden
-            | {token for turn in turns if turn.kind is not TurnKind.COMPLETED for token in said_in(turn)}
+            | {token for turn in turns if turn.kind is not TurnKind.COMPLETED for token in tokens_of(turn)}
         )
-        told = [
+        stored = [
             token
             for turn in turns
             if turn.kind is TurnKind.COMPLETED
-            for token in said_in(turn)
+            for token in tokens_of(turn)
             if token not in seen
         ]
         held = [token for each in self.mine for token in tokens(each) if token not in seen]
         trimmed = [token for token in self.trimmed if token not in seen]
-        assert told[len(told) - len(held) :] == held
-        before = told[: len(told) - len(held)]
+        assert stored[len(stored) - len(held) :] == held
+        before = stored[: len(stored) - len(held)]
         assert before == trimmed
 
 

@@ -55,15 +55,15 @@ async def test_ledger_on_sqlite_never_blocks_the_event_loop(tmp_path: Path) -> N
 
 
 async def test_events_are_numbered_without_gaps_and_end_with_the_outcome() -> None:
-    told: list[Event] = []
+    events: list[Event] = []
     async with await Ledger.open("memory:") as ledger:
         chat = await ledger.conversation()
-        await chat.run(pays, "pay", on_event=told.append)
-    assert [event.number for event in told] == list(range(1, len(told) + 1))
-    kinds = [type(event) for event in told]
+        await chat.run(pays, "pay", on_event=events.append)
+    assert [event.number for event in events] == list(range(1, len(events) + 1))
+    kinds = [type(event) for event in events]
     assert kinds == [TurnStarted, ItemDone, ItemDone, TextDelta, ItemDone, TurnFinished]
-    assert isinstance(told[-1], TurnFinished)
-    assert told[-1].state is AttemptState.COMPLETED
+    assert isinstance(events[-1], TurnFinished)
+    assert events[-1].state is AttemptState.COMPLETED
 
 
 async def test_event_reader_that_raises_at_the_last_event_does_not_undo_the_commit() -> None:

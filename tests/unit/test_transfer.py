@@ -34,19 +34,19 @@ OUTPUTS: dict[str, list[Any]] = {
     "kept": [Tool("look"), "Hel", BOOM],
     "fails": [Tool("pay"), BOOM],
 }
-SAID = st.sampled_from(["Hi", "ünïcode 💥", "line\nbreak  ", '{"json": 1}'])
+TEXTS = st.sampled_from(["Hi", "ünïcode 💥", "line\nbreak  ", '{"json": 1}'])
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("say"), SAID, st.sampled_from(sorted(OUTPUTS))),
+        st.tuples(st.just("run"), TEXTS, st.sampled_from(sorted(OUTPUTS))),
         st.tuples(st.just("edit"), st.integers(0, 5), st.sampled_from(sorted(OUTPUTS))),
         st.tuples(st.just("regenerate"), st.just(0), st.just("text")),
         st.tuples(st.just("undo"), st.just(0), st.just("")),
         st.tuples(st.just("switch"), st.integers(0, 5), st.just("")),
         st.tuples(st.just("fork"), st.integers(0, 5), st.just("")),
         st.tuples(st.just("flag"), st.integers(0, 5), st.just("")),
-        st.tuples(st.just("instruct"), SAID, st.sampled_from(["lasting", "once", "none"])),
+        st.tuples(st.just("instruct"), TEXTS, st.sampled_from(["lasting", "once", "none"])),
         st.tuples(st.just("new"), st.integers(0, 3), st.just("")),
-        st.tuples(st.just("rename"), SAID, st.just("")),
+        st.tuples(st.just("rename"), TEXTS, st.just("")),
     ),
     max_size=14,
 )
@@ -99,7 +99,7 @@ class Talk:
         self.branches.setdefault(chat.id, []).append(str((await chat.info()).branch))
 
     async def _do(self, chat: Chat, turn: Any, what: str, which: Any, how: str) -> None:
-        if what == "say":
+        if what == "run":
             on_failure = "keep" if how == "kept" else "settle"
             await chat.run(ScriptedModel(OUTPUTS[how]), which, on_failure=on_failure)
         elif what == "edit" and turn is not None:
@@ -175,18 +175,18 @@ def rich() -> bytes:
     """A file with much in it."""
     steps = [
         ("new", 1, ""),
-        ("say", "Hi", "tools"),
-        ("say", "Hi", "asks"),
-        ("say", "Hi", "kept"),
-        ("say", "Hi", "fails"),
+        ("run", "Hi", "tools"),
+        ("run", "Hi", "asks"),
+        ("run", "Hi", "kept"),
+        ("run", "Hi", "fails"),
         ("edit", 1, "tools"),
         ("flag", 1, ""),
         ("instruct", "Hi", "lasting"),
         ("fork", 1, ""),
-        ("say", "Hi", "asks"),
+        ("run", "Hi", "asks"),
         ("edit", 0, "asks"),
         ("undo", 0, ""),
-        ("say", "Hi", "text"),
+        ("run", "Hi", "text"),
     ]
     return asyncio.run(talked("memory", steps))
 
@@ -225,12 +225,12 @@ def test_import_of_a_damaged_file_leaves_the_store_consistent(
                 ):
                     assert report.did in (ImportOutcome.UNCHANGED, ImportOutcome.CONFLICT)
             assert ImportOutcome.IMPORTED not in {report.did for report in again}
-            told = await exported(ledger)
+            export = await exported(ledger)
             assert await ledger.check() == []
         async with ledger_over("memory", seed=79) as other:
-            reports = await imported(other, told)
+            reports = await imported(other, export)
             assert {report.did for report in reports} <= {ImportOutcome.IMPORTED}
-            assert await exported(other) == told
+            assert await exported(other) == export
 
     asyncio.run(story())
 
@@ -291,8 +291,8 @@ async def test_import_of_a_chat_dated_in_the_future_clamps_its_use_time_or_refus
             [ImportOutcome.IMPORTED, ImportOutcome.REFUSED, ImportOutcome.IMPORTED],
             [ImportOutcome.UNCHANGED, ImportOutcome.REFUSED, ImportOutcome.UNCHANGED],
         ):
-            told = [each async for each in ledger.import_lines([file])]
-            assert [each.did for each in told if each.did in ENDS] == ends
-            assert [each.line for each in told if each.did is ImportOutcome.REPAIRED] == [1]
+            reports = [each async for each in ledger.import_lines([file])]
+            assert [each.did for each in reports if each.did in ENDS] == ends
+            assert [each.line for each in reports if each.did is ImportOutcome.REPAIRED] == [1]
         listed = (await ledger.list()).chats
         assert [each.conversation.touched_at for each in listed] == [now + 60_000, now]

@@ -55,7 +55,7 @@ def page() -> str:
 
 def reachable(package: ModuleType, within: tuple[str, ...]) -> Iterator[type]:
     """Yield the exported classes, each followed by those that its public members lead to; those that users
-    create come first."""
+    create are first."""
     seen: set[type] = set()
     names = [*filter(package.__all__.__contains__, MADE_BY_USERS), *package.__all__]
     waiting = [kind for name in names if isinstance(kind := getattr(package, name), type)]

@@ -32,8 +32,8 @@ class Notes:
         self._known: set[tuple[str, str]] = set()
         self._waiting: list[str] = []
 
-    def text(self, said: str) -> None:
-        self._note("text", said)
+    def text(self, text: str) -> None:
+        self._note("text", text)
 
     def headers(self, headers: Iterable[tuple[str, str]]) -> None:
         """Record credentials."""
@@ -65,12 +65,12 @@ class Notes:
             lines, self._waiting = "".join(self._waiting), []
             append(self._path, lines)
 
-    def _note(self, kind: str, said: str) -> None:
-        if (kind, said) not in self._known:
+    def _note(self, kind: str, text: str) -> None:
+        if (kind, text) not in self._known:
             import json
 
-            self._known.add((kind, said))
-            self._waiting.append(json.dumps({kind: said}) + "\n")
+            self._known.add((kind, text))
+            self._waiting.append(json.dumps({kind: text}) + "\n")
             if self._at_once:
                 self.flush()
 
@@ -94,7 +94,7 @@ def record_server(module: Any, notes: Notes) -> None:
         notes.headers((name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"])
         body = b""
 
-        async def hear() -> Any:
+        async def receive_noted() -> Any:
             nonlocal body
             message = await receive()
             if message["type"] == "http.request" and len(body) <= LARGEST:
@@ -103,7 +103,7 @@ def record_server(module: Any, notes: Notes) -> None:
                     notes.body(body)
             return message
 
-        return await answer(app, scope, hear, send)
+        return await answer(app, scope, receive_noted, send)
 
     module.App.__call__ = answer_noted
 

@@ -38,4 +38,4 @@ if FOLDER and os.path.isdir(FOLDER):
     name = os.path.join(FOLDER, f"{os.getpid()}-{time.time_ns()}")
     if sys.stderr is not None:
         sys.stderr = CopiedStream(sys.stderr, f"{name}.log")
-    listen(Notes(f"{name}.said", at_once=True))
+    listen(Notes(f"{name}.texts", at_once=True))

@@ -122,10 +122,10 @@ def keeps_an_edit_on_the_branch_whose_lane_it_held() -> list[Patch]:
 
 @broken
 def settles_an_edit_with_results_of_its_base() -> list[Patch]:
-    def as_it_came(branch: Any, attempt: Any) -> Any:
+    def whole_input(branch: Any, attempt: Any) -> Any:
         return attempt.input
 
-    return [(where, "settled_input", as_it_came) for where in (begin, end)]
+    return [(where, "settled_input", whole_input) for where in (begin, end)]
 
 
 # Rule 9: no settled turn is left out.

@@ -100,11 +100,11 @@ def continues_from_stale_cached_messages() -> list[Patch]:
     sent: dict[BranchCache, bytes] = {}
     true = BranchCache._keep_chat_json
 
-    def keep_said(self: BranchCache, last: Any, said: bytes) -> None:
-        sent[self] = said
-        true(self, last, said)
+    def keep(self: BranchCache, last: Any, encoded: bytes) -> None:
+        sent[self] = encoded
+        true(self, last, encoded)
 
     def nearest(self: BranchCache, history: Any) -> tuple[int, bytes]:
         return (len(history), sent[self]) if self in sent else (0, b"")
 
-    return [(BranchCache, "_keep_chat_json", keep_said), (BranchCache, "_nearest", nearest)]
+    return [(BranchCache, "_keep_chat_json", keep), (BranchCache, "_nearest", nearest)]

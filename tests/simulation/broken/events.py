@@ -29,11 +29,11 @@ def numbers_the_events_of_a_resumed_turn_anew() -> list[Patch]:
     def start(self: OpenTurn, process: Any, begun: Any, snapshot: Any, on_event: Any, **how: Any) -> None:
         taken_up = len(begun.journal.items)
 
-        def tell(event: Any) -> None:
+        def emit(event: Any) -> None:
             if event.number == 1 or event.number > 1 + taken_up:
                 on_event(replace(event, number=event.number - taken_up * (event.number > 1)))
 
-        true(self, process, begun, snapshot, tell if on_event else None, **how)
+        true(self, process, begun, snapshot, emit if on_event else None, **how)
 
     return [(OpenTurn, "__init__", start)]
 
@@ -82,9 +82,9 @@ def withholds_the_end_from_readers_past_it() -> list[Patch]:
 def counts_no_items_of_read_events() -> list[Patch]:
     true = EventReader._events_in
 
-    def told_by(self: EventReader, found: Any) -> Any:
-        told = true(self, found)
+    def events_in(self: EventReader, found: Any) -> Any:
+        events = true(self, found)
         self._items = 0
-        return told
+        return events
 
-    return [(EventReader, "_events_in", told_by)]
+    return [(EventReader, "_events_in", events_in)]

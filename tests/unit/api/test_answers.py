@@ -22,7 +22,7 @@ from turnledger.model.item import Item, message
 from turnledger.model.turn import Turn as StoredTurn
 from turnledger.model.turn import TurnKind
 
-SAID = b'{"type":"message",  "role":"assistant","content":[{"type":"output_text","text":"Hi"}]}'
+ANSWER = b'{"type":"message",  "role":"assistant","content":[{"type":"output_text","text":"Hi"}]}'
 CONVERSATION = Conversation(
     id=ConversationId(CHAT), owner="ann", branch=BranchId(BRANCH), created_at=1, touched_at=2
 )
@@ -38,30 +38,30 @@ def test_items_are_encoded_and_decoded_byte_for_byte() -> None:
         created_at=1,
         committed_at=2,
         input=(message("user", "Hello"),),
-        output=(Item(SAID),),
+        output=(Item(ANSWER),),
         details=b'{"model":"m"}',
     )
     sent = encode(show_turn(turn, [0]))
-    assert SAID in sent
+    assert ANSWER in sent
     read = decode(Turn, sent)
-    assert read.output[0].raw == SAID
+    assert read.output[0].raw == ANSWER
     assert read.output is read.output
     assert (read.text, read.input[0].text, read.hidden, read.details) == ("Hi", "Hello", (0,), {"model": "m"})
 
 
 @pytest.mark.parametrize("shape", [ChatInfo, ListedChat, RestoredChat, ShownChat])
 def test_chat_decodes_with_unknown_and_missing_fields(shape: type[ChatInfo]) -> None:
-    told = decode(shape, b'{"id":"%s","branch":"%s","color":"red"}' % (CHAT.encode(), BRANCH.encode()))
-    assert isinstance(told.id, ConversationId)
-    assert (told.title, told.tags, told.preview, told.snippet, told.marks) == (None, (), "", "", ())
+    chat = decode(shape, b'{"id":"%s","branch":"%s","color":"red"}' % (CHAT.encode(), BRANCH.encode()))
+    assert isinstance(chat.id, ConversationId)
+    assert (chat.title, chat.tags, chat.preview, chat.snippet, chat.marks) == (None, (), "", "", ())
 
 
 def test_chat_shape_leaves_list_fields_at_their_defaults() -> None:
-    told = show_chat(ChatInfo, CONVERSATION)
-    assert (told.turn_count, told.is_running, told.former_conversation_key) == (None, False, None)
+    chat = show_chat(ChatInfo, CONVERSATION)
+    assert (chat.turn_count, chat.is_running, chat.former_conversation_key) == (None, False, None)
     listed = show_chat(ListedChat, CONVERSATION, turn_count=3, preview="so", is_running=True)
     assert (listed.turn_count, listed.preview, listed.is_running) == (3, "so", True)
-    assert set(fields(listed)) - set(fields(told)) == {"turn_count", "preview", "is_running"}
+    assert set(fields(listed)) - set(fields(chat)) == {"turn_count", "preview", "is_running"}
 
 
 def test_empty_scope_is_sent_as_null() -> None:
@@ -102,7 +102,7 @@ def test_stop_answer_without_a_turn_has_null_fields() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "expected"),
     [
         (LiveChange(kind=ChangeKind.START, owner="ann", at=5), {"type": "start", "at": 5}),
         (
@@ -151,25 +151,25 @@ def test_stop_answer_without_a_turn_has_null_fields() -> None:
     ],
     ids=["of the stream", "of a turn", "of a chat"],
 )
-def test_change_omits_fields_that_do_not_apply(change: LiveChange, told: dict[str, Any]) -> None:
+def test_change_omits_fields_that_do_not_apply(change: LiveChange, expected: dict[str, Any]) -> None:
     sent = encode(show_change(change))
-    assert msgspec.json.decode(sent) == told
+    assert msgspec.json.decode(sent) == expected
     read = decode(Change, sent)
-    assert (read.type, read.position, read.code) == (told["type"], "", None)
+    assert (read.type, read.position, read.code) == (expected["type"], "", None)
 
 
 def fields(answer: msgspec.Struct) -> dict[str, Any]:
     """An answer as a client sees it."""
-    told: dict[str, Any] = msgspec.json.decode(encode(answer))
-    return told
+    decoded: dict[str, Any] = msgspec.json.decode(encode(answer))
+    return decoded
 
 
-ASKED = b'{"type":"message",  "role":"user","content":"Hi"}'
+QUESTION = b'{"type":"message",  "role":"user","content":"Hi"}'
 
 
 def test_ids_items_and_mappings_are_encoded() -> None:
-    said = {"id": ConversationId(CHAT), "items": [Item(ASKED)], "map": MappingProxyType({"a": 1})}
-    assert encode(said) == b'{"id":"%s","items":[%s],"map":{"a":1}}' % (CHAT.encode(), ASKED)
+    answer = {"id": ConversationId(CHAT), "items": [Item(QUESTION)], "map": MappingProxyType({"a": 1})}
+    assert encode(answer) == b'{"id":"%s","items":[%s],"map":{"a":1}}' % (CHAT.encode(), QUESTION)
 
 
 def test_encoding_a_value_without_json_form_raises() -> None:

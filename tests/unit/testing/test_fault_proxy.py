@@ -48,7 +48,7 @@ async def stage() -> AsyncIterator[tuple[Server, FaultProxy]]:
     listening.close()
 
 
-async def told_by(proxy: FaultProxy, question: bytes = b"0123456789") -> bytes:
+async def exchange(proxy: FaultProxy, question: bytes = b"0123456789") -> bytes:
     """Send it all, and read until the end."""
     reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
     try:
@@ -62,7 +62,7 @@ async def told_by(proxy: FaultProxy, question: bytes = b"0123456789") -> bytes:
 async def test_fault_proxy_passes_exactly_the_planned_bytes_to_the_server(count: int) -> None:
     async with stage() as (server, proxy):
         proxy.plan(Fault(sent=count))
-        await told_by(proxy)
+        await exchange(proxy)
         await server.ended.wait()
         assert server.got == b"0123456789"[:count]
         assert (proxy.faults, proxy.connections) == (1, 1)
@@ -72,7 +72,7 @@ async def test_fault_proxy_passes_exactly_the_planned_bytes_to_the_server(count:
 async def test_fault_proxy_passes_exactly_the_planned_bytes_to_the_client(count: int) -> None:
     async with stage() as (server, proxy):
         proxy.plan(Fault(received=count))
-        assert await told_by(proxy) == ANSWER[:count]
+        assert await exchange(proxy) == ANSWER[:count]
         await server.ended.wait()
 
 
@@ -90,7 +90,7 @@ async def test_fault_proxy_reset_raises_for_the_reader() -> None:
     async with stage() as (_, proxy):
         proxy.plan(Fault(received=3, resets=True))
         with pytest.raises(ConnectionResetError):
-            await told_by(proxy)
+            await exchange(proxy)
 
 
 async def test_fault_proxy_stall_passes_nothing_until_resumed() -> None:
@@ -124,7 +124,7 @@ async def test_fault_proxy_without_a_server_resets_the_connection() -> None:
         gone = server.port
     async with FaultProxy(gone) as proxy:
         with pytest.raises(ConnectionResetError):
-            await told_by(proxy)
+            await exchange(proxy)
         assert proxy.connections == 0
 
 
@@ -139,7 +139,7 @@ async def test_fault_proxy_pause_delays_the_bytes_and_loses_none() -> None:
 
 
 class Listener:
-    """Answers what comes to an end with the number of its connection, and notes what came on each."""
+    """Answers each complete message with the number of its connection, and records the bytes of each."""
 
     def __init__(self) -> None:
         self.got: list[bytes] = []

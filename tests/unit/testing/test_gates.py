@@ -112,19 +112,19 @@ async def test_gated_store_drops_a_late_write_that_is_refused_meanwhile(store: G
 
 
 async def test_gated_store_announces_writes_to_neighbours_that_do_not_ignore_hints() -> None:
-    heard: list[str] = []
+    notified: list[str] = []
     neighbours: list[GatedStore] = []
     stores = {name: GatedStore(MemoryStore(), neighbours=neighbours) for name in ("one", "two", "deaf")}
     for name, store in stores.items():
-        store.watch(lambda name=name: heard.append(name))
+        store.watch(lambda name=name: notified.append(name))
     stores["deaf"].ignores_hints = True
     await stores["one"].transact(renew, LEASE)
     await asyncio.sleep(0)
-    assert heard == ["two"]
+    assert notified == ["two"]
     await stores["two"].close()
     await stores["one"].transact(renew, LEASE)
     await asyncio.sleep(0)
-    assert heard == ["two"]
+    assert notified == ["two"]
 
 
 async def test_gated_store_without_renewal_renews_its_lease_only_by_hand() -> None:

@@ -125,18 +125,18 @@ def test_future_of_a_dead_process_never_completes() -> None:
             await asyncio.sleep(5)
             return "answer"
 
-        asked = server.spawn(answer())
+        answering = server.spawn(answer())
 
-        async def ask() -> str:
+        async def wait_for_answer() -> str:
             try:
                 async with asyncio.timeout(60):
-                    return await asyncio.shield(asked)
+                    return await asyncio.shield(answering)
             except TimeoutError:
                 return "no answer"
 
-        told = client.spawn(ask())
+        waiting = client.spawn(wait_for_answer())
         loop.call_later(1, server.kill)
-        assert loop.run_until_complete(told) == "no answer"
+        assert loop.run_until_complete(waiting) == "no answer"
         assert loop.time() == 60
 
 
@@ -213,7 +213,7 @@ def test_lease_can_expire_while_its_holder_is_paused() -> None:
 
 
 class Resource:
-    """Whose exit awaits, and must never begin."""
+    """A context whose exit awaits, and must never begin."""
 
     async def __aenter__(self) -> None:
         await asyncio.sleep(0)

@@ -30,7 +30,7 @@ async def chat() -> AsyncIterator[Chat]:
         yield await ledger.conversation()
 
 
-def told(turn: Turn) -> list[str]:
+def outputs(turn: Turn) -> list[str]:
     return [item.text or item.type for item in turn.output]
 
 
@@ -38,7 +38,7 @@ async def test_scripted_model_emits_texts_as_chunks_of_one_message(chat: Chat) -
     events: list[str] = []
     model = ScriptedModel(["Hel", "lo"])
     turn = await chat.run(model, "Hi", on_event=lambda event: events.append(getattr(event, "text", "-")))
-    assert told(turn) == ["Hello"]
+    assert outputs(turn) == ["Hello"]
     assert events == ["-", "Hel", "lo", "-", "-"]
 
 
@@ -55,7 +55,7 @@ async def test_scripted_model_uses_one_script_per_run_and_records_the_messages(c
 async def test_scripted_model_adds_items_in_the_order_of_the_script(chat: Chat) -> None:
     model = ScriptedModel([Think("hm"), "I look.", Tool("look", "found", {"at": 1}), Ask("which")])
     turn = await chat.run(model, "Hi")
-    assert told(turn) == ["reasoning", "I look.", "function_call", "function_call_output", "function_call"]
+    assert outputs(turn) == ["reasoning", "I look.", "function_call", "function_call_output", "function_call"]
     assert turn.output[2].fields["arguments"] == '{"at": 1}'
     assert turn.output[3].fields["output"] == "found"
     assert [item.call_id for item in turn.output if item.is_call] == ["call_0", "call_1"]
@@ -106,7 +106,7 @@ async def test_scripted_model_in_a_resumed_turn_continues_behind_the_finished_st
     turn = await chat.run(model, "Hi", idempotency_key="i")
     assert model.executed == {"look": 1, "pay": 1}
     expected = ["reasoning", "I look.", "function_call", "function_call_output"]
-    assert told(turn) == [*expected, "I pay.", "function_call", "function_call_output", "Done."]
+    assert outputs(turn) == [*expected, "I pay.", "function_call", "function_call_output", "Done."]
 
 
 async def test_scripted_model_in_a_resumed_turn_runs_only_open_calls_of_its_own_tools(chat: Chat) -> None:
@@ -133,7 +133,7 @@ async def test_scripted_model_without_a_script_is_never_run_by_an_attached_turn(
     assert never.seen == []
 
 
-async def ask(upstream: ScriptedUpstream, **fields: Any) -> tuple[int, bytes]:
+async def fetch(upstream: ScriptedUpstream, **fields: Any) -> tuple[int, bytes]:
     body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], **fields}
     async with (
         aiohttp.ClientSession() as session,
@@ -145,7 +145,7 @@ async def ask(upstream: ScriptedUpstream, **fields: Any) -> tuple[int, bytes]:
 async def streamed(*script: Step, **fields: Any) -> list[Any]:
     """The payloads of one streamed answer, decoded where they can be."""
     async with ScriptedUpstream(script) as upstream:
-        _, body = await ask(upstream, stream=True, **fields)
+        _, body = await fetch(upstream, stream=True, **fields)
     payloads = [event.removeprefix(b"data: ") for event in body.split(b"\n\n") if event]
     return [payload if payload == b"[DONE]" else msgspec.json.decode(payload) for payload in payloads]
 
@@ -185,13 +185,13 @@ async def test_scripted_upstream_ends_a_stream_with_the_given_marks() -> None:
 
 async def test_scripted_upstream_sends_raw_bytes_unchanged() -> None:
     async with ScriptedUpstream([b": ping\n\n", Data(b"{"), End(None, done=False)], split=2) as upstream:
-        assert await ask(upstream, stream=True) == (200, b": ping\n\ndata: {\n\n")
+        assert await fetch(upstream, stream=True) == (200, b": ping\n\ndata: {\n\n")
 
 
 async def test_scripted_upstream_returns_a_completion_without_stream() -> None:
     async with ScriptedUpstream(["Hel", "lo", Refusal("No."), Call("look")], [Data(b"{")]) as upstream:
-        _, body = await ask(upstream)
-        assert await ask(upstream) == (200, b"{")
+        _, body = await fetch(upstream)
+        assert await fetch(upstream) == (200, b"{")
     [choice] = msgspec.json.decode(body)["choices"]
     call = {"id": "call_0", "type": "function", "function": {"name": "look", "arguments": "{}"}}
     message = {"role": "assistant", "content": "Hello", "refusal": "No.", "tool_calls": [call]}
@@ -200,8 +200,8 @@ async def test_scripted_upstream_returns_a_completion_without_stream() -> None:
 
 async def test_scripted_upstream_status_is_the_whole_answer() -> None:
     async with ScriptedUpstream([Status(429, b"{}", {"retry-after": "1"})], ["Hi"]) as upstream:
-        assert await ask(upstream, stream=True) == (429, b"{}")
-        assert (await ask(upstream, stream=True))[0] == 200
+        assert await fetch(upstream, stream=True) == (429, b"{}")
+        assert (await fetch(upstream, stream=True))[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -218,18 +218,18 @@ async def test_scripted_upstream_cut_breaks_the_connection(
 ) -> None:
     async with ScriptedUpstream(script) as upstream:
         with pytest.raises(error):
-            await ask(upstream, stream=stream)
+            await fetch(upstream, stream=stream)
 
 
 async def test_scripted_upstream_body_without_chunks_ends_with_its_connection() -> None:
     async with ScriptedUpstream([Head("text/plain", chunked=False), b"Hi", CUT]) as upstream:
-        assert await ask(upstream, stream=True) == (200, b"Hi")
+        assert await fetch(upstream, stream=True) == (200, b"Hi")
 
 
 async def test_scripted_upstream_gate_holds_the_answer_until_released() -> None:
     gate = Gate()
     async with ScriptedUpstream([gate, "Hi"]) as upstream:
-        task = asyncio.create_task(ask(upstream, stream=True))
+        task = asyncio.create_task(fetch(upstream, stream=True))
         await gate.arrived()
         assert not task.done()
         gate.release()
@@ -239,7 +239,7 @@ async def test_scripted_upstream_gate_holds_the_answer_until_released() -> None:
 async def test_scripted_upstream_on_exit_cuts_a_held_answer() -> None:
     gate = Gate()
     async with ScriptedUpstream([gate]) as upstream:
-        task = asyncio.create_task(ask(upstream, stream=True))
+        task = asyncio.create_task(fetch(upstream, stream=True))
         await gate.arrived()
     with pytest.raises(aiohttp.ClientError):
         await task
@@ -250,16 +250,16 @@ async def test_scripted_upstream_refuses_connections_and_listens_again_on_the_sa
         url = upstream.url
         await upstream.refuse()
         with pytest.raises(aiohttp.ClientConnectorError):
-            await ask(upstream)
+            await fetch(upstream)
         await upstream.listen()
         assert upstream.url == url
-        assert (await ask(upstream))[0] == 200
+        assert (await fetch(upstream))[0] == 200
 
 
 async def test_scripted_upstream_records_requests_and_connections() -> None:
     async with ScriptedUpstream(otherwise=["Hi"]) as upstream:
-        await ask(upstream, x=1)
-        await ask(upstream, x=2)
+        await fetch(upstream, x=1)
+        await fetch(upstream, x=2)
     first, second = upstream.received
     assert (first.method, first.path, first.body["x"]) == ("POST", "/v1/chat/completions", 1)
     assert (second.headers["content-type"], second.body["x"]) == ("application/json", 2)
@@ -268,7 +268,7 @@ async def test_scripted_upstream_records_requests_and_connections() -> None:
 
 async def test_scripted_upstream_without_a_script_left_returns_500() -> None:
     async with ScriptedUpstream() as upstream:
-        status, body = await ask(upstream)
+        status, body = await fetch(upstream)
     assert (status, b"more often than it has scripts" in body) == (500, True)
 
 
@@ -286,7 +286,7 @@ async def test_scripted_upstream_with_max_received_records_only_the_first_reques
     async with ScriptedUpstream(otherwise=["Hi"], max_received=1) as upstream:
         for text in ("one", "two"):
             async with aiohttp.ClientSession() as session:
-                asked = {"model": "m", "messages": [{"role": "user", "content": text}]}
-                async with session.post(f"{upstream.url}/chat/completions", json=asked) as answer:
+                body = {"model": "m", "messages": [{"role": "user", "content": text}]}
+                async with session.post(f"{upstream.url}/chat/completions", json=body) as answer:
                     assert answer.status == 200
         assert [each.body["messages"][0]["content"] for each in upstream.received] == ["one"]
