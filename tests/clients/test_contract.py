@@ -59,7 +59,8 @@ ABOUT = (
     "lost: a rename of",
     "wire: a stream that falls",
     "wire: a request that arrives twice",
-    "wire: a turn whose reader",
+    "wire: a turn continues after its reader",
+    "wire: a turn ends after its reader",
     "wire: a server that is not there",
 )
 NAMES = [
