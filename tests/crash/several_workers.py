@@ -36,7 +36,7 @@ class Line:
         )
         await self._reader.readuntil(b"}")
 
-    async def ask(self, sent: bytes, response: PartialResponse | None = None) -> PartialResponse:
+    async def exchange(self, sent: bytes, response: PartialResponse | None = None) -> PartialResponse:
         """Send a request and receive until the connection closes."""
         response = response or PartialResponse()
         try:

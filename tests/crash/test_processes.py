@@ -176,7 +176,7 @@ def test_stop_of_a_turn_in_a_hung_process_succeeds(start: Start, tmp_path: Path)
     suspend(holder.process, tmp_path / "chats.db")
     stopper.send_line(f"stop lane {turn}")
     assert stopper.wait_for("ended") == f"ended {turn} kept"
-    stopper.send_line("ask lane q1")
+    stopper.send_line("run lane q1")
     stopper.wait_for("done")
     holder.send(signal.SIGCONT)
     assert holder.wait_for("superseded") == "superseded q0"

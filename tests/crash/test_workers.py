@@ -37,7 +37,7 @@ class Streaming:
     async def begin(self, **headers: str) -> None:
         self._before = len(self.server.events)
         self.sent = completion("Hi", **{"X_Conversation_Id": "one", **headers})
-        self.pending = asyncio.create_task(self.here.ask(self.sent, self.response))
+        self.pending = asyncio.create_task(self.here.exchange(self.sent, self.response))
         await self.response.until(lambda response: response.text == "Hel")
 
     async def leave(self) -> None:
@@ -57,7 +57,7 @@ class Streaming:
         """Read the turn's events."""
         response = PartialResponse()
         sent = request(f"/api/turns/{self.response.headers['x-turn-id']}/events", method="GET")
-        return response, asyncio.create_task(line.ask(sent, response))
+        return response, asyncio.create_task(line.exchange(sent, response))
 
     async def attempts(self) -> list[str]:
         """How the attempts stand that are not in the history."""
@@ -122,7 +122,7 @@ async def test_turn_of_a_killed_worker_fails_at_once_and_its_retry_completes_els
     # No request waits for the lane: the other workers were notified of the death.
     await server.event("recovered", before, worker=turn.there.worker)
     assert (await turn.attempts(), await turn.turns()) == (["failed"], [])
-    again = await turn.there.ask(turn.sent)
+    again = await turn.there.exchange(turn.sent)
     assert (again.status, again.text, again.payloads[-1]) == (200, "Again", b"[DONE]")
     await server.event("worker_started", before, worker=dead)
     await server.line(lambda worker: worker == dead)
@@ -132,7 +132,7 @@ async def test_turn_of_a_killed_worker_fails_at_once_and_its_retry_completes_els
 async def test_turn_is_stopped_through_another_worker(begin: Begin) -> None:
     turn = await begin(Gate())
     stop = request(f"/api/turns/{turn.response.headers['x-turn-id']}/stop", {})
-    ended = msgspec.json.decode((await turn.there.ask(stop)).body)
+    ended = msgspec.json.decode((await turn.there.exchange(stop)).body)
     assert (ended["state"], ended["committed"]) == ("kept", True)
     await turn.pending
     assert await turn.turns() == ["Hel"]
@@ -146,14 +146,14 @@ async def test_turn_is_followed_attached_and_replayed_through_another_worker(beg
     await events.until(lambda response: b"Hel" in response.body)
     beside = await server.line(lambda worker: worker == turn.there.worker)
     attached = PartialResponse()
-    attaching = asyncio.create_task(beside.ask(turn.sent, attached))
+    attaching = asyncio.create_task(beside.exchange(turn.sent, attached))
     await attached.until(lambda response: response.text == "Hel")
     gate.release()
     await asyncio.gather(turn.pending, following, attaching)
     assert (turn.response.text, attached.text, attached.is_whole) == ("Hello", "Hello", True)
     assert attached.headers["x-turn-id"] == turn.response.headers["x-turn-id"]
     assert b"turn.finished" in events.body
-    replayed = await (await server.line(lambda worker: worker == turn.there.worker)).ask(turn.sent)
+    replayed = await (await server.line(lambda worker: worker == turn.there.worker)).exchange(turn.sent)
     assert (replayed.text, replayed.headers["idempotency-replayed"]) == ("Hello", "true")
     assert len(turn.upstream.received) == requests
 

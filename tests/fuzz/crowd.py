@@ -287,10 +287,10 @@ class Crowd:
             self._remember_token(f"made {len(self._texts)}", made["owner"], made["id"], made["token"])
 
     async def _revoke_a_token(self) -> None:
-        asker = self._somebody()
+        caller = self._somebody()
         name = self._random.choice([each for each in self._texts if each not in OWNERS])
-        given = self._random.choice((self._ids[name], "self")) if asker not in OWNERS else self._ids[name]
-        reply = await self.fetch("DELETE /api/tokens/{token}", asker, f"/api/tokens/{given}", [])
+        given = self._random.choice((self._ids[name], "self")) if caller not in OWNERS else self._ids[name]
+        reply = await self.fetch("DELETE /api/tokens/{token}", caller, f"/api/tokens/{given}", [])
         if reply.status == 200:
             gone = {each["id"] for each in msgspec.json.decode(reply.body)["data"]}
             self._ended |= {each for each, id in self._ids.items() if id in gone}

@@ -18,7 +18,7 @@ SEEDS = int(os.environ.get("FUZZ_SEEDS", "10"))
 FIRST = int(os.environ.get("FUZZ_FIRST_SEED", "0"))
 CLIENTS = 60
 PATIENCE = 3600
-"""Virtual seconds within which the last of them has gone."""
+"""Virtual seconds within which the last client has left."""
 
 
 @pytest.fixture(scope="module")

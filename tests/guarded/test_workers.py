@@ -39,7 +39,7 @@ class Shared:
                 _, self.tokens[owner] = await Host(ledger).tokens.create(owner=owner, scopes=scopes)
         line = await self.server.line()
         self.worker = line.worker
-        self.pending = asyncio.create_task(line.ask(self.completion_of("ann", "one"), self.response))
+        self.pending = asyncio.create_task(line.exchange(self.completion_of("ann", "one"), self.response))
         await self.response.until(lambda response: response.text == "Hel")
 
     def completion_of(self, owner: str, chat: str) -> bytes:
@@ -56,15 +56,15 @@ class Shared:
         return await self.server.line(lambda worker: worker == self.worker)
 
     async def send_elsewhere(self, owner: str, chat: str = "two") -> PartialResponse:
-        return await (await self.other_line()).ask(self.completion_of(owner, chat))
+        return await (await self.other_line()).exchange(self.completion_of(owner, chat))
 
     async def follow(self, line: Line, response: PartialResponse | None = None) -> PartialResponse:
         path = f"/api/turns/{self.response.headers['x-turn-id']}/events"
-        return await line.ask(request(path, method="GET", Authorization=self.bearer("ann")), response)
+        return await line.exchange(request(path, method="GET", Authorization=self.bearer("ann")), response)
 
     async def refusals(self) -> list[str]:
         shown = await self.server.line()
-        response = await shown.ask(request("/metrics", method="GET", Authorization=self.bearer("root")))
+        response = await shown.exchange(request("/metrics", method="GET", Authorization=self.bearer("root")))
         return [
             line for line in response.body.decode().splitlines() if line.startswith("turnledger_refusals_")
         ]
@@ -102,7 +102,7 @@ async def test_owner_limits_hold_across_workers(tmp_path: Path) -> None:
         assert (await turn.pending).text == "Hello"
         assert b"turn.finished" in (await following).body
         assert (await turn.send_elsewhere("ann")).text == "Again"
-        again = await (await turn.same_line()).ask(turn.completion_of("ann", "two"))
+        again = await (await turn.same_line()).exchange(turn.completion_of("ann", "two"))
         assert code(again) == "too_many_turns_per_minute"
 
 
@@ -111,7 +111,7 @@ async def test_server_limit_holds_across_workers_until_a_turn_ends_or_its_worker
 ) -> None:
     async with shared(tmp_path, "--owner-turns", "1", "--turns", "1") as turn:
         line = await turn.other_line()
-        assert code(await line.ask(turn.completion_of("bob", "two"))) == "server_busy"
+        assert code(await line.exchange(turn.completion_of("bob", "two"))) == "server_busy"
         os.kill(turn.server.pids()[turn.worker], signal.SIGKILL)
         await turn.server.event("recovered", worker=line.worker)
         assert (await turn.send_elsewhere("ann")).text == "Again"

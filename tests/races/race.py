@@ -166,7 +166,7 @@ class Race:
             there = number % 2 == 1
             lines.append(await self._server.line(lambda worker, there=there: (worker != one.worker) == there))  # type: ignore[misc]
         replies = await asyncio.gather(
-            *(line.ask(self._bytes(scene, each)) for line, each in zip(lines, requests, strict=True))
+            *(line.exchange(self._bytes(scene, each)) for line, each in zip(lines, requests, strict=True))
         )
         for each, reply in zip(requests, replies, strict=True):
             kind = f"{each.method} {each.path.rpartition('/')[2] if 'conv_' in each.path else each.path}"

@@ -28,7 +28,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.unit.server.asgi import HOST, JSON, ask, echo, run_app
+from tests.unit.server.asgi import HOST, JSON, echo, fetch, run_app
 from turnledger.server.config.settings import Settings
 from turnledger.server.ops.logs import log
 
@@ -44,7 +44,7 @@ async def test_a_chat_text(anyio_backend_name):
     body = b'{"content": "Wolves at the garden gate"}'
     headers = (HOST, JSON, (b"content-length", b"%d" % len(body)))
     async with run_app(None, echo(Settings())) as app:
-        await ask(app, "/echo", method="POST", headers=headers, parts=[body])
+        await fetch(app, "/echo", method="POST", headers=headers, parts=[body])
     log.info("request", body="wolves at the garden")
 """
 

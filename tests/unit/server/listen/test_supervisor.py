@@ -81,11 +81,11 @@ async def test_dead_or_stalled_worker_is_replaced_and_its_metrics_are_kept(
     config.write_text("[server.limits]\nstall_wait = 5\n")
     async with several_workers(tmp_path, None, "--config", str(config)) as server:
         for line, key in zip(await server.two_lines(), "ab", strict=True):
-            assert (await line.ask(completion("Hello", X_Conversation_Id=key))).status == 200
+            assert (await line.exchange(completion("Hello", X_Conversation_Id=key))).status == 200
         assert await number(server, 'turns_total{outcome="completed"}') == 2
         assert await number(server, "commit_seconds_count") == 2
         line = await server.line()
-        pending = asyncio.create_task(line.ask(completion("/stall after 1", X_Conversation_Id="c")))
+        pending = asyncio.create_task(line.exchange(completion("/stall after 1", X_Conversation_Id="c")))
         # Others know of it within a second or so.
         while await number(server, "running_turns") != 1:
             pass
@@ -141,7 +141,7 @@ async def test_reload_replaces_workers_without_interruption_and_rejects_invalid_
     flags = ("--config", str(config), "--log-level", "info")
     async with several_workers(tmp_path, None, *flags) as server:
         long = completion("x" * 5000)
-        assert (await (await server.line()).ask(long)).status == 200
+        assert (await (await server.line()).exchange(long)).status == 200
         before, is_over = server.pids(), asyncio.Event()
         talking = [asyncio.create_task(talk(server.port, place, is_over)) for place in range(6)]
         config.write_text("[server.limits]\nbody_bytes = 5000\n")
@@ -156,12 +156,12 @@ async def test_reload_replaces_workers_without_interruption_and_rejects_invalid_
         assert {event["status"] for event in server.events if event["event"] == "request"} <= {200, 503}
         assert not [event for event in server.events if event["level"] == "error"]
         for line in await server.two_lines():
-            assert (await line.ask(long)).status == 413
+            assert (await line.exchange(long)).status == 413
         config.write_text("[models.fast]\n")
         server.signal(signal.SIGHUP)
         problem = await server.event("workers_not_replaced")
         assert (problem["code"], "line 1" in problem["problem"]) == ("invalid_settings", True)
-        assert (await (await server.line()).ask(long)).status == 413
+        assert (await (await server.line()).exchange(long)).status == 413
         assert server.pids() == pids
 
 
