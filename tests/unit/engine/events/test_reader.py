@@ -211,7 +211,7 @@ def test_live_log_returns_the_events_sent_to_the_sink(lengths: list[int], joins:
     asyncio.run(play())
 
 
-async def test_live_log_is_read_from_the_checkpoint_nearest_to_the_asked_number() -> None:
+async def test_live_log_is_read_from_the_checkpoint_nearest_to_the_requested_number() -> None:
     live = live_log()
     for number in range(4 * STRIDE):
         emit(live, str(number % 10))

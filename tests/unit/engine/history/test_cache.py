@@ -50,7 +50,7 @@ def test_cached_history_that_ends_with_another_turn_is_not_used() -> None:
     assert list(cache.prefix(A, some_id(TurnId, 99), 6)) == []
 
 
-def test_cached_history_longer_than_asked_returns_its_beginning() -> None:
+def test_cached_history_longer_than_requested_returns_its_beginning() -> None:
     cache = BranchCache(10**6)
     keep(cache, A, TURNS)
     assert cached(cache, A, 4) == TURNS[:4]

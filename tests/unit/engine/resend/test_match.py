@@ -898,7 +898,7 @@ def test_find_returns_the_first_of_several_places() -> None:
     assert find_spot(line, ClientTranscript(chat("-", "yes", "q2")[1:]), None) == spot(0, 1)
 
 
-def test_message_of_sixteen_letters_or_more_is_telling() -> None:
+def test_message_of_sixteen_letters_or_more_is_distinctive() -> None:
     assert is_distinctive(ClientTranscript([user_message("sixteen letters, or more")]))
     assert not is_distinctive(ClientTranscript([user_message("a few letters.")]))
     assert not is_distinctive(ClientTranscript([]))

@@ -411,7 +411,7 @@ def test_write_that_failed_to_sync_may_reappear_after_a_restart(path: Path, disk
         ((Sync.PROCESS, Sync.DISK, Sync.PROCESS), 1),
     ],
 )
-def test_batch_is_synced_if_any_of_its_jobs_asks_for_it(
+def test_batch_is_synced_if_any_of_its_jobs_requires_it(
     path: Path, disk: FaultyDisk, levels: tuple[Sync, ...], syncs: int
 ) -> None:
     bench = Bench(str(path), disk.name)
