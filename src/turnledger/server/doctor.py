@@ -271,8 +271,12 @@ def check_participants(found: Examination) -> list[Diagnosis]:
         remedy = "No action needed: a running server, or the next one to start, recovers them."
         return [warn("processes", message, remedy)]
     if found.unknown:
-        message = f"cannot determine whether {_processes(found.unknown)} are alive"
-        remedy = "They may belong to other users, or to other machines, which must not share a SQLite file."
+        verb = "is" if found.unknown == 1 else "are"
+        message = f"cannot determine whether {_processes(found.unknown)} {verb} alive"
+        remedy = (
+            "Normal in a restored backup. Otherwise another user runs it, "
+            "or another machine, which must not share a SQLite file."
+        )
         return [warn("processes", message, remedy)]
     return [ok("processes", f"{_processes(found.living)} using the store")]
 

@@ -230,6 +230,11 @@ def test_doctor_reports_store_file_anomalies(change: dict[str, int], subject: st
 def test_doctor_counts_the_processes_of_a_store() -> None:
     assert check_participants(msgspec.structs.replace(SOUND, living=0))[0].message.startswith("0 processes")
     assert check_participants(SOUND)[0].message.startswith("1 process using")
+    unknown = [check_participants(msgspec.structs.replace(SOUND, unknown=count))[0] for count in (1, 2)]
+    assert [each.message.split("whether ")[1] for each in unknown] == [
+        "1 process is alive",
+        "2 processes are alive",
+    ]
 
 
 def test_doctor_reports_an_unwritable_and_a_nearly_full_disk(

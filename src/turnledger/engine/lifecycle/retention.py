@@ -166,8 +166,7 @@ class RetentionTimer:
 
     def _report_removal(self, conversation: Conversation, reason: RetentionReason) -> RetiredConversation:
         self._process.forget_deleted(conversation)
-        details = "deleted" if reason is RetentionReason.AGE else "purged"
-        log.info("retention: %s was %s by %s", conversation.id, details, reason)
+        log.info("chat_retired", extra={"conversation": conversation.id, "reason": reason})
         return report_retired(conversation, reason)
 
 

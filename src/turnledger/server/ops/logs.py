@@ -115,6 +115,10 @@ class _StreamWriter:
             self._stream.flush()
 
 
+_RECORD_FIELDS = frozenset(vars(logging.makeLogRecord({})))
+"""What every record has. The engine passes the fields of its events as `extra`."""
+
+
 class _LibraryFormatter(logging.Formatter):
     def __init__(self, formatter: LogFormatter) -> None:
         super().__init__()
@@ -122,6 +126,8 @@ class _LibraryFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         event: Event = {"event": record.getMessage(), "exc_info": record.exc_info}
+        if record.name == _package_logger.name:
+            event |= {name: value for name, value in vars(record).items() if name not in _RECORD_FIELDS}
         return self._formatter(record.levelname.lower(), event)
 
 

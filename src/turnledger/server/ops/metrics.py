@@ -46,7 +46,10 @@ class Metrics:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
         # By part, not by process: a worker that replaces a dead one continues counting in its files.
         values.ValueClass = values.MultiProcessValue(lambda: part)  # type: ignore[no-untyped-call]
-        return cls(folder)
+        metrics = cls(folder)
+        # The library opens the file of the counters with the first label. By then, the folder may be gone.
+        metrics._turns("completed")
+        return metrics
 
     @staticmethod
     def clear(folder: Path, part: int) -> None:

@@ -193,8 +193,9 @@ class Retention(Contract):
         assert [each.conversation for each in report.retired] == [each.id for each in old]
         assert {each.reason for each in report.retired} == {RetentionReason.AGE}
         assert all(each.purge_at is not None for each in report.retired)
-        assert [line for line in caplog.messages if "was deleted by age" in line] == [
-            f"retention: {each.id} was deleted by age" for each in old
+        logged = [vars(each) for each in caplog.records if each.message == "chat_retired"]
+        assert [(each["conversation"], each["reason"]) for each in logged] == [
+            (each.id, "age") for each in old
         ]
         assert len(await young.turns()) == 1
         for each in old:

@@ -115,6 +115,17 @@ def test_log_shows_library_warnings_in_the_same_format() -> None:
     assert "somebody" not in stream.getvalue()
 
 
+def test_log_shows_fields_of_engine_events_but_not_those_of_libraries() -> None:
+    stream = io.StringIO()
+    configure("json", "info", stream)
+    logging.getLogger("turnledger").info("chat_retired", extra={"conversation": "conv_1", "reason": "age"})
+    logging.getLogger("uvicorn").warning("slow", extra={"color_message": "\x1b[1mslow"})
+    retired, slow = (line | {"timestamp": ""} for line in lines_of(stream))
+    named = {"event": "chat_retired", "conversation": "conv_1", "reason": "age"}
+    assert retired == {**named, "level": "info", "timestamp": ""}
+    assert slow == {"event": "slow", "level": "warning", "timestamp": ""}
+
+
 def test_log_omits_lines_below_its_level() -> None:
     stream = io.StringIO()
     configure("json", "warning", stream)

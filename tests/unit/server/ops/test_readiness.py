@@ -218,6 +218,16 @@ def test_metrics_files_are_fully_allocated_on_disk(tmp_path: Path) -> None:
     assert all(file.stat().st_blocks * 512 >= FILE_BYTES for file in files)
 
 
+def test_metrics_of_an_idle_worker_survive_the_removal_of_their_folder(tmp_path: Path) -> None:
+    # Without a supervisor, the first worker to end removes it; the others may not have counted anything yet.
+    folder = tmp_path / "metrics"
+    folder.mkdir()
+    removes = f"import shutil; shutil.rmtree({str(folder)!r})"
+    counts = "metrics.count_turn('completed'); metrics.count_response(200); metrics.observe_commit(0.1)"
+    worker(folder, 0, f"{removes}; {counts}; raise SystemExit")
+    assert not folder.exists()
+
+
 async def test_healthz_and_readyz_report_a_working_server() -> None:
     async with run_app() as app:
         assert (await fetch(app, "/healthz")).json == {"status": "ok"}
