@@ -364,41 +364,6 @@ CREATE TABLE turn_due (
     turn INTEGER PRIMARY KEY        -- its ref
 ) STRICT;
 
--- Index every new title, except one made of the first words, which are indexed with their turn.
-CREATE TRIGGER title_given AFTER INSERT ON conversation
-WHEN new.title IS NOT NULL AND new.named_by IS NOT 'words'
-BEGIN
-    UPDATE conversation SET title_due = 1 WHERE ref = new.ref;
-END;
-
-CREATE TRIGGER title_changed AFTER UPDATE OF title ON conversation
-WHEN (old.title, old.named_by) IS NOT (new.title, new.named_by)
-    AND (new.named_by IS NOT 'words' OR old.title IS NOT NULL)
-BEGIN
-    UPDATE conversation SET title_due = 1 WHERE ref = new.ref;
-END;
-
--- Index a turn again when its items are shown or hidden. A purge removes the turn first.
-CREATE TRIGGER item_hidden AFTER INSERT ON item_flag
-BEGIN
-    INSERT OR IGNORE INTO turn_due (turn)
-    SELECT ref FROM turn WHERE id = new.turn AND ref <= (SELECT turn FROM search_mark);
-END;
-
-CREATE TRIGGER item_shown AFTER DELETE ON item_flag
-BEGIN
-    INSERT OR IGNORE INTO turn_due (turn)
-    SELECT ref FROM turn WHERE id = old.turn AND ref <= (SELECT turn FROM search_mark);
-END;
-
--- Remove the words of a turn with it. The highest refs are reused, by turns that are yet to be indexed.
-CREATE TRIGGER turn_purged AFTER DELETE ON turn
-BEGIN
-    DELETE FROM turn_words WHERE rowid = old.ref;
-    DELETE FROM turn_due WHERE turn = old.ref;
-    UPDATE search_mark SET turn = min(turn, coalesce((SELECT max(ref) FROM turn), 0)), has_remains = 1;
-END;
-
 -- A random secret, made once: servers seal the cursors they hand out with it.
 CREATE TABLE secret (
     id INTEGER PRIMARY KEY CHECK (id = 1),

@@ -29,6 +29,10 @@ async def leases(tables: Tables, _: None) -> set[LeaseId]:
     return {lease.id for lease in await tables.leases()}
 
 
+async def purge_ended(tables: Tables, _: None) -> int:
+    return await tables.purge_ended(100)
+
+
 async def add_claims(tables: Tables, names: tuple[str, ...]) -> None:
     """The first name is the owner, the rest are idempotency keys."""
     owner, *keys = names

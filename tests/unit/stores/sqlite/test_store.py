@@ -22,6 +22,7 @@ from tests.unit.stores.sqlite.operations import (
     has_claim,
     ids,
     migrate_further,
+    purge_ended,
     refuse,
 )
 from turnledger import Ledger
@@ -329,10 +330,6 @@ def segments_of(path: Path) -> int:
     count: int = connection.execute("SELECT count(DISTINCT segid) FROM turn_words_idx").get
     connection.close()
     return count
-
-
-async def purge_ended(tables: Tables, _: None) -> int:
-    return await tables.purge_ended(100)
 
 
 def read(path: Path) -> bytes:

@@ -175,6 +175,17 @@ class SqliteSearchRows(NamedQueries):
             self._run("move_mark", refs[-1])
         return len(refs)
 
+    def _note_due(self, turn: TurnId) -> None:
+        """Have a turn indexed again, whose items were shown or hidden."""
+        self._run("note_due", turn.raw)
+
+    def _drop_words(self, refs: Iterable[int]) -> None:
+        """Remove the words of removed turns. The mark depends on the last turn that is left."""
+        for ref in refs:
+            self._run("drop_turn_words", ref)
+            self._run("drop_due", ref)
+        self._run("lower_mark")
+
     def _index(self, ref: int, *, is_new: bool) -> None:
         """Index a turn by the words visible to its user."""
         for id, body, owner, scope in self._rows("whole_turn", ref):

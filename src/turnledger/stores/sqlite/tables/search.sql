@@ -129,6 +129,15 @@ LIMIT ?;
 -- Mark turns up to this one as indexed again.
 DELETE FROM turn_due WHERE turn <= ?;
 
+-- name: note_due
+-- Index a turn again, if it is indexed.
+INSERT OR IGNORE INTO turn_due (turn)
+SELECT ref FROM turn WHERE id = ? AND ref <= (SELECT turn FROM search_mark);
+
+-- name: drop_due
+-- A removed turn is not indexed again.
+DELETE FROM turn_due WHERE turn = ?;
+
 -- name: new_turns
 -- Turns that are not indexed yet, and their sizes.
 SELECT ref, length(body) FROM turn WHERE ref > (SELECT turn FROM search_mark) ORDER BY ref LIMIT ?;
@@ -162,6 +171,10 @@ WHERE t.ref = ?;
 -- name: move_mark
 -- Turns up to this one are indexed.
 UPDATE search_mark SET turn = ?;
+
+-- name: lower_mark
+-- Turns were removed. The highest refs are reused, by turns that are yet to be indexed.
+UPDATE search_mark SET turn = min(turn, coalesce((SELECT max(ref) FROM turn), 0)), has_remains = 1;
 
 -- name: drop_turn_words
 -- Remove a turn from the index.

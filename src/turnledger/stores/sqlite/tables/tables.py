@@ -149,10 +149,11 @@ class SqliteTables(
         for ref, stored in self._rows("uncleared_branches", conversation):
             ((needed,),) = self._rows("needed_through", ref)
             turns = self._rows("purge_turns", ref, needed or 0, limit - removed)
-            for turn, _ in turns:
+            for turn, *_ in turns:
                 self._run("drop_flags", turn)
             if turns:
-                left = stored - sum(size for _, size in turns)
+                self._drop_words(each for *_, each in turns)
+                left = stored - sum(size for _, size, _ in turns)
                 self._run("shrink_branch", left, ref)
                 self._count(owner, branch_bytes(left) - branch_bytes(stored))
                 stored = left
@@ -382,6 +383,7 @@ class SqliteTables(
         self._run("drop_flags", turn.raw)
         for place, each in flags.items():
             self._run("add_flags", turn.raw, place, owner, int(each.to_model), int(each.to_user))
+        self._note_due(turn)
         self._run("raise_flag_version", owner)
 
     async def flag_version(self, owner: str) -> int:

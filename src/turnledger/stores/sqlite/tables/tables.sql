@@ -17,19 +17,24 @@ FROM conversation
 WHERE owner = ? AND scope = ? AND conversation_key = ?;
 
 -- name: add_conversation
--- The unique index refuses a second one with the same conversation_key and scope.
+-- The unique index refuses a second one with the same conversation_key and scope. A title made of the first words is not
+-- indexed: they are indexed with their turn.
 INSERT INTO conversation (id, owner, scope, branch, conversation_key, state, internal, title, metadata, revision,
                           created_at, touched_at, expires_after, reset_policy, former_conversation_key, tags, pinned,
-                          archived, named_by, listed, purge_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+                          archived, named_by, listed, purge_at, title_due)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21,
+        ?8 IS NOT NULL AND ?19 IS NOT 'words');
 
 -- name: save_conversation
--- Resets `swept`: if it comes back and ends again, it must be swept again.
+-- Resets `swept`: if it comes back and ends again, it must be swept again. A changed title has to be indexed, unless it
+-- is the first one and made of the first words.
 UPDATE conversation
-SET branch = ?, conversation_key = ?, state = ?, internal = ?, title = ?, metadata = ?, revision = ?,
-    created_at = ?, touched_at = ?, expires_after = ?, reset_policy = ?, former_conversation_key = ?, tags = ?,
-    pinned = ?, archived = ?, named_by = ?, listed = ?, purge_at = ?, swept = 0
-WHERE id = ?;
+SET branch = ?1, conversation_key = ?2, state = ?3, internal = ?4, title = ?5, metadata = ?6, revision = ?7,
+    created_at = ?8, touched_at = ?9, expires_after = ?10, reset_policy = ?11, former_conversation_key = ?12,
+    tags = ?13, pinned = ?14, archived = ?15, named_by = ?16, listed = ?17, purge_at = ?18, swept = 0,
+    title_due = title_due OR (
+        (title, named_by) IS NOT (?5, ?16) AND (?16 IS NOT 'words' OR title IS NOT NULL))
+WHERE id = ?19;
 
 -- name: touch_conversation
 -- The only change that a turn makes to its conversation: writes one index, not all of them.
@@ -88,7 +93,7 @@ SELECT max(through) FROM origin WHERE source = ?;
 -- Turns of a branch that no other one needs, last first, so that each has its parent while it exists.
 DELETE FROM turn
 WHERE ref IN (SELECT ref FROM turn WHERE branch = ? AND number > ? ORDER BY number DESC LIMIT ?)
-RETURNING id, length(body) + coalesce(length(log), 0);
+RETURNING id, length(body) + coalesce(length(log), 0), ref;
 
 -- name: shrink_branch
 -- The bytes of its remaining turns.

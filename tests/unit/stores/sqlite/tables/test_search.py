@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.model.shapes import repeatable, turn
+from tests.unit.stores.sqlite.operations import purge_ended
 from turnledger import Ledger, Limits
 from turnledger.engine.conversations import search as search_module
 from turnledger.engine.conversations.search import index_some, is_index_complete
@@ -76,19 +77,36 @@ async def test_search_index_does_not_contain_the_text(ledger: Ledger, path: Path
     assert rows(path, "SELECT words FROM turn_words") == [(None,)]
 
 
-async def test_removed_turns_are_removed_from_the_search_index(ledger: Ledger, path: Path) -> None:
-    chat = await ledger.conversation(title="Gone")
-    async with chat.turn("A heron?") as turn:
-        turn.emit("Yes.")
+async def test_flagged_turn_is_indexed_again_only_if_it_was_indexed(ledger: Ledger, path: Path) -> None:
+    chat = await ledger.conversation()
+    async with chat.turn("Which cat?") as turn:
+        turn.emit("A lynx.")
     await chat.flag(turn.id, [1], to_user=False)
-    await run_turn(ledger, "An egret?")
+    assert rows(path, "SELECT turn FROM turn_due") == []
+    assert (await ledger.search("lynx")).hits == ()
+    await chat.flag(turn.id, [1], to_user=True)
+    assert rows(path, "SELECT turn FROM turn_due") == [(1,)]
+    assert len((await ledger.search("lynx")).hits) == 1
+    assert rows(path, "SELECT turn FROM turn_due") == []
+
+
+async def test_purged_turns_are_removed_from_the_search_index(
+    ledger: Ledger, store: SqliteStore, path: Path
+) -> None:
+    await run_turn(ledger, "An egret?", "kept")
+    chat = await ledger.conversation(conversation_key="gone")
+    for text in ("A heron?", "Another?"):
+        async with chat.turn(text) as turn:
+            turn.emit("Yes.")
     assert len((await ledger.search("heron")).hits) == 1
-    connection = apsw.Connection(str(path))
-    connection.execute("DELETE FROM turn")
-    connection.close()
-    assert rows(path, "SELECT count(*) FROM turn_words_docsize") == [(0,)]
-    assert rows(path, "SELECT count(*) FROM turn_due") == [(0,)]
-    assert rows(path, "SELECT turn FROM search_mark") == [(0,)]
+    await chat.flag(turn.id, [1], to_user=False)
+    assert rows(path, "SELECT turn FROM turn_due") == [(3,)]
+    assert rows(path, "SELECT turn, has_remains FROM search_mark") == [(3, 0)]
+    await chat.delete(purge=True)
+    assert await store.transact(purge_ended, None)
+    assert rows(path, "SELECT id FROM turn_words_docsize") == [(1,)]
+    assert rows(path, "SELECT turn FROM turn_due") == []
+    assert rows(path, "SELECT turn, has_remains FROM search_mark") == [(1, 1)]
 
 
 async def test_purged_conversation_leaves_no_rows_in_the_search_index(ledger: Ledger, path: Path) -> None:
@@ -107,14 +125,34 @@ async def test_purged_conversation_leaves_no_rows_in_the_search_index(ledger: Le
 
 async def test_title_by_words_is_found_by_its_turn_and_not_indexed(ledger: Ledger, path: Path) -> None:
     await run_turn(ledger, "A heron by the lake")
-    connection = apsw.Connection(str(path))
-    connection.execute("UPDATE conversation SET title = 'A heron', named_by = 'words'")
-    assert len((await ledger.search("heron")).hits) == 1
-    assert rows(path, "SELECT count(*) FROM title_words_docsize") == [(0,)]
-    connection.execute("UPDATE conversation SET named_by = 'person', title = title")
-    connection.close()
+    assert rows(path, "SELECT title, title_due FROM conversation") == [("A heron by the lake", 0)]
+    [hit] = (await ledger.search("heron")).hits
+    assert hit.turn is not None
+    chat = await ledger.conversation(conversation_key="chat")
+    await chat.update(title="A heron by the lake")
     [hit] = (await ledger.search("heron")).hits
     assert hit.turn is None
+    await chat.update(title="")  # back to the first words
+    [hit] = (await ledger.search("heron")).hits
+    assert hit.turn is not None
+    assert rows(path, "SELECT count(*) FROM title_words_docsize") == [(0,)]
+
+
+async def test_imported_title_by_words_is_not_due(ledger: Ledger, path: Path) -> None:
+    await run_turn(ledger, "A heron by the lake")
+    chat = await ledger.conversation(conversation_key="chat")
+    assert [report async for report in ledger.for_owner("ben").import_lines(ledger.export(chat.id))]
+    imported = rows(path, "SELECT named_by, title_due FROM conversation WHERE owner = 'ben'")
+    assert imported == [("words", 0)]
+
+
+async def test_title_is_due_until_indexed_and_not_after_other_changes(ledger: Ledger, path: Path) -> None:
+    chat = await ledger.conversation(title="A heron")
+    await chat.update(tags=["birds"])
+    assert rows(path, "SELECT title_due FROM conversation") == [(1,)]
+    assert len((await ledger.search("heron")).hits) == 1
+    await chat.update(tags=["lakes"])
+    assert rows(path, "SELECT title_due FROM conversation") == [(0,)]
 
 
 async def test_search_finds_other_turns_next_to_a_damaged_one(ledger: Ledger, path: Path) -> None:
@@ -199,15 +237,15 @@ async def test_search_finds_turns_of_many_blocks_in_order(
 
 
 async def test_search_finds_turns_whose_refs_were_reused_in_order(
-    ledger: Ledger, path: Path, monkeypatch: pytest.MonkeyPatch
+    ledger: Ledger, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search_module2, "BLOCK", 2)
     for number in range(7):
         await run_turn(ledger, f"heron {number}", str(number))
     assert len((await ledger.search("heron")).hits) == 7
-    connection = apsw.Connection(str(path))
-    connection.execute("DELETE FROM turn WHERE ref > 3")
-    connection.close()
+    for number in range(3, 7):
+        await (await ledger.conversation(conversation_key=str(number))).delete(purge=True)
+    await store.transact(purge_ended, None)
     for number in range(7, 10):
         await run_turn(ledger, f"heron {number}", str(number))
     found: list[str] = []
