@@ -68,6 +68,7 @@ class TrustedClock:
         self._agreement = round(agreement * 1000)
         self._boot = self._boot_ms()
         wall = clock.now_ms()
+        self._wall = -1  # not looked at yet
         self._offset = wall - self._boot
         self._since = self._boot - self._agreement
         self._line = self._stamp = float(wall)
@@ -105,8 +106,11 @@ class TrustedClock:
         return round(self._clock.boot_time() * 1000)
 
     def _look(self) -> None:
-        wall, boot = self._clock.now_ms(), self._boot_ms()
-        passed, self._boot = max(boot - self._boot, 0), boot
+        clock = self._clock
+        wall, boot = clock.now_ms(), round(clock.boot_time() * 1000)
+        if wall == self._wall and boot == self._boot:  # a turn looks several times within a millisecond
+            return
+        passed, self._boot, self._wall = max(boot - self._boot, 0), boot, wall
         self._line += passed
         self._stamp += passed / 2
         if passed > self._unseen and not self._is_trusted:
@@ -149,7 +153,7 @@ class TrustedClock:
         since boot, else the last time at which a clock was trusted, else the newest stored time."""
         wall, boot = self._clock.now_ms(), self._boot_ms()
         self._line = self._stamp = float(wall)
-        self._boot = boot
+        self._boot, self._wall = boot, -1
         self._trusted_at = mark.trusted_at if mark is not None else 0
         # With a mark, ignore the newest time: it may have been recorded in doubt, before a restart.
         expected = mark.trusted_at if mark is not None and mark.trusted_at else newest

@@ -170,6 +170,13 @@ def test_written_and_due_times_within_one_millisecond_are_equal() -> None:
         assert trusted.now_ms() == trusted.due_ms() == clock.now_ms() == START
 
 
+def test_clock_mark_within_the_millisecond_of_the_start_holds_the_wall_time() -> None:
+    trusted = made(FakeClock(START))
+    assert trusted.now_ms() == START
+    trusted.compare(None, None)
+    assert trusted.mark().trusted_at == START
+
+
 def test_wrong_clock_is_not_trusted_after_a_reboot_because_of_times_it_wrote() -> None:
     clock = FakeClock(START + round(YEAR * 1000))
     trusted = made(clock)

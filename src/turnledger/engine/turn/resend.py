@@ -120,14 +120,14 @@ class ResentRequest:
         process = self._process
         if conversation is not None:
             target = replace(target, id=conversation)
-        now = process.clock.due_ms()
         guess = guess_line(process.cache, target) if conversation is None else None
         if guess is not None:
             with suppress(TurnledgerError):  # the cached line may be outdated
                 if guess.is_plain and self._is_all_new:
                     return self._added(guess)
                 return await self._read(target.owner, guess.branch, guess.flag_version)
-        branch, flagged = await process.store.read(current, CurrentRequest(target, now))
+        request = CurrentRequest(target, process.clock.due_ms())
+        branch, flagged = await process.store.read(current, request)
         if branch is None:
             assert target.fresh is not None  # noqa: S101 - else it would have to be there
             branch = Branch(id=target.fresh.branch, conversation=target.fresh.id)
