@@ -53,9 +53,10 @@ def test_openai_client_recipe_works(server: ServerProcess, tmp_path: Path) -> No
 @CURL
 def test_fastapi_recipe_works_and_a_turn_outlives_its_client(tmp_path: Path) -> None:
     recipe = Recipe("fastapi", tmp_path, {})
-    assert "uvicorn app:app\n" in recipe.page
+    flag = "--timeout-graceful-shutdown"
+    assert f"uvicorn app:app {flag} 5\n" in recipe.page
     recipe.write()
-    with at_work(tmp_path, "uvicorn", "app:app", "--port", "0") as url:
+    with at_work(tmp_path, "uvicorn", "app:app", flag, "5", "--port", "0") as url:
         assert Recipe("fastapi", tmp_path, {"http://127.0.0.1:8000": url}).check() == 8
         with httpx2.Client(base_url=url, headers={"X-User": "grace"}, trust_env=False) as grace:
             leave_and_come_back(grace)
@@ -63,9 +64,12 @@ def test_fastapi_recipe_works_and_a_turn_outlives_its_client(tmp_path: Path) -> 
 
 
 def leave_and_come_back(client: httpx2.Client) -> None:
-    """A turn continues when its client has left; a reader finds it, follows it, and stops it."""
-    with client.stream("POST", "/chats/long", json={"text": "/stall after 2"}) as left:
+    """A turn continues when its client has left; a retry and a reader find it, follow it, and stop it."""
+    request = {"json": {"text": "/stall after 2"}, "headers": {"Idempotency-Key": "1"}}
+    with client.stream("POST", "/chats/long", **request) as left:
         turn = left.headers["X-Turn-Id"]
+    with client.stream("POST", "/chats/long", **request) as again:
+        assert again.headers["X-Turn-Id"] == turn
     assert client.get("/chats/long").json() == {
         "turns": [],
         "running": [{"id": turn, "input": "/stall after 2"}],
@@ -136,6 +140,7 @@ def test_reload_recipe_shows_a_running_answer_again_after_a_reload(tmp_path: Pat
         lines, field = page.locator("p"), page.locator("input")
         field.fill("/slow One two")
         field.press("Enter")
+        expect(page.locator("button")).to_be_disabled()  # an empty message could interrupt this one
         expect(lines.last).to_contain_text("You said")
         page.reload()  # while the answer runs, unless the machine is very slow
         shown = ["/slow One two", 'You said "/slow One two". I remember nothing before that.']
