@@ -111,6 +111,23 @@ def test_reachable_follows_annotations_within_the_given_modules() -> None:
     assert list(reachable(package, ("elsewhere",))) == [Teller]
 
 
+def test_members_leaves_out_those_of_a_named_base() -> None:
+    assert [name for _, name, _ in members(Teller, without=Base)] == ["limit", "tell", "last"]
+
+
+def test_library_reference_lists_inherited_methods_once() -> None:
+    page = PAGES["library.md"]()
+    for heading in (
+        "### Ledger.check",
+        "### Chats.changes",
+        "### Chat.turn",
+        "## TurnOptions",
+        "## LiveChange",
+    ):
+        assert page.count(f"{heading}\n") == 1
+    assert "### Ledger.changes\n" not in page
+
+
 def test_signatures_lists_every_overload() -> None:
     assert signatures("tell", Teller.tell).split("\n") == [
         "tell(text: str, *, twice: bool = …, **options: Options) -> Told",

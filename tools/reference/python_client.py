@@ -7,6 +7,8 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import MISSING, is_dataclass
+from dataclasses import fields as fields_of
 from enum import Enum
 from functools import cached_property
 from types import FunctionType, ModuleType, NoneType
@@ -47,7 +49,7 @@ def page() -> str:
             head("Reference: the Python client", INTRODUCTION),
             *parts,
             *_functions(package),
-            _aliases(parts),
+            short_names(parts, PACKAGE),
             _errors(),
         ]
     )
@@ -91,11 +93,11 @@ def _classes(owner: type, annotations: str) -> Iterator[type]:
             yield found
 
 
-def members(kind: type) -> Iterator[tuple[type, str, Any]]:
-    """Yield the public members of a class, also inherited ones, in source order: owner, name and value; None
-    for a field without one."""
+def members(kind: type, without: type = object) -> Iterator[tuple[type, str, Any]]:
+    """Yield the public members of a class, also inherited ones except those of `without`, in source order:
+    owner, name and value; None for a field without one."""
     seen: set[str] = set()
-    for owner in kind.__mro__:
+    for owner in kind.__mro__[: kind.__mro__.index(without)]:
         if owner.__module__.partition(".")[0] in ("builtins", "msgspec", "abc", "typing", "enum"):
             continue
         # Enums order their members differently from one Python to the next.
@@ -106,7 +108,7 @@ def members(kind: type) -> Iterator[tuple[type, str, Any]]:
                 yield owner, name, vars(owner).get(name)
 
 
-def section(kind: type, kinds: Sequence[type]) -> str:
+def section(kind: type, kinds: Sequence[type], without: type = object) -> str:
     title = f"## {kind.__name__}"
     made = (
         code(signatures(kind.__name__, vars(kind)["__init__"]), "py")
@@ -123,7 +125,7 @@ def section(kind: type, kinds: Sequence[type]) -> str:
         if name not in declared
     ]
     methods = []
-    for owner, name, member in members(kind):
+    for owner, name, member in members(kind, without):
         function = _function_of(member)
         if isinstance(member, property | cached_property):
             fields.append((f"`{name}`", _returned(function), _docs(function)))
@@ -152,6 +154,8 @@ def _field(kind: type, owner: type, name: str) -> tuple[str, str, str]:
         return f"`{name}`", f"`{shown}`", described or field_docs(owner).get(name, "")
     if issubclass(kind, Enum):
         shown = value(kind[name].value)
+    if is_dataclass(owner) and name in (defaults := {each.name: each.default for each in fields_of(owner)}):
+        shown += f" = {value(defaults[name])}" if defaults[name] is not MISSING else ""
     return f"`{name}`", f"`{shown}`" if shown else "", field_docs(owner).get(name, "")
 
 
@@ -209,12 +213,14 @@ def _functions(package: ModuleType) -> Iterator[str]:
             yield sections([f"## {name}", code(signatures(name, exported), "py"), _docs(exported)])
 
 
-def _aliases(parts: Sequence[str]) -> str:
-    """Explain the short names in the annotations above."""
+def short_names(parts: Sequence[str], *packages: str) -> str:
+    """Explain the type aliases of some packages that the parts of a page use."""
     words = set(re.findall(r"\w+", " ".join(parts)))
     rows = [
         (f"`{name}`", f"`{stands_for}`", prose(description))
-        for name, (stands_for, description) in sorted(aliases(PACKAGE).items())
+        for name, (stands_for, description) in sorted(
+            pair for each in packages for pair in aliases(each).items()
+        )
         if name in words and not name.startswith("_")
     ]
     return sections(["## Short names", table(["", "", ""], rows)]) if rows else ""

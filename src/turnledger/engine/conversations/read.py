@@ -79,6 +79,8 @@ async def _page_within(
 
 @dataclass(frozen=True)
 class ListedBranch:
+    """A branch of a chat, and where it began."""
+
     branch: Branch
     base: TurnId | None
     """The turn that it was made from; None for the beginning."""

@@ -363,7 +363,7 @@ class TurnBlock:
         return self._process.waiters.lane_of(self._request.begin.attempt)
 
     def note_delivery(self, *, is_delivered: bool) -> None:
-        """Record whether the answer was delivered or lost; see Ledger.delivered and Ledger.lost."""
+        """Record whether the answer was delivered or lost; see Host.delivered and Host.lost."""
         request = self._request.begin
         if request.retry is None:
             return

@@ -1,0 +1,39 @@
+"""The reference of the library: what `turnledger` and `turnledger.types` export."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import turnledger
+from tools.reference.markdown import head, sections
+from tools.reference.python_client import section, short_names
+from turnledger import Chat, Ledger, RunningTurn, types
+from turnledger.engine.conversations.read import ListedBranch
+from turnledger.engine.turn.validation import MoveOptions, TurnOptions
+from turnledger.model.turn import Attempt
+from turnledger.types import Chats, TurnBlock
+
+INTRODUCTION = (
+    "Everything that `turnledger` and `turnledger.types` offer (`pip install .` in the clone). "
+    "[Turns](../turns.md) and [chats](../chats.md) explain how to use it. For servers of your own, "
+    "`turnledger.hosting` adds what [access](../access.md) and [retries](../retries.md#in-the-library) list. "
+    "Its errors are in [another page](errors.md)."
+)
+CHATS = "Beside these, it has all members of [Chats](#chats), for the owner `local`."
+FIRST = (Ledger, Chats, Chat, TurnBlock, TurnOptions, MoveOptions, RunningTurn)
+REACHED = (Attempt, ListedBranch)
+"""Returned inside of others, and not exported."""
+
+
+def page() -> str:
+    kinds = list(dict.fromkeys([*FIRST, *_exported(), *REACHED]))
+    parts = [section(kind, kinds, without=Chats if kind is Ledger else object) for kind in kinds]
+    aliases = short_names(parts, "turnledger.engine", "turnledger.model")
+    return sections([head("Reference: the library", INTRODUCTION), parts[0], CHATS, *parts[1:], aliases])
+
+
+def _exported() -> Iterator[type]:
+    for module in (turnledger, types):
+        for name in module.__all__:
+            if isinstance(exported := getattr(module, name), type):
+                yield exported
