@@ -179,6 +179,9 @@ class TurnExchange:
             self.service.streams.keep_alive(self.client)
 
     def fail(self, problem: BaseException) -> None:
+        """Send the error, in the stream if that has begun, and log its code."""
+        if isinstance(problem, TurnledgerError):
+            self.state["code"] = problem.code
         if self.client.has_begun:
             self.client.end(b"" if self.has_sent_end else self._error(problem))
         else:
@@ -271,7 +274,6 @@ class TurnEndpoint:
         except asyncio.CancelledError:  # a stream that has begun must not end without an error
             exchange.fail(shutdown_error())
             raise
-        exchange.state["code"] = reported.code
         exchange.fail(reported)
 
     async def _error_before_begin(self, exchange: TurnExchange, problem: TurnledgerError) -> TurnledgerError:

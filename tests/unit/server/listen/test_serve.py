@@ -83,6 +83,8 @@ async def test_turn_that_outlasts_the_grace_period_fails_with_shutting_down(tmp_
     assert '"code":"shutting_down"' in rest
     assert "[DONE]" not in rest
     assert "internal_error" not in log
+    requests = [line for line in map(json.loads, log.splitlines()) if line["event"] == "request"]
+    assert [(line["status"], line.get("code")) for line in requests] == [(200, None), (200, "shutting_down")]
     async with await Ledger.open(store) as ledger:
         chat = await ledger.conversation(conversation_key="k", create=False)
         assert len(await chat.turns()) == 1
