@@ -101,17 +101,21 @@ class Draft:
         since models that count in UTF-16 split anywhere; if that never comes, it is replaced."""
         if self.last:
             self.check_unended()
-        text = self._half + text
-        self._half = ""
-        if not text.isascii() and not is_unicode(text):
-            if "\ud800" <= text[-1] <= "\udbff":
-                text, self._half = text[:-1], text[-1]
-            text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        if self._half or not text.isascii():
+            text = self._with_whole_characters(text)
         if text:
             if self.emitted.length + len(text) > self._max_bytes:
                 self._check_size(self.emitted.length + len(text))
             self.emitted.append(text)
         return text
+
+    def _with_whole_characters(self, text: str) -> str:
+        text, self._half = self._half + text, ""
+        if is_unicode(text):
+            return text
+        if "\ud800" <= text[-1] <= "\udbff":
+            text, self._half = text[:-1], text[-1]
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
     def next_items(self, items: Sequence[Item]) -> tuple[list[Item], int]:
         """Return what adding these items means: the text before them as a message, then they; and how much
@@ -370,10 +374,9 @@ class OpenTurn:
             self.task = task
         if self._is_in_doubt:
             raise TurnEnded("A write of this turn failed. Leave the block and retry the turn.")
-        if isinstance(self.ended_by, TurnStopped):
-            raise TurnStopped(self.turn)
         if self.ended_by is not None:
-            raise TurnEnded(str(self.ended_by))
+            is_stop = isinstance(self.ended_by, TurnStopped)
+            raise TurnStopped(self.turn) if is_stop else TurnEnded(str(self.ended_by))
         if self.state is not AttemptState.RUNNING:
             raise TurnEnded(f"The turn is already {self.state}. Start a new one.")
         if self.is_leaving:

@@ -25,6 +25,11 @@ class EventSplitter:
         self._length = 0
         self._is_in_line_end = False
 
+    @property
+    def is_between_events(self) -> bool:
+        """Whether the next piece begins with a new event."""
+        return not self._pieces and not self._is_in_line_end
+
     def split(self, chunk: bytes) -> list[bytes]:
         """Return the events that this piece completes, their lines joined by LF; some may be empty. Raises
         the error of `too_long`."""

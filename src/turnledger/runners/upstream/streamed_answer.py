@@ -29,6 +29,11 @@ class EventStream(EventSplitter):
 
     def feed(self, piece: bytes) -> list[bytes]:
         """Add bytes; return the payloads they complete. Raises MalformedAnswer if an event is too long."""
+        if self.is_between_events and piece[:6] == b"data: " and piece[-2:] == b"\n\n":
+            payloads = piece[6:-2].split(b"\n\ndata: ")
+            # Most pieces are events of one line: then these are all line ends.
+            if piece.count(b"\n") == 2 * len(payloads) and b"\r" not in piece and b"" not in payloads:
+                return payloads
         payloads = []
         for event in self.split(piece):
             if event[:6] == b"data: " and b"\n" not in event:
