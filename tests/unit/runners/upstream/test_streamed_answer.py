@@ -82,6 +82,8 @@ def test_event_stream_of_any_bytes_yields_the_same_payloads_in_any_pieces(
         (b"event: error\ndata: one\n\n", [b"one"]),
         (b": ping\n\n: ping\n\ndata: one\n\n", [b"one"]),
         (b"data: \n\ndata:\n\ndata\n\n", []),
+        (b"data: \n\ndata: one\n\n", [b"one"]),
+        (b"data: one\rdata: two\n\n", [b"one two"]),
         (b"database: one\n\n", []),
         (b"data: one\n\n\n\ndata: two\n\n", [b"one", b"two"]),
         (b"data: one\r\n\r\ndata: two\r\n\r\n", [b"one", b"two"]),
@@ -100,6 +102,10 @@ def test_event_stream_yields_a_payload_as_soon_as_it_is_complete() -> None:
     assert events.feed(b"data: one\n") == []
     assert events.feed(b"\ndata: tw") == [b"one"]
     assert events.feed(b"o\n\n") == [b"two"]
+
+
+def test_event_cut_within_its_text_continues_with_the_next_piece() -> None:
+    assert payloads_of([b"data: what is ", b"data: ?\n\n"]) == [b"what is data: ?"]
 
 
 def test_event_beyond_the_byte_limit_is_malformed() -> None:
