@@ -70,7 +70,7 @@ class Chats:
         authorization: Authorization | None = None,
     ) -> None:
         check_name("owner", owner)
-        if scope is not None or within.scope is not None:
+        if scope or within.scope is not None:
             scope = scope_in(scope or "", within)
         self._process = process
         self._transfer = transfer

@@ -105,10 +105,11 @@ class SystemEntropy:
 
     def __call__(self, bits: int) -> int:
         size = (bits + 7) // 8
-        if self._used + size > len(self._bytes):
-            self._bytes, self._used = os.urandom(max(self._bulk, size)), 0
-        start, self._used = self._used, self._used + size
-        return int.from_bytes(self._bytes[start : self._used]) & ((1 << bits) - 1)
+        start, end = self._used, self._used + size
+        if end > len(self._bytes):
+            self._bytes, start, end = os.urandom(max(self._bulk, size)), 0, size
+        self._used = end
+        return int.from_bytes(self._bytes[start:end]) >> (8 * size - bits)
 
 
 class IdSource:

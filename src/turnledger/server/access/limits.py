@@ -135,17 +135,14 @@ class Slot:
 
     def begin(self) -> None:
         """Stop counting as waiting."""
-        self._end(WAITING)
+        if WAITING in self._kinds:
+            self._kinds.remove(WAITING)
+            self._add(WAITING, -1)
 
     def release(self) -> None:
         """Stop counting. Idempotent."""
         while self._kinds:
-            self._end(self._kinds[-1])
-
-    def _end(self, kind: str) -> None:
-        if kind in self._kinds:
-            self._kinds.remove(kind)
-            self._add(kind, -1)
+            self._add(self._kinds.pop(), -1)
 
     def _add(self, kind: str, more: int) -> None:
         self._counters.add(kind, self._owner, more)

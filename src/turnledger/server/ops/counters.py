@@ -15,7 +15,7 @@ import os
 import secrets
 import tempfile
 from abc import ABC, abstractmethod
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Set
 from hashlib import blake2b
 from pathlib import Path
@@ -56,24 +56,24 @@ class LocalCounters(Counters):
     """The counters of a server with one worker, in plain memory."""
 
     def __init__(self) -> None:
-        self._counts: Counter[tuple[str, str]] = Counter()
-        self._sums: Counter[str] = Counter()
+        self._counts: dict[tuple[str, str], int] = {}
+        self._sums: dict[str, int] = {}
 
     def add(self, kind: str, name: str, by: int = 1) -> None:
-        count = self._counts[kind, name] + by
+        count = self._counts.get((kind, name), 0) + by
         if count < 0:
             raise ValueError("a count cannot fall below zero")
-        self._sums[kind] += by
+        self._sums[kind] = self._sums.get(kind, 0) + by
         if count:
             self._counts[kind, name] = count
         else:
             self._counts.pop((kind, name), None)
 
     def total(self, kind: str, name: str) -> int:
-        return self._counts[kind, name]
+        return self._counts.get((kind, name), 0)
 
     def sum(self, kind: str) -> int:
-        return self._sums[kind]
+        return self._sums.get(kind, 0)
 
 
 CELLS = 65_536

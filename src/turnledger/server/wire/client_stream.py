@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable
 from contextlib import asynccontextmanager
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 from starlette.types import Message, Receive, Scope, Send
 
@@ -28,8 +28,9 @@ class EagerCoroutine(Generic[Result]):
     __slots__ = ("_callback", "_coroutine", "_future", "is_done", "result")
     result: Result
 
-    def __init__(self, coroutine: Coroutine[Any, Any, Result]) -> None:
-        self._coroutine = coroutine
+    def __init__(self, coroutine: Awaitable[Result]) -> None:
+        # ASGI servers send and receive by coroutine functions; its types allow any awaitable.
+        self._coroutine = cast("Coroutine[Any, Any, Result]", coroutine)
         self._future: asyncio.Future[Any] | None = None
         self._callback: Callable[[Result], object] | None = None
         self.is_done = False
@@ -137,9 +138,7 @@ class ClientStream:
         self._listen()
 
     def _listen(self) -> None:
-        step = self._receive()
-        assert isinstance(step, Coroutine)  # noqa: S101 - ASGI servers receive by coroutine functions
-        self._receiving = EagerCoroutine(step)
+        self._receiving = EagerCoroutine(self._receive())
         self._receiving.set_callback(self._on_message)
 
     def _on_message(self, message: Message) -> None:
@@ -206,10 +205,8 @@ class ClientStream:
             return
         if self._sending is None:
             self._mark_last_bytes()
-            step = self._send(message)
-            assert isinstance(step, Coroutine)  # noqa: S101 - ASGI servers send by coroutine functions
             try:
-                sent = EagerCoroutine(step)
+                sent = EagerCoroutine(self._send(message))
             except OSError:
                 self.is_broken = True
                 return
