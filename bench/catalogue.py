@@ -21,7 +21,7 @@ from typing import Any
 from bench.measures import Line, one_turn
 from turnledger import Ledger
 from turnledger.engine.conversations.search import AT_ONCE, index_texts
-from turnledger.engine.ports import Tables
+from turnledger.engine.ports import WholeStore
 from turnledger.engine.turn import commit
 from turnledger.model.conversation import Branch, Conversation, TitleSource
 from turnledger.model.ids import BranchId, ConversationId, TurnId
@@ -97,9 +97,10 @@ def row_of(owner: str, number: int, count: int, dice: random.Random) -> tuple[Co
     return conversation, committed
 
 
-async def fill(tables: Tables, rows: Sequence[tuple[Conversation, Turn]]) -> None:
+async def fill(whole: WholeStore, rows: Sequence[tuple[Conversation, Turn]]) -> None:
     """Write chats as commits would have left them."""
     for conversation, turn in rows:
+        tables = whole.of(conversation.owner)
         await tables.add_conversation(conversation)
         await tables.add_branch(
             Branch(
@@ -121,7 +122,7 @@ async def filled(folder: Path, many: int, few: int) -> Ledger:
         last = min(many, first + FILLED_AT_ONCE)
         rows = [row_of(MANY, number, many, dice) for number in range(first, last)]
         rows += [row_of(FEW, number, few, dice) for number in range(first * few // many, last * few // many)]
-        await store.transact(fill, rows)
+        await store.transact_whole(fill, rows)
     await index_texts(store, 2 * (many + few) // AT_ONCE + 2)  # turns, and titles
     return await Ledger.over(store)
 

@@ -51,6 +51,7 @@ PACKAGES = ("turnledger.engine", "turnledger.stores")
 CORE = (
     *("turn.begin", "turn.commit", "attempt.end", "attempt.stop", "attempt.takeover"),
     *("attempt.idempotency", "lane.queue", "sqlite.threads", "sqlite.tables.tables"),
+    *("sqlite.tables.changes", "sqlite.tables.leases", "sqlite.tables.purge", "sqlite.tables.whole"),
 )
 """The protocol, mutated by default."""
 

@@ -239,7 +239,7 @@ class Chat:
         request = fork_request(
             process, self._target, authorization, turn, fresh, idempotency_key=idempotency_key
         )
-        made = await persist_admitted(process, fork, request, authorization)
+        made = await persist_admitted(process, fork, request, self.owner, authorization)
         is_new = made.id == fresh.id
         return Chat(process, made, is_new=is_new, within=within, authorization=authorization)
 
@@ -270,14 +270,14 @@ class Chat:
         """Return the branches of the chat, the newest first; `before` is the last id of the previous
         page. Raises BranchNotFound for an unknown one."""
         process, cursor = self._process, BranchId(before) if before is not None else None
-        request = BranchesRequest(self.owner, self.id, cursor, check_limit(limit), process.clock.due_ms())
-        return await process.store.read(branches, request)
+        request = BranchesRequest(self.id, cursor, check_limit(limit), process.clock.due_ms())
+        return await process.store.read(branches, request, self.owner)
 
     async def siblings(self, turn: str, *, limit: int = 50) -> list[Sibling]:
         """Return the turns made in place of this one, and itself, each with the branch that shows it."""
         now = self._process.clock.due_ms()
-        request = SiblingsRequest(self.owner, self.id, TurnId(turn), check_limit(limit), now)
-        return await self._process.store.read(siblings, request)
+        request = SiblingsRequest(self.id, TurnId(turn), check_limit(limit), now)
+        return await self._process.store.read(siblings, request, self.owner)
 
     async def turns(
         self,
@@ -292,12 +292,13 @@ class Chat:
         ends before it is larger, but has at least one turn. Raises BranchNotFound."""
         page = self._page(before, limit)
         of = BranchId(branch) if branch is not None else None
-        return await self._process.store.read(turns_page, replace(page, most_bytes=most_bytes, branch=of))
+        page = replace(page, most_bytes=most_bytes, branch=of)
+        return await self._process.store.read(turns_page, page, self.owner)
 
     async def history(self) -> list[Item]:
         """Return all items of committed turns that the user sees, in order: without those hidden by
         `to_user=False`, and the other half of their pair."""
-        return await whole_history(self._process.store, lambda before: self._page(before, PAGE))
+        return await whole_history(self._process.store, self.owner, lambda before: self._page(before, PAGE))
 
     async def flag(
         self,
@@ -315,7 +316,6 @@ class Chat:
         places = None if item is None else (item,) if isinstance(item, int) else tuple(item)
         process = self._process
         request = FlagRequest(
-            owner=self.owner,
             conversation=self.id,
             turn=TurnId(turn),
             places=places,
@@ -325,14 +325,14 @@ class Chat:
             now=process.clock.now_ms(),
             due=process.clock.due_ms(),
         )
-        await process.persist(flag, request)
+        await process.persist(flag, request, self.owner)
 
     async def flags(self, *turns: str) -> FlagsByTurn:
         """Return the flags of these turns: turn → place among its items → flags, for each hidden item."""
         check_limit(len(turns))
         names = tuple(map(TurnId, turns))
-        request = FlagsOfRequest(self.owner, self.id, names, self._process.clock.due_ms())
-        return await self._process.store.read(flags_in, request)
+        request = FlagsOfRequest(self.id, names, self._process.clock.due_ms())
+        return await self._process.store.read(flags_in, request, self.owner)
 
     async def hidden(self, turns: Sequence[Turn]) -> list[tuple[int, ...]]:
         """Return, for each of these turns as read here, the places of the items that `history` leaves out."""
@@ -340,17 +340,17 @@ class Chat:
 
     async def instructions(self) -> tuple[Item, ...]:
         """Return the instructions that apply to the next turn, unless it brings its own."""
-        request = InfoRequest(self.owner, self.id, self._process.clock.due_ms())
-        return await self._process.store.read(instructions_in_force, request)
+        request = InfoRequest(self.id, self._process.clock.due_ms())
+        return await self._process.store.read(instructions_in_force, request, self.owner)
 
     async def attempts(self, *, limit: int = 50, most_bytes: int | None = None) -> list[SetAsideAttempt]:
         """Return the attempts outside the history: running, failed, discarded; newest first. With
         `most_bytes` the page ends before it is larger, but has at least one."""
         page = replace(self._page(None, limit), most_bytes=most_bytes)
-        return await self._process.store.read(attempts_page, page)
+        return await self._process.store.read(attempts_page, page, self.owner)
 
     def _page(self, before: int | None, limit: int) -> TurnPageRequest:
-        return TurnPageRequest(self.owner, self.id, before, check_limit(limit), self._process.clock.due_ms())
+        return TurnPageRequest(self.id, before, check_limit(limit), self._process.clock.due_ms())
 
     async def stop(self, turn: str | None = None, *, policy: OnStop | str | None = None) -> Outcome | None:
         """Stop the running turn, or the named one, running or queued, in any process.
@@ -381,8 +381,8 @@ class Chat:
     async def status(self, turn: str) -> TurnStatus:
         """Return the state of a turn, committed or not, and of this chat at the same moment;
         `outcome` waits for its end. Raises what that raises."""
-        request = FindOutcomeRequest(self.owner, self.id, TurnId(turn), self._process.clock.due_ms())
-        return await self._process.store.read(read_status, request)
+        request = FindOutcomeRequest(self.id, TurnId(turn), self._process.clock.due_ms())
+        return await self._process.store.read(read_status, request, self.owner)
 
     def events(self, turn: str, *, after: int = 0) -> AsyncIterator[Event]:
         """Read the events of a turn: `async for event in chat.events(turn.id, after=7)`.
@@ -399,14 +399,14 @@ class Chat:
 
     async def info(self) -> Conversation:
         """Return the chat as it is: title, metadata, revision, times."""
-        request = InfoRequest(self.owner, self.id, self._process.clock.due_ms())
-        return await self._process.store.read(read_conversation, request)
+        request = InfoRequest(self.id, self._process.clock.due_ms())
+        return await self._process.store.read(read_conversation, request, self.owner)
 
     async def summary(self) -> ChatEntry:
         """Return the chat as a list shows it: with its number of turns, preview, and whether a turn
         runs."""
-        request = InfoRequest(self.owner, self.id, self._process.clock.due_ms())
-        return await self._process.store.read(read_entry, request)
+        request = InfoRequest(self.id, self._process.clock.due_ms())
+        return await self._process.store.read(read_entry, request, self.owner)
 
     async def update(
         self,
@@ -427,7 +427,6 @@ class Chat:
         """
         check_details(title, metadata)
         request = UpdateRequest(
-            owner=self.owner,
             id=self.id,
             title=title,
             metadata=metadata,
@@ -439,7 +438,7 @@ class Chat:
             due=self._process.clock.due_ms(),
             quota=self._process.limits.quota,
         )
-        return await self._process.persist(update, request)
+        return await self._process.persist(update, request, self.owner)
 
     async def delete(self, *, purge: bool = False) -> Conversation:
         """Delete the chat and return it as deleted. Ends a running turn and frees the

@@ -17,7 +17,7 @@ from turnledger.engine.lifecycle.create import KeyRequest, ResetRequest, create_
 from turnledger.engine.lifecycle.create import reset as reset_key
 from turnledger.engine.lifecycle.delete import delete_for, restore_for
 from turnledger.engine.limits import usage
-from turnledger.engine.ports import Runner, Sync
+from turnledger.engine.ports import Runner
 from turnledger.engine.process import Process
 from turnledger.engine.resend.match import SentMessages
 from turnledger.engine.turn.block import TurnBlock
@@ -117,13 +117,12 @@ class Chats:
         target = self._target(id, conversation_key, create, reset, **details)
         request, found = ResolveRequest(target, process.clock.due_ms(), process.limits.quota), None
         if idempotency_key is not None:
-            found = await process.persist(
-                create_chat, make_request(process, target, idempotency_key), Sync.DISK
-            )
+            making = make_request(process, target, idempotency_key)
+            found = await process.persist(create_chat, making, self.owner)
         elif id is not None or conversation_key is not None:
-            found = await process.store.read(resolve_settled, request)
+            found = await process.store.read(resolve_settled, request, self.owner)
         if found is None:
-            found = await process.persist(resolve_now, request, Sync.DISK)
+            found = await process.persist(resolve_now, request, self.owner)
         is_new = target.fresh is not None and found.id == target.fresh.id
         return self._chat(found, is_new=is_new)
 
@@ -131,8 +130,8 @@ class Chats:
         """Open the chat of a turn that is committed, running, waiting or failed. Raises TurnNotFound,
         ConversationDeleted or ConversationExpired."""
         process = self._process
-        request = TurnConversationRequest(self.owner, TurnId(turn), process.clock.due_ms(), self._within)
-        return self._chat(await process.store.read(conversation_of_turn, request))
+        request = TurnConversationRequest(TurnId(turn), process.clock.due_ms(), self._within)
+        return self._chat(await process.store.read(conversation_of_turn, request, self.owner))
 
     async def named(self, conversation_key: str) -> Page:
         """Return a page with the chat that a conversation_key names, or an empty page; creates nothing.
@@ -142,7 +141,8 @@ class Chats:
         """
         process = self._process
         target = self._target(None, conversation_key, create=False)
-        return await process.store.read(chat_by_key, ChatByKeyRequest(target, process.clock.due_ms()))
+        request = ChatByKeyRequest(target, process.clock.due_ms())
+        return await process.store.read(chat_by_key, request, self.owner)
 
     async def reset(self, conversation_key: str, *, replaces: str | None = None) -> Chat:
         """Give the key to a fresh chat with the same settings, also where it names none or an expired one.
@@ -159,10 +159,9 @@ class Chats:
         assert fresh is not None  # noqa: S101 - for the type checker
         seen = ConversationId(replaces) if replaces is not None else None
         if seen is None:
-            seen = await process.store.read(find_by_key, KeyRequest(self.owner, scope, conversation_key))
+            seen = await process.store.read(find_by_key, KeyRequest(scope, conversation_key), self.owner)
         now = process.clock.due_ms()
         request = ResetRequest(
-            self.owner,
             scope,
             conversation_key,
             seen,
@@ -172,7 +171,7 @@ class Chats:
             process.limits.quota,
             authorization.version if authorization else None,
         )
-        found = await persist_admitted(process, reset_key, request, authorization)
+        found = await persist_admitted(process, reset_key, request, self.owner, authorization)
         return self._chat(found, is_new=found.id == fresh.id)
 
     async def delete(self, id: str, *, purge: bool = False) -> Conversation:
@@ -281,7 +280,6 @@ class Chats:
         """
         process = self._process
         wanted = ChatFilter(
-            owner=self.owner,
             scope=self._scope,
             tag=None if tag is None else tag_of(tag),
             archived=None if deleted else archived,
@@ -290,7 +288,7 @@ class Chats:
         )
         after = None if cursor is None else ListPosition.of(cursor)
         request = ListChats(wanted, after, check_limit(limit), process.clock.due_ms(), self._within)
-        return await process.store.read(list_page, request)
+        return await process.store.read(list_page, request, self.owner)
 
     async def search(self, text: str, *, cursor: str | None = None, limit: int = 20) -> SearchPage:
         """Find chats whose title, or one of whose messages, has all words of a text. Title matches come
@@ -359,11 +357,11 @@ class Chats:
 
     async def position(self) -> str:
         """Return the position from which `changes` misses nothing that happens from now on."""
-        return str(await self._process.store.read(newest_position, self.owner))
+        return await self._process.store.read(newest_position, None, self.owner)
 
     async def usage(self) -> Usage:
         """Return how much is stored for the owner; see Limits.owner_bytes."""
-        return await self._process.store.read(usage, self.owner)
+        return await self._process.store.read(usage, None, self.owner)
 
     def _chat(self, found: Conversation, *, is_new: bool = False) -> Chat:
         return Chat(

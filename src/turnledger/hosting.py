@@ -108,8 +108,8 @@ class Host:
 
     async def is_named(self, conversation_key: str, *, owner: str = OWNER, scope: str = "") -> bool:
         """Return whether a conversation_key names an existing chat; creates none."""
-        request = KeyRequest(owner, scope, conversation_key)
-        return await self._process.store.read(find_by_key, request) is not None
+        request = KeyRequest(scope, conversation_key)
+        return await self._process.store.read(find_by_key, request, owner) is not None
 
     async def name_by_model(self, id: str, title: str, *, owner: str = OWNER) -> Conversation | None:
         """Give a chat a title that a model made, if it has none or only its first words: never over a title
@@ -117,5 +117,5 @@ class Host:
         revision."""
         check_details(title, None)
         clock = self._process.clock
-        request = NameRequest(owner, ConversationId(id), title, clock.now_ms(), clock.due_ms())
-        return await self._process.persist(name_by_model, request) if title else None
+        request = NameRequest(ConversationId(id), title, clock.now_ms(), clock.due_ms())
+        return await self._process.persist(name_by_model, request, owner) if title else None

@@ -149,4 +149,4 @@ class Ledger(Chats):
         Changes nothing. On SQLite, commits continue meanwhile; other reads of this ledger wait.
         """
         request = CheckRequest(at_rest=at_rest, limit=check_limit(limit))
-        return (await self._process.store.read(check, request)).findings
+        return (await self._process.store.inspect(check, request)).findings

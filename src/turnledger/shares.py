@@ -130,7 +130,7 @@ class Shares:
             now=now,
             due=process.clock.due_ms(),
         )
-        return await process.persist(create, request), code
+        return await process.persist_whole(create, request), code
 
     async def exchange(self, code: str, nonce: str, *, arrives: Callable[[], None] | None = None) -> Visit:
         """Exchange the code of a link for a visitor's token. `nonce` holds at least 128 random bits, made by
@@ -154,11 +154,11 @@ class Shares:
             due=process.clock.due_ms(),
         )
         # Refusals need only a read: guessed codes do not hold up writers.
-        arrival = await process.store.read(check_exchange, request)
+        arrival = await process.store.read_whole(check_exchange, request)
         if not arrival.is_repeated:
             if arrives is not None:
                 arrives()
-            arrival = await process.persist(exchange, request)
+            arrival = await process.persist_whole(exchange, request)
         return Visit(arrival.token, visitors_token_text(code, nonce, arrival.share.id), arrival.share)
 
     async def list(
@@ -174,7 +174,7 @@ class Shares:
         nothing outside `within`. `before` is the last id of the previous page."""
         cursor = None if before is None else ShareId(before)
         request = ListShares(ShareView(owner, within, only_chats), cursor, check_limit(limit))
-        return await self._process.store.read(list_shares, request)
+        return await self._process.store.read_whole(list_shares, request)
 
     async def revoke(
         self,
@@ -194,7 +194,7 @@ class Shares:
         """
         seen = ShareView(owner, within, only_chats)
         request = RevokeShare(ShareId(id), seen, self._process.clock.now_ms(), by)
-        return await self._process.persist(revoke, request)
+        return await self._process.persist_whole(revoke, request)
 
 
 def _count(name: str, value: int | None) -> int | None:

@@ -100,15 +100,15 @@ class Tokens:
             now=now,
             due=process.clock.due_ms(),
         )
-        return await process.persist(create, request), text
+        return await process.persist_whole(create, request), text
 
     async def find(self, digest: bytes | None) -> Admission:
         """Look up the token with this digest; None for a caller without one."""
-        return await self._process.store.read(find, FindRequest(digest, self._tokenless))
+        return await self._process.store.read_whole(find, FindRequest(digest, self._tokenless))
 
     async def find_all(self, digests: Collection[bytes]) -> dict[bytes, Token]:
         """Look up many tokens at once, in any state; leaves out unknown ones."""
-        return await self._process.store.read(find_all, digests)
+        return await self._process.store.read_whole(find_all, digests)
 
     async def list(
         self,
@@ -122,7 +122,7 @@ class Tokens:
         access outside `within`. `before` is the last id of the previous page."""
         cursor = None if before is None else TokenId(before)
         request = ListTokens(owner, within, cursor, check_limit(limit))
-        return await self._process.store.read(list_tokens, request)
+        return await self._process.store.read_whole(list_tokens, request)
 
     async def revoke(
         self, id: str, *, owner: str | None = None, within: Within = EVERYWHERE, by: str | None = None
@@ -136,16 +136,16 @@ class Tokens:
         """
         revoker = None if by is None else TokenId(by)
         request = RevokeToken(TokenId(id), owner, within, self._process.clock.now_ms(), revoker)
-        return await self._process.persist(revoke, request)
+        return await self._process.persist_whole(revoke, request)
 
     async def store_secret(self) -> bytes:
         """Return 32 secret bytes that all processes with access to the store share."""
-        return await self._process.store.read(secret_of, None)
+        return await self._process.store.read_whole(secret_of, None)
 
     async def record_uses(self, uses: Mapping[TokenId, int]) -> None:
         """Record when tokens were last used, many at once; in milliseconds since 1970, and only forward."""
         if uses:
-            await self._process.persist(record_uses, uses, Sync.PROCESS)
+            await self._process.persist_whole(record_uses, uses, Sync.PROCESS)
 
 
 def _scopes(given: Iterable[TokenScope | str]) -> frozenset[TokenScope]:

@@ -40,6 +40,7 @@ from turnledger.engine.transfer.import_write import (
 )
 from turnledger.engine.turn.validation import check_may_make
 from turnledger.errors import ConversationUnavailable, InvalidInput, StorageFull
+from turnledger.model.catalogue import ListPosition
 from turnledger.model.conversation import Conversation, Within
 from turnledger.model.ids import ConversationId
 from turnledger.model.text.markdown import markdown_head, markdown_turn
@@ -67,8 +68,8 @@ class Transfer:
 
     async def export(self, chat: str, owner: str, within: Within) -> AsyncIterator[bytes]:
         process = self._process
-        request = ExportRequest(owner, ConversationId(chat), process.clock.due_ms(), within)
-        outline, lines = await process.store.read(begin_export, request)
+        request = ExportRequest(ConversationId(chat), process.clock.due_ms(), within)
+        outline, lines = await process.store.read(begin_export, request, owner)
         yield outline.header
         count = 0
         while lines:
@@ -77,27 +78,27 @@ class Transfer:
             count += len(lines)
             if len(lines) < PAGE:
                 return
-            lines = await process.store.read(read_page, ExportPageRequest(outline, count))
+            lines = await process.store.read(read_page, ExportPageRequest(outline, count), owner)
 
     async def markdown(self, chat: str, owner: str, within: Within) -> AsyncIterator[str]:
         process = self._process
         now, after = process.clock.due_ms(), 0
-        request = ShownRequest(owner, ConversationId(chat), now, within)
-        part = await process.store.read(shown_part, request)
+        request = ShownRequest(ConversationId(chat), now, within)
+        part = await process.store.read(shown_part, request, owner)
         yield markdown_head(part.conversation)
         while part.turns:
             for turn in part.turns:
                 yield markdown_turn(turn, part.hidden.get(turn.id, ()))
             after += len(part.turns)
             request = replace(request, branch=part.branch, after=after)
-            part = await process.store.read(shown_part, request)
+            part = await process.store.read(shown_part, request, owner)
 
     async def export_all(self, owner: str, scope: str | None, within: Within) -> AsyncIterator[bytes]:
         seen: set[ConversationId] = set()
-        after: tuple[int, ConversationId] | None = None
+        after: ListPosition | None = None
         while True:
-            request = OwnedPageRequest(owner, scope, after, CHATS)
-            page = await self._process.store.read(owned_page, request)
+            request = OwnedPageRequest(scope, after, CHATS)
+            page = await self._process.store.read(owned_page, request, owner)
             for chat in page:
                 if chat.id in seen or not within.sees(chat):
                     continue
@@ -109,7 +110,7 @@ class Transfer:
                     continue
             if len(page) < CHATS:
                 return
-            after = page[-1].touched_at, page[-1].id
+            after = ListPosition(page[-1].touched_at, page[-1].id)
 
     async def import_lines(
         self,
@@ -172,11 +173,12 @@ class Transfer:
             quota = process.limits.quota
             request = ImportRequest(plan, now, due, within, quota, keeps_ids=keep_ids)
             # A read comes first, so that importing the same file again does not hold up the writer.
-            imported = await process.store.read(find_place, request)
+            imported = await process.store.read(find_place, request, owner)
             if isinstance(imported, ConversationId):
                 draft = await self._drafted(request, imported, in_thread=_is_large(found))
                 async with self._writing if _is_large(found) else nullcontext():
-                    imported = await process.persist(import_chat, replace(request, draft=draft))
+                    request = replace(request, draft=draft)
+                    imported = await process.persist(import_chat, request, owner)
             if isinstance(imported, Conversation):
                 imported = await self._compared(plan, imported)
         except (InvalidInput, StorageFull) as problem:
@@ -187,17 +189,18 @@ class Transfer:
         return [*(plan.reports if is_new else ()), *imported.reports]
 
     async def _compared(self, plan: Plan, found: Conversation) -> ImportResult:
-        read = self._process.store.read
-        there = await read(outline, found)
+        read, owner = self._process.store.read, found.owner
+        there = await read(outline, found, owner)
         lines = [there.header]
-        while page := await read(read_page, ExportPageRequest(there, len(lines) - 1)):
+        while page := await read(read_page, ExportPageRequest(there, len(lines) - 1), owner):
             lines += page  # in parts: other readers wait for each
         return await asyncio.to_thread(compare, plan, there, lines)
 
     async def _drafted(self, request: ImportRequest, chat: ConversationId, *, in_thread: bool) -> ImportDraft:
         plan, known = request.plan, ExistingRows()
         after = 0
-        while not await self._process.store.read(look_up, LookUpRequest(plan, known, after, LOOKED_UP)):
+        read, owner = self._process.store.read, plan.conversation.owner
+        while not await read(look_up, LookUpRequest(plan, known, after, LOOKED_UP), owner):
             after += LOOKED_UP  # in parts: other readers wait for each
         if in_thread:
             return await asyncio.to_thread(draft_of, plan, chat, known, keeps_ids=request.keeps_ids)

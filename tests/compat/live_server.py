@@ -175,7 +175,7 @@ class LiveServer:
 
         async def look() -> None:
             branch = (await chat.info()).branch
-            while len(await self.store.read(_tickets, branch)) != count:
+            while len(await self.store.read(_tickets, branch, chat.owner)) != count:
                 await asyncio.sleep(0)
 
         self.do(look())

@@ -14,7 +14,7 @@ from turnledger.engine.access.tokens import create as create_token
 from turnledger.engine.access.tokens import revoke as revoke_token
 from turnledger.engine.attempt.end import end
 from turnledger.engine.attempt.stop import request_stop
-from turnledger.engine.attempt.takeover import forget, take_over
+from turnledger.engine.attempt.takeover import bury, take_over, withdraw
 from turnledger.engine.conversations.catalogue import name_by_model
 from turnledger.engine.conversations.flags import flag
 from turnledger.engine.conversations.resolve import update
@@ -37,7 +37,7 @@ BROKEN: list[tuple[Action, list[Patch]]] = [
     (power_loss.start_tool, [unsynced(record)]),
     (power_loss.stop, [unsynced(end, request_stop)]),
     (power_loss.stop_queued_turn, [unsynced(request_stop)]),
-    (power_loss.take_over, [unsynced(take_over, forget)]),
+    (power_loss.take_over, [unsynced(take_over, withdraw, bury)]),
     (power_loss.settle, undemanded("_ready")),
     (power_loss.undo, undemanded("_move")),
     (power_loss.switch, undemanded("_move")),

@@ -24,11 +24,10 @@ import msgspec
 
 from tests.crash.several_workers import SeveralWorkers, several_workers
 from turnledger import Chat, Ledger, Limits, RunningTurn
-from turnledger.engine.ports import Tables
+from turnledger.engine.ports import WholeStore
 from turnledger.errors import TurnledgerError
 from turnledger.hosting import Host
 from turnledger.ledger import OWNER
-from turnledger.model.change import Position
 from turnledger.model.ids import ConversationId
 from turnledger.server.access.cursors import Seal
 from turnledger.server.routes.events import POSITION
@@ -106,9 +105,8 @@ class Follower:
         return opened
 
     @property
-    def reached(self) -> int:
-        position = Position.of(self._opened) if self.last else None
-        return position.number if position else -1
+    def reached(self) -> str:
+        return self._opened if self.last else ""
 
 
 class LiveStorm:
@@ -283,24 +281,22 @@ class LiveStorm:
                 await Host(ledger).recover()
                 position = await ledger.position()
                 found = await ledger.check(at_rest=True)
-                at_work = await ledger._process.store.read(_at_work, None)
+                at_work = await ledger._process.store.read_whole(_at_work, None)
                 if not found and not at_work and position == await ledger.position():
                     return position
                 await asyncio.sleep(0.2)
 
     async def _wait_all_received(self, position: str) -> None:
-        through = Position.of(position)
-        assert through is not None
         async with asyncio.timeout(PATIENCE):
-            while any(each.reached < through.number for each in self.followers):
+            while any(each.reached < position for each in self.followers):
                 await asyncio.sleep(0.05)
 
 
-async def _at_work(tables: Tables, _: None) -> bool:
+async def _at_work(whole: WholeStore, _: None) -> bool:
     """Return whether turns run or wait; some continue after their clients left. Reads with the SQLite library
     that has the file open: if another one in the process closed the file, all its locks would be lost."""
-    leases = [lease.id for lease in await tables.leases()]
-    return any([await tables.running_attempts(id) or await tables.tickets_of(id) for id in leases])
+    leases = [lease.id for lease in await whole.leases()]
+    return any([await whole.running_attempts(id) or await whole.held_tickets(id) for id in leases])
 
 
 async def _answer(turn: RunningTurn) -> None:
@@ -309,7 +305,7 @@ async def _answer(turn: RunningTurn) -> None:
 
 async def check_received(ledger: Ledger, received: Sequence[Sequence[ReceivedEvent]]) -> Counter[str]:
     """Raise AssertionError for wrong, repeated or missing events; return their number by kind."""
-    stored = await ledger._process.store.read(load_all, OWNER)
+    stored = await ledger._process.store.inspect(load_all, OWNER)
     problems = list(find_mismatches(stored))
     assert problems == [], problems
     changes = {str(change.position): change for change in stored.changes}

@@ -15,7 +15,8 @@ from tests.fork_server import ForkedProcess
 from turnledger import Chat, Ledger, errors
 from turnledger.engine.attempt.takeover import PurgeRequest, purge
 from turnledger.engine.lifecycle.delete import EndDueRequest, end_due
-from turnledger.engine.ports import Operation, Request, Result, Store, Sync, Tables
+from turnledger.engine.ports import Inspection, Sync
+from turnledger.engine.wrapped_store import AnyOperation, WrappedStore
 from turnledger.hosting import Host
 from turnledger.model.conversation import ConversationState
 from turnledger.model.ids import ConversationId
@@ -130,47 +131,44 @@ class Cut(Exception):
     """The process dies here."""
 
 
-class CutTables:
+class CutRows:
     """The rows of a store, for so many steps."""
 
-    def __init__(self, tables: Tables, steps: int) -> None:
-        self._tables = tables
-        self._steps = steps
+    def __init__(self, rows: Any, left: list[None]) -> None:
+        self._rows = rows
+        self._left = left
+
+    def of(self, owner: str) -> CutRows:
+        return CutRows(self._rows.of(owner), self._left)
 
     def __getattr__(self, name: str) -> Any:
-        method = getattr(self._tables, name)
+        method = getattr(self._rows, name)
+        if name == "owner":
+            return method
 
         async def step(*given: Any, **named: Any) -> Any:
-            if self._steps == 0:
+            if not self._left:
                 raise Cut
-            self._steps -= 1
+            self._left.pop()
             return await method(*given, **named)
 
         return step
 
 
-class CutStore:
+class CutStore(WrappedStore):
     """A store whose process dies after so many steps of its next transaction."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self.steps: int | None = None
+    steps: int | None = None
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    async def transact(
-        self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
-    ) -> Result:
+    async def write(self, operation: AnyOperation, request: Any, owner: str | None, sync: Sync) -> Any:
         steps = self.steps
         if steps is None:
-            return await self._store.transact(operation, request, sync)
+            return await super().write(operation, request, owner, sync)
 
-        async def cut(tables: Tables, request: Request) -> Result:
-            cut_short: Any = CutTables(tables, steps)
-            return await operation(cut_short, request)
+        async def cut(rows: Any, request: Any) -> Any:
+            return await operation(CutRows(rows, [None] * steps), request)
 
-        return await self._store.transact(cut, request, sync)
+        return await super().write(cut, request, owner, sync)
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
@@ -178,7 +176,7 @@ async def test_transaction_cut_at_any_step_is_rolled_back(kind: str, tmp_path: P
     inner: Any = MemoryStore()
     if kind == "sqlite":
         inner = await SqliteStore.open(tmp_path / "chats.db", inline=True)
-    store: Any = CutStore(inner)
+    store = CutStore(inner)
     clock, cuts = FakeClock(), 0
     async with await Ledger.over(store, limits=LIMITS, clock=clock) as ledger:
         chat, fork = await played(ledger)
@@ -222,10 +220,10 @@ async def played(ledger: Ledger) -> tuple[Chat, Chat]:
 
 
 async def everything(ledger: Ledger) -> list[Chat]:
-    async def ids(tables: Tables, _: None) -> list[ConversationId]:
-        return [id for _, id in await tables.all_conversations(None, 100)]
+    async def ids(inspection: Inspection, _: None) -> list[ConversationId]:
+        return [each.row for each in await inspection.all_conversations(None, 100)]
 
-    return [await ledger.conversation(id) for id in await ledger._process.store.read(ids, None)]
+    return [await ledger.conversation(id) for id in await ledger._process.store.inspect(ids, None)]
 
 
 def deeds(ledger: Ledger, chat: Chat, clock: FakeClock) -> Iterator[Callable[[], Awaitable[Any]]]:
@@ -237,29 +235,30 @@ def deeds(ledger: Ledger, chat: Chat, clock: FakeClock) -> Iterator[Callable[[],
     yield lambda: ledger.delete(chat.id)
     clock.advance(LIMITS.restore_time)
     now = clock.now_ms()
-    yield lambda: process.store.transact(end_due, EndDueRequest(now, now, 2, 1_000))
+    yield lambda: process.store.transact(end_due, EndDueRequest(now, now, 2, 1_000), chat.owner)
     for _ in range(8):
-        yield lambda: process.store.transact(purge, PurgeRequest(now, 10_000_000, 2))
+        yield lambda: process.store.transact_whole(purge, PurgeRequest(now, 10_000_000, 2))
 
 
 async def stored(ledger: Ledger, chat: Chat) -> list[Any]:
     """All that is stored of a chat and its fork."""
 
-    async def rows(tables: Tables, _: None) -> list[Any]:
-        branches = [await tables.branch(id) for _, id in await tables.all_branches(None, 100)]
+    async def rows(inspection: Inspection, _: None) -> list[Any]:
+        tables = inspection.of(chat.owner)
+        branches = [await tables.branch(each.row) for each in await inspection.all_branches(None, 100)]
         attempts = await tables.attempts(chat.id, 100)
         return [
-            [await tables.conversation(*name) for name in await tables.all_conversations(None, 100)],
+            [await tables.conversation(each.row) for each in await inspection.all_conversations(None, 100)],
             branches,
             [await tables.origin(each.id) for each in branches if each],
             [await tables.turns(each.id, 0, 100, 100) for each in branches if each],
             attempts,
             [await tables.journal(each.id) for each in attempts],
-            await tables.changes_of(chat.owner, 0, 100),
-            await tables.usage(chat.owner),
+            await tables.changes(None, 100),
+            await tables.usage(),
         ]
 
-    return await ledger._process.store.read(rows, None)
+    return await ledger._process.store.inspect(rows, None)
 
 
 # Power loss.

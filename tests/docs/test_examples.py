@@ -18,7 +18,7 @@ from tests.docs.scripts import run_script
 
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md")), ROOT / "clients" / "typescript" / "README.md"]
-APART = (DOCS / "branches.md", *(DOCS / "recipes").iterdir())
+APART = (DOCS / "branches.md", DOCS / "stores.md", *(DOCS / "recipes").iterdir())
 """Pages whose examples build on each other, or are files of a program."""
 URL = "http://127.0.0.1:8383"
 LOCAL = r"```python\n(.*?)```\s*(?:```text\n(.*?)```)?"
@@ -47,7 +47,7 @@ def test_start_page_shows_each_kind_of_example() -> None:
         assert re.search(pattern, (DOCS / "start.md").read_text(), re.DOTALL), pattern
 
 
-@pytest.mark.parametrize(("code", "printed"), found(LOCAL))
+@pytest.mark.parametrize(("code", "printed"), found(LOCAL, DOCS / "stores.md"))
 def test_local_example_prints_the_output_on_its_page(code: str, printed: str | None, tmp_path: Path) -> None:
     (tmp_path / "example.py").write_text(code)
     done = run_script(tmp_path / "example.py", cwd=tmp_path)

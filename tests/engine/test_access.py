@@ -7,6 +7,7 @@ from random import Random
 from typing import Any, TypeAlias
 
 import pytest
+from msgspec.structs import replace
 
 from turnledger.chat import Chat
 from turnledger.chats import Chats
@@ -421,10 +422,10 @@ LANE, BEGUN_BEFORE = begin_module._lane, begin_module._begun_before
 
 
 async def keeps_the_old_admission(tables: Any, target: Any, request: Any) -> Any:
-    return *(await LANE(tables, target, request))[:-1], request.admitted
+    return replace(await LANE(tables, target, request), admission=request.admitted)
 
 
-async def knows_of_no_revocation(tables: Any, owner: str) -> int:
+async def knows_of_no_revocation(tables: Any) -> int:
     return 0
 
 
@@ -433,7 +434,7 @@ async def skips_readmission(process: Any, authorization: Any, request: Any) -> N
 
 
 async def shuts_out_what_has_begun(tables: Any, request: Any) -> Any:
-    if request.admitted not in (None, await tables.admission(request.target.owner)):
+    if request.admitted not in (None, await tables.admission()):
         raise AdmissionMoved
     return await BEGUN_BEFORE(tables, request)
 

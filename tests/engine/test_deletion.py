@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from turnledger.chat import Chat
 from turnledger.engine.attempt.client_retries import Retry
 from turnledger.engine.limits import Limits
-from turnledger.engine.ports import Tables
+from turnledger.engine.ports import Inspection, Tables
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import ConversationDeleted, ConversationExpired, StorageFull, TurnReplayed
 from turnledger.hosting import Host
@@ -24,7 +24,7 @@ from turnledger.stores.memory import MemoryStore
 from turnledger.testing.fake_clock import FakeClock
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.deletion import changes_of, make_used_chat, rewrite_row
-from turnledger.testing.store_contract.rows import do, read, write
+from turnledger.testing.store_contract.rows.kit import do, read, write
 from turnledger.testing.store_contract.stage import (
     LIMITS,
     Stage,
@@ -168,7 +168,7 @@ class TestDeletion:
         [attempt] = await read(here.store, do("running_attempts", here.ledger._process.lease))
         here.store.ignores_hints = True
         await (await there.chat(chat)).delete(purge=True)
-        row = do("attempt", chat.owner, attempt.id)
+        row = do("attempt", attempt.id, owner=chat.owner)
         assert (await read(there.store, row)).partial == ""
         await there.tend()
         assert await read(there.store, row) is None
@@ -199,7 +199,7 @@ class TestDeletion:
 
         async def stop_and_delete(turn: RunningTurn) -> None:
             chat = await there.chat(conversation_key="k")
-            running: Attempt = await read(here.store, do("attempt", chat.owner, turn.id))
+            running: Attempt = await read(here.store, do("attempt", turn.id, owner=chat.owner))
             await write(there.store, do("save_attempt", replace(running, stop=OnStop.KEEP)))
             await chat.delete()
             chats.append(chat)
@@ -461,7 +461,7 @@ async def add_claims(tables: Tables, ledger: Ledger) -> None:
     for number in range(CLAIMS):
         await tables.save_claim(
             Claim(
-                owner="ann",
+                owner=tables.owner,
                 idempotency_key=f"key {number}",
                 fingerprint=b"",
                 conversation=ids.new(ConversationId),
@@ -471,19 +471,19 @@ async def add_claims(tables: Tables, ledger: Ledger) -> None:
         )
 
 
-async def claims_left(tables: Tables, _: None) -> int:
-    return len(await tables.all_claims(None, CLAIMS))
+async def claims_left(inspection: Inspection, _: None) -> int:
+    return len(await inspection.all_claims(None, CLAIMS))
 
 
 async def test_purge_beyond_its_time_limit_continues_in_the_next_round() -> None:
     limits = Limits(purge_rows=3, purge_time=5.0)
     async with await Ledger.over(MemoryStore(), limits=limits, clock=SlowClock()) as ledger:
         store = ledger._process.store
-        await store.transact(add_claims, ledger)
+        await store.transact(add_claims, ledger, "ann")
         await ledger._recovery.run_round()
-        left = await store.read(claims_left, None)
+        left = await store.inspect(claims_left, None)
         assert 0 < left < CLAIMS - 3
         assert ledger._recovery.is_behind
         while ledger._recovery.is_behind:
             await ledger._recovery.run_round()
-        assert await store.read(claims_left, None) == 0
+        assert await store.inspect(claims_left, None) == 0

@@ -27,15 +27,15 @@ every_fate = pytest.mark.parametrize("fate", Fate)
 def losing(monkeypatch: pytest.MonkeyPatch, fate: Fate) -> None:
     """Have all processes lose the answer of every other run of each operation but renewals of leases."""
     runs: Counter[tuple[GatedStore, Any]] = Counter()
-    transact = GatedStore.transact
+    write = GatedStore.write
 
-    async def losing(self: GatedStore, operation: Any, request: Any, sync: Sync = Sync.DISK) -> Any:
+    async def losing(self: GatedStore, operation: Any, request: Any, owner: str | None, sync: Sync) -> Any:
         runs[self, operation] += 1
         if runs[self, operation] % 2 and operation is not renew:
             self.lose_answer(operation, fate)
-        return await transact(self, operation, request, sync)
+        return await write(self, operation, request, owner, sync)
 
-    monkeypatch.setattr(GatedStore, "transact", losing)
+    monkeypatch.setattr(GatedStore, "write", losing)
 
 
 class TestDoubt:

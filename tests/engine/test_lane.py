@@ -12,7 +12,7 @@ from msgspec.structs import replace as with_changes
 from tests.engine.views import results, shown
 from turnledger.chat import Chat
 from turnledger.engine.attempt.idempotency import SharedOutcome
-from turnledger.engine.attempt.takeover import ForgetRequest, end_lease, forget
+from turnledger.engine.attempt.takeover import WithdrawRequest, end_lease, withdraw
 from turnledger.engine.lane.lease import all_leases, renew
 from turnledger.engine.limits import Limits
 from turnledger.engine.turn.begin import begin
@@ -251,7 +251,7 @@ class TestFences:
         with there.store.hold(begin) as judging:
             there.store.announce()
             await stage.reach(judging, waiting)
-            await there.store.transact(renew, there.ledger._process.lease)
+            await there.store.transact_whole(renew, there.ledger._process.lease)
             await third.tend()
             assert await chat.turns() == []
             holder = await stage.hold_lane(chat, "q1", on_busy="interrupt")
@@ -289,7 +289,7 @@ class TestFences:
         store = GatedStore(await open_store(), renews=False)
         store.gone = {process.ledger._process.lease for process in dead}
         async with await Ledger.over(store, limits=LIMITS, clock=stage.clock) as ledger:
-            assert [lease.id for lease in await store.read(all_leases, None)] == [ledger._process.lease]
+            assert [lease.id for lease in await store.read_whole(all_leases, None)] == [ledger._process.lease]
             for chat in chats:
                 assert await stage.tickets(chat) == []
                 assert [each.attempt.state for each in await chat.attempts()] == [AttemptState.FAILED]
@@ -301,9 +301,9 @@ class TestFences:
         await stage.queue(await there.chat(chat), ScriptedModel(), "q1")
         there.store.ignores_hints = True
         [ticket] = await stage.tickets(chat)
-        request = ForgetRequest(ticket.lease, (ticket.attempt,), drop_lease=False, now=stage.clock.now_ms())
+        request = WithdrawRequest(ticket.lease, (ticket.attempt,), stage.clock.now_ms())
         for _ in range(2):
-            await here.store.transact(forget, request)
+            await here.store.transact(withdraw, request, chat.owner)
             assert await stage.tickets(chat) == []
         turn = await holder.finish()
         assert await chat.turns() == [turn]
@@ -314,7 +314,7 @@ class TestFences:
         chat = await here.chat()
         process = here.ledger._process
         request = turn_request(process, chat._target, None, "q0").begin
-        await here.store.transact(begin, request)
+        await here.store.transact(begin, request, chat.owner)
         with pytest.raises(ConversationBusy):
             await exchange(await there.chat(chat), "q1", on_busy="reject")
         await here.tend()
@@ -327,12 +327,11 @@ class TestFences:
         for policy, state in (("keep", AttemptState.KEPT), ("settle", AttemptState.FAILED)):
             chat = await here.chat()
             request = turn_request(here.ledger._process, chat._target, None, "q0", on_failure=policy).begin
-            await here.store.transact(begin, request)
+            await here.store.transact(begin, request, chat.owner)
             await here.tend()
             turns = await chat.turns()
-            again = await here.store.transact(
-                begin, with_changes(request, round=with_changes(request.round, is_repeated=True))
-            )
+            repeated = with_changes(request, round=with_changes(request.round, is_repeated=True))
+            again = await here.store.transact(begin, repeated, chat.owner)
             assert isinstance(again, SharedOutcome)
             assert (again.attempt, again.outcome.state) == (request.attempt, state)
             assert await chat.turns() == turns
@@ -341,14 +340,15 @@ class TestFences:
         """Without the lease, no timer would find the turn."""
         here, there = await stage.processes()
         chat, lease = await here.chat(), here.ledger._process.lease
-        await here.store.transact(begin, turn_request(here.ledger._process, chat._target, None, "q0").begin)
-        await here.store.transact(end_lease, lease)
+        request = turn_request(here.ledger._process, chat._target, None, "q0").begin
+        await here.store.transact(begin, request, chat.owner)
+        await here.store.transact_whole(end_lease, lease)
         await there.tend()
         stage.clock.advance(LIMITS.lease_time)
         await there.tend()
         [aside] = await chat.attempts()
         assert aside.attempt.state is AttemptState.FAILED
-        assert lease not in {each.id for each in await there.store.read(all_leases, None)}
+        assert lease not in {each.id for each in await there.store.read_whole(all_leases, None)}
 
 
 class TestBusy:

@@ -26,7 +26,7 @@ from turnledger.model.turn import TurnKind
 from turnledger.testing.gates import Fate, When
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.conversation_keys import IDLE, LONG, run_by_key
-from turnledger.testing.store_contract.rows import IDS, do, read, write
+from turnledger.testing.store_contract.rows.kit import IDS, do, read, write
 from turnledger.testing.store_contract.stage import LIMITS, Stage, StageProcess, exchange, message_texts, soon
 
 NOON = 1_700_049_600_000
@@ -436,7 +436,7 @@ class TestInteraction:
                 lease=here.ledger._process.lease,
                 deadline=stage.clock.now_ms() + 1,
             )
-            await write(here.store, do("add_ticket", ticket))
+            await write(here.store, do("add_ticket", ticket, owner=each.owner))
         stage.clock.advance(3600)
         await here.store.beat()
         await there.tend()

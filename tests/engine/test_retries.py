@@ -18,7 +18,7 @@ from turnledger.engine.attempt import client_retries
 from turnledger.engine.attempt.client_retries import LOST_KEPT_MS, Retry, record_deliveries
 from turnledger.engine.attempt.end import CLAIM_KEPT_MS
 from turnledger.engine.attempt.idempotency import SharedOutcome
-from turnledger.engine.ports import Tables
+from turnledger.engine.ports import Inspection
 from turnledger.engine.turn import begin as begin_module
 from turnledger.engine.turn import block
 from turnledger.engine.turn import commit as commit_module
@@ -77,11 +77,11 @@ async def noted(process: StageProcess) -> None:
 
 
 async def claims(process: StageProcess) -> list[Claim]:
-    return await process.store.read(_claims, None)
+    return await process.store.inspect(_claims, None)
 
 
-async def _claims(tables: Tables, _: None) -> list[Claim]:
-    return await tables.all_claims(None, 100)
+async def _claims(inspection: Inspection, _: None) -> list[Claim]:
+    return await inspection.all_claims(None, 100)
 
 
 async def has_paid(chat: Chat) -> bool:
@@ -527,7 +527,7 @@ async def keeps_what_was_delivered(tables: Any, notes: Any) -> Any:
 
 
 async def believes_any_sender(tables: Any, notes: Any) -> Any:
-    claims = [await tables.claim(each.owner, each.name) for each in notes]
+    claims = [await tables.claim(each.name) for each in notes]
     senders = [claim.sender if claim else None for claim in claims]
     return await NOTE(
         tables,
@@ -564,7 +564,7 @@ async def forgets_that_the_client_has_left(tables: Any, notes: Any) -> list[Any]
 
 
 async def looks_and_does_not_claim(tables: Any, target: Any, retry: Any, sender: Any, now: Any) -> Any:
-    claim = await tables.claim(target.owner, retry.name)
+    claim = await tables.claim(retry.name)
     found = await LOOK_UP(tables, target, retry, sender, now)
     if isinstance(found, SharedOutcome):
         await tables.save_claim(claim)

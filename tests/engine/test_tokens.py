@@ -24,7 +24,7 @@ from turnledger.errors import (
 from turnledger.hosting import Host
 from turnledger.model.access.share import READS, ShareKind, is_code, new_code
 from turnledger.model.access.token import TokenScope, digest_of, is_token_text
-from turnledger.testing.store_contract.rows import LATE
+from turnledger.testing.store_contract.rows.kit import LATE
 from turnledger.testing.store_contract.stage import LIMITS, Stage, exchange
 from turnledger.testing.store_contract.tokens import ALL, DAY, NONCE, OTHER, UNKNOWN
 

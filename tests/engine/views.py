@@ -10,6 +10,7 @@ from turnledger.chat import Chat
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Tables
 from turnledger.model import codec
+from turnledger.model.conversation import LOCAL
 from turnledger.model.event import Event, TextDelta, TurnFinished, TurnStarted
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item
@@ -95,7 +96,7 @@ async def chunks_of(tables: Tables, turn: TurnId) -> list[bytes]:
 
 
 async def flushed_chunks(process: StageProcess, turn: TurnId) -> int:
-    return len(await process.store.read(chunks_of, turn))
+    return len(await process.store.read(chunks_of, turn, LOCAL))
 
 
 async def hold(stage: Stage, chat: Chat, script: Sequence[Step] = SCRIPT, **options: Any) -> Holder:

@@ -213,7 +213,7 @@ async def be_in_the_way(place: Place) -> None:
 
 async def name_what_was_deleted(place: Place) -> None:
     if place.endpoint.path == "/api/chats":
-        await place.store.transact(_lapse, ConversationId(place.ids["chat"]))
+        await place.store.transact(_lapse, ConversationId(place.ids["chat"]), "alice")
         if place.body is not None:
             place.body = {"conversation_key": "there"}
         else:
@@ -226,7 +226,7 @@ async def name_what_was_deleted(place: Place) -> None:
 
 
 async def _lapse(tables: Tables, id: ConversationId) -> None:
-    found = await tables.conversation("alice", id)
+    found = await tables.conversation(id)
     assert found is not None
     await tables.save_conversation(replace(found, state=ConversationState.EXPIRED))
 

@@ -22,11 +22,12 @@ from turnledger import Ledger, RunningTurn
 from turnledger.chat import Chat
 from turnledger.engine.attempt import end as end_module
 from turnledger.engine.lane.shield import Unstoppable
-from turnledger.engine.ports import Operation, Request, Result, Store, Sync
+from turnledger.engine.ports import Result, Store, Sync
 from turnledger.engine.turn import begin as begin_module
 from turnledger.engine.turn import block as block_module
 from turnledger.engine.turn import commit
 from turnledger.engine.turn.block import TurnBlock
+from turnledger.engine.wrapped_store import AnyOperation, WrappedStore
 from turnledger.errors import TurnledgerError, TurnStopped, turn_of
 from turnledger.model.ids import TurnId
 from turnledger.testing.gates import Gate
@@ -48,27 +49,22 @@ class When(Enum):
     READY = "ready"  # the awaited result is there, and the task has not continued yet
 
 
-class HesitantStore:
+class HesitantStore(WrappedStore):
     """A store whose every operation makes its caller wait, before it is done and after."""
 
     def __init__(self, store: Store, kind: type[asyncio.Future[Any]]) -> None:
-        self._store = store
+        super().__init__(store)
         self._kind = kind
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    async def transact(
-        self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
-    ) -> Result:
+    async def write(self, operation: AnyOperation, request: Any, owner: str | None, sync: Sync) -> Any:
         await self._hesitate()
-        result = await self._store.transact(operation, request, sync)
+        result = await super().write(operation, request, owner, sync)
         await self._hesitate()
         return result
 
-    async def read(self, operation: Operation[Request, Result], request: Request) -> Result:
+    async def look(self, operation: AnyOperation, request: Any, owner: str | None) -> Any:
         await asyncio.sleep(0)
-        return await self._store.read(operation, request)
+        return await super().look(operation, request, owner)
 
     async def _hesitate(self) -> None:
         loop = asyncio.get_running_loop()

@@ -84,7 +84,7 @@ def check_unsettled(seen: dict[str, Any], branch: Branch) -> None:
     attempt = attempt_of(seen, branch.unsettled)
     assert attempt is not None
     assert attempt.state in (AttemptState.FAILED, AttemptState.DISCARDED)
-    journal = seen[f"journal {TURNS.index(attempt.id) + 1}"]
+    journal = seen[f"{attempt.owner}'s journal {TURNS.index(attempt.id) + 1}"]
     assert len(journal) == attempt.journaled
     assert Journal.of(journal).has_effects
 

@@ -12,12 +12,16 @@ from typing import Any
 
 import apsw
 from hypothesis import HealthCheck, settings
+from msgspec.structs import replace
 
 from tests.stateful.visible_state import everything
 from tests.unit.engine.stage import drive
-from turnledger.engine.ports import Operation
+from turnledger.engine.conversations.catalogue import ListChats, list_page
+from turnledger.engine.ports import Sync, Tables
 from turnledger.engine.turn.request import MustReachDisk
+from turnledger.engine.wrapped_store import AnyOperation, WrappedStore
 from turnledger.errors import TurnledgerError
+from turnledger.model.catalogue import Page
 from turnledger.stores.memory import MemoryStore
 from turnledger.stores.sqlite import SqliteStore
 from turnledger.stores.sqlite.threads import Job
@@ -61,27 +65,34 @@ class Pair:
         self.sqlite = self._loop.run(SqliteStore.open(self._path, inline=True))
         self.seen: dict[str, Any] = {}
 
-    def transact(self, operation: Operation[Any, Any], request: Any) -> Outcome:
-        """Run a writing operation on both; one that raises must change nothing."""
-        expected = _outcome(self.memory.transact(operation, request))
+    def transact(self, operation: AnyOperation, request: Any, owner: str | None) -> Outcome:
+        """Run a writing operation on both, on the rows of an owner or of all (None); one that raises must
+        change nothing."""
+        expected = self._write(operation, request, owner)
         before = self._rows_written()
-        assert _outcome(self.sqlite.transact(operation, request)) == expected
+        assert _outcome(WrappedStore(self.sqlite).write(operation, request, owner, Sync.DISK)) == expected
         self._look(changed=expected.error is None, wrote=self._rows_written() != before)
         return expected
 
-    def batch(self, operation: Operation[Any, Any], requests: Sequence[Any]) -> list[Outcome]:
+    def _write(self, operation: AnyOperation, request: Any, owner: str | None) -> Outcome:
+        return _outcome(WrappedStore(self.memory).write(operation, request, owner, Sync.DISK))
+
+    def batch(self, operation: AnyOperation, requests: Sequence[tuple[Any, str | None]]) -> list[Outcome]:
         """Run several: in SQLite as one group commit, in the reference one by one."""
-        expected = [_outcome(self.memory.transact(operation, request)) for request in requests]
-        jobs = [Job(operation, request) for request in requests]
+        expected = [self._write(operation, request, owner) for request, owner in requests]
+        jobs = [Job(operation, request, owner) for request, owner in requests]
         self.sqlite._writer.run_batch(jobs)
         assert [_outcome_of_job(job) for job in jobs] == expected
         self._look(changed=any(each.error is None for each in expected), wrote=True)
         return expected
 
-    def read(self, operation: Operation[Any, Any], request: Any) -> Outcome:
-        expected = _outcome(self.memory.read(operation, request))
-        assert _outcome(self.sqlite.read(operation, request)) == expected
-        return expected
+    def read(self, operation: AnyOperation, request: Any, owner: str | None) -> Outcome:
+        memory, sqlite = (
+            _outcome(WrappedStore(store).look(operation, request, owner))
+            for store in (self.memory, self.sqlite)
+        )
+        assert sqlite == memory
+        return memory
 
     def _rows_written(self) -> int:
         """Return the number of rows SQLite has ever written."""
@@ -89,8 +100,8 @@ class Pair:
 
     def _look(self, *, changed: bool, wrote: bool) -> None:
         """Compare the visible states; skipped for a file without new rows."""
-        seen = drive(self.memory.read(everything, None))
-        shown = drive(self.sqlite.read(everything, None)) if wrote else self.seen
+        seen = drive(self.memory.inspect(everything, None))
+        shown = drive(self.sqlite.inspect(everything, None)) if wrote else self.seen
         assert differences(seen, shown) == {}
         if not changed:
             assert differences(self.seen, seen) == {}, "what was refused has changed something"
@@ -108,6 +119,11 @@ class Pair:
 def differences(one: dict[str, Any], other: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
     names = sorted({*one, *other})
     return {name: (one.get(name), other.get(name)) for name in names if one.get(name) != other.get(name)}
+
+
+async def chats_listed(tables: Tables, request: ListChats) -> Page:
+    """What `list_page` finds, without the position, which is the store's own."""
+    return replace(await list_page(tables, request), as_of="")
 
 
 def _outcome(work: Any) -> Outcome:

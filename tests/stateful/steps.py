@@ -1,5 +1,5 @@
-"""Steps of a transaction: each reads rows, changes one and returns what it read. Tables check nothing, so
-steps follow the rules of the engine: save only existing rows, and run nothing in an ended conversation."""
+"""Steps of a transaction: each reads rows, changes one and returns what it read. Tables check only the owner,
+so steps follow the rules of the engine: save only existing rows, and run nothing in an ended conversation."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from tests.stateful.names import BRANCHES, CONVERSATIONS, LEASES, OWNERS, TIMES, TURNS
+from tests.stateful.names import BRANCHES, CONVERSATIONS, LEASES, TIMES, TURNS
 from turnledger.engine.history.line import line_through
-from turnledger.engine.ports import Tables
+from turnledger.engine.ports import Tables, WholeStore
 from turnledger.model.access.token import Token, TokenScope
 from turnledger.model.conversation import (
     Branch,
@@ -31,31 +31,20 @@ ALL = 1_000
 
 
 class Step(Protocol):
-    async def take(self, tables: Tables) -> Any: ...
+    """A step on the rows of an owner, or of all."""
 
-
-async def found(tables: Tables, place: int) -> Conversation | None:
-    for owner in OWNERS:
-        conversation = await tables.conversation(owner, CONVERSATIONS[place])
-        if conversation is not None:
-            return conversation
-    return None
+    async def take(self, rows: Any, /) -> Any: ...
 
 
 async def live(tables: Tables, place: int) -> Conversation | None:
-    conversation = await found(tables, place)
+    conversation = await tables.conversation(CONVERSATIONS[place])
     is_live = conversation is not None and conversation.state is ConversationState.LIVE
     return conversation if is_live else None
-
-
-async def attempt_of(tables: Tables, turn: TurnId) -> Attempt | None:
-    return await tables.attempt(OWNERS[0], turn) or await tables.attempt(OWNERS[1], turn)
 
 
 @dataclass(frozen=True)
 class AddConversation:
     place: int
-    owner: str
     conversation_key: str | None
     internal: bool
     at: int
@@ -66,7 +55,7 @@ class AddConversation:
     async def take(self, tables: Tables) -> None:
         made = Conversation(
             id=CONVERSATIONS[self.place],
-            owner=self.owner,
+            owner=tables.owner,
             branch=BRANCHES[self.place],
             conversation_key=self.conversation_key,
             internal=self.internal,
@@ -110,7 +99,7 @@ class ReleaseKey:
     place: int
 
     async def take(self, tables: Tables) -> Conversation | None:
-        before = await found(tables, self.place)
+        before = await tables.conversation(CONVERSATIONS[self.place])
         if before is not None:
             key = before.conversation_key
             await tables.save_conversation(
@@ -134,7 +123,7 @@ class EndConversation:
     state: ConversationState
 
     async def take(self, tables: Tables) -> None:
-        before = await found(tables, self.place)
+        before = await tables.conversation(CONVERSATIONS[self.place])
         if before is None:
             return
         for attempt in await tables.attempts(before.id, 100):
@@ -181,7 +170,7 @@ class AddBranch:
         if conversation is None or source is None or await tables.branch(BRANCHES[self.name]) is not None:
             return None
         base = await tables.turns(source.id, self.number - 1, self.number, 1)
-        if base and await tables.turn(conversation.owner, base[0].id) is None:
+        if base and await tables.turn(base[0].id) is None:
             return None
         of_source = await live(tables, CONVERSATIONS.index(source.conversation))
         line: tuple[Stretch, ...] = ()
@@ -302,7 +291,7 @@ class SaveAttempt:
     at: int
 
     async def take(self, tables: Tables) -> Attempt | None:
-        before = await attempt_of(tables, self.turn)
+        before = await tables.attempt(self.turn)
         if before is None:
             return None
         after = replace(before, stop=self.stop, partial=self.partial, lease=LEASES[self.lease], fence=self.at)
@@ -318,7 +307,7 @@ class Progress:
     journaled: int
 
     async def take(self, tables: Tables) -> Attempt | None:
-        before = await attempt_of(tables, self.turn)
+        before = await tables.attempt(self.turn)
         if before is not None:
             await tables.save_attempt(replace(before, journaled=self.journaled))
         return before
@@ -330,12 +319,10 @@ class SaveFlags:
     flags: dict[int, Flags]
 
     async def take(self, tables: Tables) -> FlagsByTurn:
-        for owner in OWNERS:
-            if await tables.turn(owner, self.turn) is not None:
-                before = await tables.flags(owner, (self.turn,))
-                await tables.save_flags(owner, self.turn, self.flags)
-                return before
-        return {}
+        before = await tables.flags((self.turn,))
+        if await tables.turn(self.turn) is not None:
+            await tables.save_flags(self.turn, self.flags)
+        return before
 
 
 @dataclass(frozen=True)
@@ -368,7 +355,6 @@ class AddTicket:
 
 @dataclass(frozen=True)
 class SaveClaim:
-    owner: str
     idempotency_key: str
     place: int
     turn: TurnId
@@ -377,9 +363,9 @@ class SaveClaim:
     is_lost: bool
 
     async def take(self, tables: Tables) -> Claim | None:
-        before = await tables.claim(self.owner, self.idempotency_key)
+        before = await tables.claim(self.idempotency_key)
         claim = Claim(
-            owner=self.owner,
+            owner=tables.owner,
             idempotency_key=self.idempotency_key,
             fingerprint=b"\xff",
             conversation=CONVERSATIONS[self.place],
@@ -403,9 +389,9 @@ class AddToken:
     text: str
     expires_at: int | None
 
-    async def take(self, tables: Tables) -> bool:
+    async def take(self, whole: WholeStore) -> bool:
         digest = self.text.encode()
-        is_id_taken = await tables.token(None, self.id) or await tables.token_by_digest(digest)
+        is_id_taken = await whole.token(None, self.id) or await whole.token_by_digest(digest)
         if not is_id_taken:
             token = Token(
                 id=self.id,
@@ -419,19 +405,19 @@ class AddToken:
                 parent=self.parent,
                 digest=digest,
             )
-            await tables.add_token(token)
+            await whole.add_token(token)
         return not is_id_taken
 
 
 @dataclass(frozen=True)
 class Do:
-    """Call any method of the tables."""
+    """Call any method of the rows."""
 
     method: str
     arguments: tuple[Any, ...]
 
-    async def take(self, tables: Tables) -> Any:
-        return await getattr(tables, self.method)(*self.arguments)
+    async def take(self, rows: Any) -> Any:
+        return await getattr(rows, self.method)(*self.arguments)
 
 
 @dataclass(frozen=True)
@@ -442,10 +428,10 @@ class Purge:
     arguments: tuple[int, ...]
     limit: int
 
-    async def take(self, tables: Tables) -> int:
+    async def take(self, rows: Any) -> int:
         total = idle = 0
         while idle <= len(CONVERSATIONS):
-            removed = await getattr(tables, self.method)(*self.arguments, self.limit)
+            removed = await getattr(rows, self.method)(*self.arguments, self.limit)
             assert 0 <= removed <= self.limit
             total += removed
             idle = 0 if removed else idle + 1

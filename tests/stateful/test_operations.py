@@ -33,7 +33,7 @@ from tests.stateful.choices import (
     times,
 )
 from tests.stateful.names import BRANCHES, CONVERSATION_KEYS, CONVERSATIONS, LEASES, OWNERS, TURNS
-from tests.stateful.pair import Outcome, Pair, repeatable
+from tests.stateful.pair import Outcome, Pair, chats_listed, repeatable
 from tests.stateful.tracked_request import TrackedRequest
 from tests.unit.model.shapes import user
 from turnledger.engine.attempt.divergence import Divergence
@@ -43,15 +43,17 @@ from turnledger.engine.attempt.outcome import OutcomeRequest, outcome
 from turnledger.engine.attempt.stop import StopRequest, request_stop, stops_for
 from turnledger.engine.attempt.takeover import (
     AttemptRef,
-    ForgetRequest,
+    BuryRequest,
     PurgeRequest,
     TakeOverRequest,
-    forget,
+    WithdrawRequest,
+    bury,
     held_by,
     purge,
     take_over,
+    withdraw,
 )
-from turnledger.engine.conversations.catalogue import ListChats, NameRequest, list_page, name_by_model
+from turnledger.engine.conversations.catalogue import ListChats, NameRequest, name_by_model
 from turnledger.engine.conversations.flags import FlagRequest, flag
 from turnledger.engine.conversations.read import TurnPageRequest, attempts_page, turns_page
 from turnledger.engine.conversations.resolve import (
@@ -71,17 +73,19 @@ from turnledger.engine.lifecycle.delete import (
     RestoreRequest,
     delete,
     end_due,
+    owners_due,
     restore,
 )
 from turnledger.engine.lifecycle.moves import ForkRequest, SiblingsRequest, Switch, Undo, fork, siblings
-from turnledger.engine.ports import Tables
+from turnledger.engine.ports import WholeStore
+from turnledger.engine.tables.lanes import HeldTicket
 from turnledger.engine.turn.begin import AbandonRequest, abandon, begin
 from turnledger.engine.turn.commit import DoubtRequest, commit, resolve_doubt
 from turnledger.engine.turn.request import MustReachDisk
 from turnledger.engine.turn.running_turn import record
 from turnledger.model.catalogue import ChatFilter, ListPosition
-from turnledger.model.conversation import Conversation, Ticket, Within
-from turnledger.model.ids import LeaseId, TurnId
+from turnledger.model.conversation import Conversation, Within
+from turnledger.model.ids import LeaseId
 from turnledger.model.retention import NEVER, ResetPolicy
 from turnledger.model.turn import Failure, OnBusy, OnFailure, OnStop, Turn
 
@@ -100,20 +104,20 @@ def one_of(requests: list[TrackedRequest], pick: int) -> TrackedRequest:
     return requests[-1 - pick % len(requests)]
 
 
-async def left_in_order(tables: Tables, lease: LeaseId) -> tuple[list[AttemptRef], list[Ticket]]:
+async def left_in_order(whole: WholeStore, lease: LeaseId) -> tuple[list[AttemptRef], list[HeldTicket]]:
     """What `held_by` finds; in which order is the store's choice."""
-    attempts, tickets = await held_by(tables, lease)
-    return sorted(attempts, key=attrgetter("attempt")), sorted(tickets, key=attrgetter("attempt"))
+    attempts, tickets = await held_by(whole, lease)
+    return sorted(attempts, key=attrgetter("attempt")), sorted(tickets, key=attrgetter("ticket.attempt"))
 
 
-async def stops_in_order(tables: Tables, lease: LeaseId) -> list[tuple[TurnId, OnStop]]:
-    return sorted(await stops_for(tables, lease))
+async def due_in_order(whole: WholeStore, request: EndDueRequest) -> list[str]:
+    return sorted(await owners_due(whole, request))
 
 
-async def purge_all(tables: Tables, request: PurgeRequest) -> None:
+async def purge_all(whole: WholeStore, request: PurgeRequest) -> None:
     """Purge until nothing is left that nobody needs. When each of it is found is the store's choice."""
     for _ in range(len(CONVERSATIONS) + 1):
-        await purge(tables, request)
+        await purge(whole, request)
 
 
 class Operations(RuleBasedStateMachine):
@@ -137,9 +141,10 @@ class Operations(RuleBasedStateMachine):
     def waiters(self) -> list[TrackedRequest]:
         return [each for each in self.requests if each.begun is None and each.queued is not None]
 
-    def run(self, operation: Any, request: Any) -> Outcome:
+    def run(self, operation: Any, request: Any, owner: str | None) -> Outcome:
+        """Run an operation on the rows of an owner, or of all (None)."""
         before = self.pair.seen
-        found = self.pair.transact(operation, request)
+        found = self.pair.transact(operation, request, owner)
         invariants.check(before, self.pair.seen)
         return found
 
@@ -156,12 +161,13 @@ class Operations(RuleBasedStateMachine):
 
     def make_conversations(self, expires_after: int | None, reset_policy: ResetPolicy = NEVER) -> None:
         for lease in LEASES[:2]:
-            self.run(renew, lease)
+            self.run(renew, lease, None)
         for owner in OWNERS:
             key = CONVERSATION_KEYS[0]
             details = {"expires_after": expires_after, "reset_policy": reset_policy}
             fresh = self.fresh(owner, conversation_key=key, **details)
-            self.run(resolve_now, ResolveRequest(Target(owner, None, key, fresh, reset_policy), self.now))
+            target = Target(owner, None, key, fresh, reset_policy)
+            self.run(resolve_now, ResolveRequest(target, self.now), owner)
 
     # A turn.
 
@@ -199,16 +205,17 @@ class Operations(RuleBasedStateMachine):
         }
         request = TrackedRequest({**fields, **policies, **more})
         self.requests.append(request)
-        found = self.run(begin, request.first())
+        found = self.run(begin, request.first(), owner)
         request.take_answer(found.value)
         if found.error is MustReachDisk:
             self.send_again(request, sees_death=False, is_durable=True)
         if request.begun is not None:
             self.write_journal(request, what, late=0)
             if then == "commit":
-                self.run(commit, request.commit(self.now, 0))
+                self.run(commit, request.commit(self.now, 0), owner)
             elif then != "leave":
-                self.run(end, request.end(self.now, 0, BROKEN if then == "fail" else None, None))
+                failure = BROKEN if then == "fail" else None
+                self.run(end, request.end(self.now, 0, failure, None), owner)
 
     # Thrice, so that it is chosen more often than the rest.
     begin_one = has_names_left(rule(**BEGINNING)(begins))
@@ -267,9 +274,9 @@ class Operations(RuleBasedStateMachine):
         turn = turns[-1 - back % len(turns)].id if turns and back is not None else None
         fresh = self.fresh(owner, conversation_key=key)
         if fresh is not None:
-            request = ForkRequest(owner, CONVERSATIONS[place], turn, fresh, self.now, self.now)
-            self.run(fork, request)
-            self.run(fork, request)  # the answer was lost
+            request = ForkRequest(CONVERSATIONS[place], turn, fresh, self.now, self.now)
+            self.run(fork, request, owner)
+            self.run(fork, request, owner)  # the answer was lost
 
     @has("requests")
     @rule(pick=picks)
@@ -282,7 +289,8 @@ class Operations(RuleBasedStateMachine):
         self.send_again(one_of(self.waiters, pick), sees_death=sees_death)
 
     def send_again(self, request: TrackedRequest, *, sees_death: bool, is_durable: bool = False) -> None:
-        found = self.run(begin, request.again(self.now, sees_death=sees_death, is_durable=is_durable))
+        again = request.again(self.now, sees_death=sees_death, is_durable=is_durable)
+        found = self.run(begin, again, request.owner)
         request.take_answer(found.value)
         if found.error is MustReachDisk:
             self.send_again(request, sees_death=sees_death, is_durable=True)
@@ -296,21 +304,23 @@ class Operations(RuleBasedStateMachine):
         for each in what:
             written, journal = tracked.step(each)
             request = tracked.record(written, late)
-            if self.run(record, request).error is not None:
+            if self.run(record, request, tracked.owner).error is not None:
                 return
             tracked.journal, tracked.journaled = journal, tracked.journaled + len(written)
         if what:
-            self.run(record, request)  # the last answer was lost
+            self.run(record, request, tracked.owner)  # the last answer was lost
 
     @has("holders")
     @rule(pick=picks, late=late)
     def commits(self, pick: int, late: int) -> None:
-        self.run(commit, one_of(self.holders, pick).commit(self.now, late))
+        request = one_of(self.holders, pick)
+        self.run(commit, request.commit(self.now, late), request.owner)
 
     @has("holders")
     @rule(pick=picks, late=late, failure=failures, on_stop=on_stop)
     def ends(self, pick: int, late: int, failure: Failure | None, on_stop: OnStop | None) -> None:
-        self.run(end, one_of(self.holders, pick).end(self.now, late, failure, on_stop))
+        request = one_of(self.holders, pick)
+        self.run(end, request.end(self.now, late, failure, on_stop), request.owner)
 
     @has("holders")
     @rule(pick=picks)
@@ -318,38 +328,43 @@ class Operations(RuleBasedStateMachine):
         request = one_of(self.holders, pick)
         assert request.begun is not None
         attempt = request.begun.attempt
-        found = self.run(resolve_doubt, DoubtRequest(attempt.owner, attempt.branch, attempt.id))
+        found = self.run(resolve_doubt, DoubtRequest(attempt.branch, attempt.id), attempt.owner)
         request.fence = found.value.fence or request.fence
 
     @has("requests")
     @rule(pick=picks)
     def gives_up(self, pick: int) -> None:
-        fields = one_of(self.requests, pick).fields
-        self.run(abandon, AbandonRequest(fields["target"].owner, fields["attempt"], self.now))
+        request = one_of(self.requests, pick)
+        self.run(abandon, AbandonRequest(request.fields["attempt"], self.now), request.owner)
 
     # Other processes.
 
     @has("requests")
     @rule(lease=leases)
     def renews(self, lease: Any) -> None:
-        self.run(renew, lease)
+        self.run(renew, lease, None)
 
     @has("requests")
     @rule(pick=picks, late=late, drop_lease=st.booleans())
     def is_taken_over(self, pick: int, late: int, drop_lease: bool) -> None:
         lease = one_of(self.requests, pick).fields["lease"]
-        attempts, tickets = self.pair.read(left_in_order, lease).value
+        attempts, tickets = self.pair.read(left_in_order, lease, None).value
         for left in attempts:
             seen = replace(left, fence=left.fence - late)
-            self.run(take_over, TakeOverRequest(seen, self.now))
-        names = tuple(ticket.attempt for ticket in tickets)
-        self.run(forget, ForgetRequest(lease, names, drop_lease=drop_lease, now=self.now))
+            self.run(take_over, TakeOverRequest(seen, self.now), left.owner)
+        for owner in OWNERS:
+            names = tuple(each.ticket.attempt for each in tickets if each.owner == owner)
+            self.run(withdraw, WithdrawRequest(lease, names, self.now), owner)
+        found = self.pair.seen.get(f"lease {LEASES.index(lease) + 1}")
+        if drop_lease and found is not None:
+            self.run(bury, BuryRequest(lease, {lease: found.beat}), None)
 
     @has("requests")
     @rule(owner=owners, place=places, pick=picks, policy=on_stop, by_name=st.booleans())
     def stops(self, owner: str, place: int, pick: int, policy: OnStop | None, by_name: bool) -> None:
         name = one_of(self.requests, pick).fields["attempt"] if by_name else None
-        self.run(request_stop, StopRequest(owner, CONVERSATIONS[place], name, policy, self.now, self.now))
+        request = StopRequest(owner, CONVERSATIONS[place], name, policy, self.now, self.now)
+        self.run(request_stop, request, owner)
 
     # Conversations.
 
@@ -358,7 +373,6 @@ class Operations(RuleBasedStateMachine):
     def is_flagged(self, owner: str, place: int, pick: int, item: int, to_model: bool | None) -> None:
         name = one_of(self.requests, pick).fields["attempt"]
         request = FlagRequest(
-            owner,
             CONVERSATIONS[place],
             name,
             (item,),
@@ -368,7 +382,7 @@ class Operations(RuleBasedStateMachine):
             now=self.now,
             due=self.now,
         )
-        self.run(flag, request)
+        self.run(flag, request, owner)
 
     @rule(
         owner=owners,
@@ -388,7 +402,6 @@ class Operations(RuleBasedStateMachine):
         revision: int | None,
     ) -> None:
         request = UpdateRequest(
-            owner=owner,
             id=CONVERSATIONS[place],
             title=title,
             metadata={"a": "b"},
@@ -399,11 +412,12 @@ class Operations(RuleBasedStateMachine):
             now=self.now,
             due=self.now,
         )
-        self.run(update, request)
+        self.run(update, request, owner)
 
     @rule(owner=owners, place=places)
     def is_named_by_a_model(self, owner: str, place: int) -> None:
-        self.run(name_by_model, NameRequest(owner, CONVERSATIONS[place], "Made up", self.now, self.now))
+        request = NameRequest(CONVERSATIONS[place], "Made up", self.now, self.now)
+        self.run(name_by_model, request, owner)
 
     @precondition(lambda machine: len(machine.requests) >= machine.enough)
     @rule(
@@ -413,17 +427,17 @@ class Operations(RuleBasedStateMachine):
         self, owner: str, place: int, key: str | None, internal: bool, kept: int | None
     ) -> None:
         purge_at = None if kept is None else self.now + kept
-        request = DeleteRequest(owner, CONVERSATIONS[place], self.now, purge_at)
-        first = self.run(delete, request)
-        assert self.run(delete, request) == first  # the first answer was lost
+        request = DeleteRequest(CONVERSATIONS[place], self.now, purge_at)
+        first = self.run(delete, request, owner)
+        assert self.run(delete, request, owner) == first  # the first answer was lost
         aim = Target(owner, None, key, self.fresh(owner, conversation_key=key, internal=internal))
-        self.run(resolve_now, ResolveRequest(aim, self.now))
+        self.run(resolve_now, ResolveRequest(aim, self.now), owner)
 
     @rule(owner=owners, place=places, within=narrowed, kept=st.none() | st.just(2_000))
     def is_restored(self, owner: str, place: int, within: str | None, kept: int | None) -> None:
-        request = RestoreRequest(owner, CONVERSATIONS[place], self.now, self.now, Within(within), kept)
-        first = self.run(restore, request)
-        assert self.run(restore, request) == first  # the first answer was lost
+        request = RestoreRequest(CONVERSATIONS[place], self.now, self.now, Within(within), kept)
+        first = self.run(restore, request, owner)
+        assert self.run(restore, request, owner) == first  # the first answer was lost
 
     @precondition(lambda machine: len(machine.requests) >= machine.enough // 2)
     @rule(owner=owners, key=keys, place=st.none() | places, scope=scopes, within=narrowed)
@@ -435,44 +449,49 @@ class Operations(RuleBasedStateMachine):
         fresh = self.fresh(owner, conversation_key=key, scope=scope)
         if fresh is not None:
             replaces = None if place is None else CONVERSATIONS[place]
-            request = ResetRequest(owner, scope, key, replaces, fresh, self.now, Within(within))
-            first = self.run(reset, request)
-            assert self.run(reset, request) == first  # the first answer was lost
+            request = ResetRequest(scope, key, replaces, fresh, self.now, Within(within))
+            first = self.run(reset, request, owner)
+            assert self.run(reset, request, owner) == first  # the first answer was lost
 
     @rule(owner=owners, key=keys, policy=reset_policies)
     def is_opened_with_a_policy(self, owner: str, key: str | None, policy: ResetPolicy) -> None:
         key = key or CONVERSATION_KEYS[0]
         fresh = self.fresh(owner, conversation_key=key, reset_policy=policy)
         request = ResolveRequest(Target(owner, None, key, fresh, policy), self.now)
-        settled = self.pair.read(resolve_settled, request)
-        found = self.run(resolve_now, request)
+        settled = self.pair.read(resolve_settled, request, owner)
+        found = self.run(resolve_now, request, owner)
         assert settled.value is None or settled == found
 
     @rule(passed=times, kept=st.none() | st.sampled_from([0, 2_000]))
     def time_passes(self, passed: int, kept: int | None) -> None:
         self.now += passed
         if kept is not None:
-            self.run(end_due, EndDueRequest(self.now, self.now, 500, 2_000))
-            self.run(purge_all, PurgeRequest(self.now, kept, 500))
+            request = EndDueRequest(self.now, self.now, 500, 2_000)
+            due = self.pair.read(due_in_order, request, None).value
+            for owner in OWNERS:
+                ended = self.run(end_due, request, owner).value
+                assert bool(ended) is (owner in due)
+            self.run(purge_all, PurgeRequest(self.now, kept, 500), None)
 
     # Reading.
 
     @has("requests")
     @rule(owner=owners, place=places, before=st.sampled_from([None, 1, 2, 9]), pick=picks)
     def is_read(self, owner: str, place: int, before: int | None, pick: int) -> None:
-        page = TurnPageRequest(owner, CONVERSATIONS[place], before, 2, self.now)
-        self.pair.read(turns_page, page)
-        self.pair.read(attempts_page, page)
+        page = TurnPageRequest(CONVERSATIONS[place], before, 2, self.now)
+        self.pair.read(turns_page, page, owner)
+        self.pair.read(attempts_page, page, owner)
         behind = ListPosition(self.now, CONVERSATIONS[place])
         for scope, archived in product((None, "app"), (None, False, True)):
-            wanted = ChatFilter(owner=owner, scope=scope, archived=archived)
-            self.pair.read(list_page, ListChats(wanted, behind, 2, self.now))
-        fields = one_of(self.requests, pick).fields
-        request = OutcomeRequest(fields["target"].owner, fields["attempt"], CONVERSATIONS[place])
-        self.pair.read(outcome, request)
-        self.pair.read(stops_in_order, fields["lease"])
+            wanted = ChatFilter(scope=scope, archived=archived)
+            self.pair.read(chats_listed, ListChats(wanted, behind, 2, self.now), owner)
+        tried = one_of(self.requests, pick)
+        request = OutcomeRequest(tried.fields["attempt"], CONVERSATIONS[place])
+        self.pair.read(outcome, request, tried.owner)
+        self.pair.read(stops_for, tried.fields["lease"], None)
         for turn in self.line(place):
-            self.pair.read(siblings, SiblingsRequest(owner, CONVERSATIONS[place], turn.id, 3, self.now))
+            sibling = SiblingsRequest(CONVERSATIONS[place], turn.id, 3, self.now)
+            self.pair.read(siblings, sibling, owner)
 
     def teardown(self) -> None:
         self.pair.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 from hypothesis import strategies as st
@@ -23,13 +23,12 @@ from tests.stateful.names import (
     TOKENS,
     TURNS,
 )
-from tests.stateful.pair import Pair, Undone, repeatable
-from tests.unit.engine.stage import drive
+from tests.stateful.pair import Pair, Undone, chats_listed, repeatable
 from tests.unit.model.shapes import assistant, call, user
-from turnledger.engine.conversations.catalogue import ListChats, list_page
+from turnledger.engine.conversations.catalogue import ListChats
 from turnledger.engine.conversations.resolve import ResolveRequest, Target, new_conversation, resolve_now
 from turnledger.engine.lifecycle.delete import DeleteRequest, delete
-from turnledger.engine.ports import Tables
+from turnledger.engine.ports import Tables, WholeStore
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.request import BeginBounds, BeginRequest, Round, TurnContent
 from turnledger.errors import StoreError
@@ -45,7 +44,7 @@ places = st.integers(0, 3)
 branches = st.integers(0, 8)
 turns = st.sampled_from(steps.ANY_TURN)
 leases = st.integers(0, len(LEASES) - 1)
-owners = st.sampled_from(OWNERS)
+owners = st.sampled_from([OWNERS[0]] * 3 + [OWNERS[1]])
 times = st.sampled_from(TIMES)
 tokens = st.sampled_from(TOKENS)
 texts = st.sampled_from(["", "x", "né\x00 \U0001f600 'q\" \n", "long " * 300])
@@ -69,7 +68,6 @@ def purge(method: str, *arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[
 add_conversation = st.builds(
     steps.AddConversation,
     places,
-    owners,
     st.none() | st.sampled_from(CONVERSATION_KEYS),
     st.booleans(),
     times,
@@ -158,7 +156,6 @@ any_step: st.SearchStrategy[steps.Step] = st.one_of(
     do("drop_ticket", turns),
     st.builds(
         steps.SaveClaim,
-        owners,
         idempotency_keys,
         places,
         turns,
@@ -166,6 +163,11 @@ any_step: st.SearchStrategy[steps.Step] = st.one_of(
         st.none() | st.integers(0, 2),
         st.booleans(),
     ),
+    do("drop_claim", idempotency_keys),
+    do("beat", st.sampled_from(LEASES)),
+    purge("purge_ended"),
+)
+any_whole_step: st.SearchStrategy[steps.Step] = st.one_of(
     st.builds(
         steps.AddToken,
         tokens,
@@ -177,7 +179,6 @@ any_step: st.SearchStrategy[steps.Step] = st.one_of(
     do("revoke_token", tokens, times),
     do("record_use", tokens, times),
     do("raise_admission", owners),
-    do("drop_claim", owners, idempotency_keys),
     do("beat", st.sampled_from(LEASES)),
     do("drop_lease", st.sampled_from(LEASES)),
     do("bury_lease", st.sampled_from(LEASES)),
@@ -186,13 +187,21 @@ any_step: st.SearchStrategy[steps.Step] = st.one_of(
     purge("purge_claims", times),
     purge("purge_tokens", times),
 )
-transactions = st.tuples(st.lists(any_step, min_size=1, max_size=6), st.booleans())
+Transaction: TypeAlias = tuple[tuple[list[steps.Step], bool], str | None]
+"""Steps, whether they are undone, and the owner; None for all."""
 
 
-async def take_all(tables: Tables, transaction: tuple[list[steps.Step], bool]) -> list[Any]:
+@st.composite
+def transactions(draw: st.DrawFn) -> Transaction:
+    owner = draw(st.none() | owners | owners | owners)
+    taken = st.lists(any_whole_step if owner is None else any_step, min_size=1, max_size=6)
+    return (draw(taken), draw(st.booleans())), owner
+
+
+async def take_all(rows: Tables | WholeStore, transaction: tuple[list[steps.Step], bool]) -> list[Any]:
     """Take these steps in one transaction, and maybe break it off."""
     taken, breaks_off = transaction
-    results = [await step.take(tables) for step in taken]
+    results = [await step.take(rows) for step in taken]
     if breaks_off:
         raise Undone
     return results
@@ -203,21 +212,21 @@ class Rows(RuleBasedStateMachine):
         super().__init__()
         self.pair = Pair()
 
-    @initialize(conversations=st.lists(add_conversation, min_size=2, max_size=4))
-    def begin(self, conversations: list[steps.AddConversation]) -> None:
-        for conversation in conversations:
-            self.pair.transact(take_all, ([conversation], False))
+    @initialize(conversations=st.lists(st.tuples(add_conversation, owners), min_size=2, max_size=4))
+    def begin(self, conversations: list[tuple[steps.AddConversation, str]]) -> None:
+        for conversation, owner in conversations:
+            self.pair.transact(take_all, ([conversation], False), owner)
 
-    @rule(step=any_step)
-    def one_step(self, step: steps.Step) -> None:
-        self.pair.transact(take_all, ([step], False))
+    @rule(step=any_step, owner=owners)
+    def one_step(self, step: steps.Step, owner: str) -> None:
+        self.pair.transact(take_all, ([step], False), owner)
 
-    @rule(transaction=transactions)
-    def transact(self, transaction: tuple[list[steps.Step], bool]) -> None:
-        self.pair.transact(take_all, transaction)
+    @rule(transaction=transactions())
+    def transact(self, transaction: Transaction) -> None:
+        self.pair.transact(take_all, *transaction)
 
-    @rule(batch=st.lists(transactions, min_size=2, max_size=4))
-    def commit_as_a_group(self, batch: list[tuple[list[steps.Step], bool]]) -> None:
+    @rule(batch=st.lists(transactions(), min_size=2, max_size=4))
+    def commit_as_a_group(self, batch: list[Transaction]) -> None:
         self.pair.batch(take_all, batch)
 
     def teardown(self) -> None:
@@ -240,11 +249,11 @@ def pair() -> Iterator[Pair]:
 
 def make(pair: Pair, place: int, at: int, expires_after: int | None = None) -> None:
     fresh = new_conversation("ann", CONVERSATIONS[place], BRANCHES[place], at, expires_after=expires_after)
-    pair.transact(resolve_now, ResolveRequest(Target("ann", None, None, fresh), at))
+    pair.transact(resolve_now, ResolveRequest(Target("ann", None, None, fresh), at), "ann")
 
 
 async def attempt(tables: Tables, _: None) -> Attempt | None:
-    return await tables.attempt("ann", TURNS[0])
+    return await tables.attempt(TURNS[0])
 
 
 @pytest.mark.parametrize("purge_at", [None, 2_000])
@@ -259,9 +268,9 @@ def test_turn_ended_by_a_deletion_is_the_same_row_in_both_stores(pair: Pair, pur
         bounds=BeginBounds(wait_until=2_000, queue_limit=1),
         round=Round(1_000, 1_000),
     )
-    pair.transact(begin, request)
-    pair.transact(delete, DeleteRequest("ann", CONVERSATIONS[0], 1_000, purge_at))
-    assert drive(pair.sqlite.read(attempt, None)) == drive(pair.memory.read(attempt, None))
+    pair.transact(begin, request, "ann")
+    pair.transact(delete, DeleteRequest(CONVERSATIONS[0], 1_000, purge_at), "ann")
+    assert pair.read(attempt, None, "ann").value is not None
 
 
 async def add_attempt(tables: Tables, state: AttemptState) -> None:
@@ -285,14 +294,14 @@ async def add_attempt(tables: Tables, state: AttemptState) -> None:
 def test_attempt_id_already_used_by_an_ended_attempt_is_refused(pair: Pair) -> None:
     """SQLite's attempt table is keyed by (ended, id), which alone would let it hold an id twice."""
     make(pair, 0, at=1_000)
-    pair.transact(add_attempt, AttemptState.FAILED)
-    assert pair.transact(add_attempt, AttemptState.RUNNING).error is StoreError
+    pair.transact(add_attempt, AttemptState.FAILED, "ann")
+    assert pair.transact(add_attempt, AttemptState.RUNNING, "ann").error is StoreError
 
 
 def test_list_page_skips_lapsed_conversations_and_is_not_empty_while_more_follow(pair: Pair) -> None:
     """A lapsed conversation is taken out of the page, not out of what the page is taken from."""
     make(pair, 0, at=1_000)
     make(pair, 1, at=1_500, expires_after=100)
-    everything = pair.read(list_page, ListChats(ChatFilter(owner="ann"), None, 10, 2_000)).value
+    everything = pair.read(chats_listed, ListChats(ChatFilter(), None, 10, 2_000), "ann").value
     assert [each.conversation.id for each in everything.chats] == [CONVERSATIONS[0]]
-    assert pair.read(list_page, ListChats(ChatFilter(owner="ann"), None, 1, 2_000)).value == everything
+    assert pair.read(chats_listed, ListChats(ChatFilter(), None, 1, 2_000), "ann").value == everything

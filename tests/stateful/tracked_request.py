@@ -59,6 +59,11 @@ class TrackedRequest:
             changes["dead"] = dict(queued.in_the_way) if sees_death else {}
         return _request(due=now, **{**self.fields, **changes})
 
+    @property
+    def owner(self) -> str:
+        owner: str = self.fields["target"].owner
+        return owner
+
     def take_answer(self, answer: object) -> None:
         if isinstance(answer, Queued):
             self.queued = answer
@@ -92,7 +97,6 @@ class TrackedRequest:
     def record(self, records: list[bytes], late: int) -> RecordRequest:
         begun = self._lane()
         return RecordRequest(
-            owner=begun.attempt.owner,
             branch=begun.branch.id,
             attempt=begun.attempt.id,
             fence=self.fence - late,

@@ -22,7 +22,7 @@ from tests.stateful.names import (
 )
 from turnledger.engine.attempt.idempotency import claim_name
 from turnledger.engine.history import line
-from turnledger.engine.ports import Tables
+from turnledger.engine.ports import Tables, WholeStore
 from turnledger.errors import StoreCorrupt
 from turnledger.model.catalogue import ChatEntry, ChatFilter, ListPosition
 from turnledger.model.conversation import Branch, Within
@@ -44,15 +44,35 @@ CHOICES: tuple[dict[str, Any], ...] = (
 STRETCHES = ((0, ALL, ALL), (0, ALL, 2), (1, 3, ALL), (0, 2, 1), (2, 2, ALL))
 
 
-async def everything(tables: Tables, _: None) -> dict[str, Any]:
+async def everything(whole: WholeStore, _: None) -> dict[str, Any]:
     """Read the whole state, by names of the reads; missing rows are left out."""
-    return {name: found async for name, found in _reads(tables) if found is not None and found != []}
+    seen: dict[str, Any] = {}
+    async for name, found in _reads(whole):
+        if found is not None and found != []:
+            assert name not in seen, f"two owners have {name}"
+            seen[name] = found
+    return seen
 
 
-async def _reads(tables: Tables) -> AsyncIterator[tuple[str, Any]]:
+async def _reads(whole: WholeStore) -> AsyncIterator[tuple[str, Any]]:
     for owner in OWNERS:
-        async for read in _of_owner(tables, owner):
+        async for read in _of_owner(whole.of(owner)):
             yield read
+        async for read in _of_history(whole.of(owner)):
+            yield read
+    # The tables guarantee no order for these.
+    for number, lease in enumerate(LEASES, 1):
+        yield f"lease {number}", await whole.lease(lease)
+        yield f"running of {number}", sorted(await whole.running_attempts(lease), key=attrgetter("id"))
+        held = await whole.held_tickets(lease)
+        yield f"tickets of lease {number}", sorted(held, key=lambda each: each.ticket.attempt)
+    yield "leases", sorted(await whole.leases(), key=attrgetter("id"))
+    async for read in _of_tokens(whole):
+        yield read
+
+
+async def _of_history(tables: Tables) -> AsyncIterator[tuple[str, Any]]:
+    """Read rows that only their owner finds, by names without the owner."""
     for number, id in enumerate(CONVERSATIONS, 1):
         yield f"attempts of {number}", await tables.attempts(id, ALL)
         yield f"newest attempt of {number}", await tables.attempts(id, 1)
@@ -68,36 +88,21 @@ async def _reads(tables: Tables) -> AsyncIterator[tuple[str, Any]]:
         for base in bases:
             yield f"origins of {number} at {base}", await tables.origins(id, base, ALL)
             yield f"first origin of {number} at {base}", await tables.origins(id, base, 1)
-    for number, id in enumerate(TURNS, 1):
-        yield f"journal {number}", await tables.journal(id)
-        for first, limit in ((0, ALL), (1, 1)):
-            yield f"log {number} from {first}", await tables.log_chunks(id, first, limit)
-        yield f"turn log {number}", await tables.turn_log(id) or None
-        yield f"ticket {number}", await tables.ticket(id)
-    # The tables guarantee no order for these.
-    for number, lease in enumerate(LEASES, 1):
-        yield f"lease {number}", await tables.lease(lease)
-        yield f"running of {number}", sorted(await tables.running_attempts(lease), key=attrgetter("id"))
-        yield f"tickets of lease {number}", sorted(await tables.tickets_of(lease), key=attrgetter("attempt"))
-    yield "leases", sorted(await tables.leases(), key=attrgetter("id"))
-    async for read in _of_tokens(tables):
-        yield read
-    for now in TIMES:
-        yield f"lapsed at {now}", await tables.lapsed_conversations(now, ALL)
-        yield f"number lapsed at {now}", len(await tables.lapsed_conversations(now, 1))
+    for number, turn in enumerate(TURNS, 1):
+        yield f"turn log {number}", await tables.turn_log(turn) or None
+        yield f"ticket {number}", await tables.ticket(turn)
 
 
 async def _of_branch(tables: Tables, number: int, id: BranchId) -> AsyncIterator[tuple[str, Any]]:
     branch = await tables.branch(id)
-    if branch is None:
-        return
     yield f"branch {number}", branch
     for stretch in STRETCHES:
         yield f"turns {stretch} of {number}", await tables.turns(id, *stretch)
     yield f"tickets of {number}", await tables.tickets(id)
-    yield f"line of {number}", await _line(tables, branch, 0, ALL, ALL)
-    yield f"page of {number}", await _line(tables, branch, 1, branch.length - 1, 2)
-    yield f"settled on {number}", await line.effects_of(tables, branch, 0)
+    if branch is not None:
+        yield f"line of {number}", await _line(tables, branch, 0, ALL, ALL)
+        yield f"page of {number}", await _line(tables, branch, 1, branch.length - 1, 2)
+        yield f"settled on {number}", await line.effects_of(tables, branch, 0)
 
 
 async def _line(tables: Tables, branch: Branch, after: int, through: int, limit: int) -> list[Turn]:
@@ -108,54 +113,56 @@ async def _line(tables: Tables, branch: Branch, after: int, through: int, limit:
         return []
 
 
-async def _of_owner(tables: Tables, owner: str) -> AsyncIterator[tuple[str, Any]]:
+async def _of_owner(tables: Tables) -> AsyncIterator[tuple[str, Any]]:
+    owner = tables.owner
     for number, id in enumerate(CONVERSATIONS, 1):
-        found = await tables.conversation(owner, id)
-        yield f"{owner}'s lane {number}", await tables.lane(owner, id, LEASES[0])
+        found = await tables.conversation(id)
+        yield f"{owner}'s lane {number}", await tables.lane(id, LEASES[0])
         yield f"{owner}'s conversation {number}", found
         # Also after an unlisted one, which may have been listed when its page was read.
         if found is not None:
             place = ListPosition(found.touched_at, found.id)
-            yield (
-                f"{owner}'s page after {number}",
-                await tables.listed_chats(ChatFilter(owner=owner), place, 2),
-            )
+            yield f"{owner}'s page after {number}", await tables.listed_chats(ChatFilter(), place, 2)
     for scope, key in product(SCOPES, CONVERSATION_KEYS):
-        yield (
-            f"{owner}'s conversation {key!r} in {scope!r}",
-            await tables.conversation_by_key(owner, scope, key),
-        )
-    for scope, size in product((None, *SCOPES), (1, 2, ALL)):
-        wanted = ChatFilter(owner=owner, scope=scope)
-        yield f"{owner}'s list of {scope!r} by {size}", await _paged(tables, wanted, size)
+        named = await tables.conversation_by_key(scope, key)
+        yield f"{owner}'s conversation {key!r} in {scope!r}", named
+    for within, size in product((None, *SCOPES), (1, 2, ALL)):
+        listed = await _paged(tables, ChatFilter(scope=within), size)
+        yield f"{owner}'s list of {within!r} by {size}", listed
     for chosen in CHOICES:
-        yield f"{owner}'s list of {chosen}", await _paged(tables, ChatFilter(owner=owner, **chosen), 2)
+        yield f"{owner}'s list of {chosen}", await _paged(tables, ChatFilter(**chosen), 2)
     for number, turn in enumerate(TURNS, 1):
-        yield f"{owner}'s turn {number}", await tables.turn(owner, turn)
-        yield f"{owner}'s attempt {number}", await tables.attempt(owner, turn)
-    yield f"{owner}'s flags", await tables.flags(owner, TURNS) or None
-    yield f"{owner}'s flag version", await tables.flag_version(owner)
-    yield f"{owner}'s bytes", await tables.usage(owner)
+        yield f"{owner}'s turn {number}", await tables.turn(turn)
+        yield f"{owner}'s attempt {number}", await tables.attempt(turn)
+        yield f"{owner}'s journal {number}", await tables.journal(turn)
+        for first, limit in ((0, ALL), (1, 1)):
+            yield f"{owner}'s log {number} from {first}", await tables.log_chunks(turn, first, limit)
+    yield f"{owner}'s flags", await tables.flags(TURNS) or None
+    yield f"{owner}'s flag version", await tables.flag_version()
+    yield f"{owner}'s bytes", await tables.usage()
     for key, within in product(IDEMPOTENCY_KEYS, (None, *SCOPES)):
         name = claim_name(key, Within(within))
-        yield f"{owner}'s claim {name!r}", await tables.claim(owner, name)
+        yield f"{owner}'s claim {name!r}", await tables.claim(name)
+    for now in TIMES:
+        yield f"{owner}'s lapsed at {now}", await tables.lapsed_conversations(now, ALL)
+        yield f"number of {owner}'s lapsed at {now}", len(await tables.lapsed_conversations(now, 1))
 
 
-async def _of_tokens(tables: Tables) -> AsyncIterator[tuple[str, Any]]:
+async def _of_tokens(whole: WholeStore) -> AsyncIterator[tuple[str, Any]]:
     for number, id in enumerate(TOKENS, 1):
-        token = await tables.token(None, id)
+        token = await whole.token(None, id)
         yield f"token {number}", token
-        yield f"minted by {number}", await tables.child_tokens(id)
-        yield f"tokens before {number}", await tables.tokens(None, id, 2)
+        yield f"minted by {number}", await whole.child_tokens(id)
+        yield f"tokens before {number}", await whole.tokens(None, id, 2)
         if token is not None:
-            yield f"found as {number}", await tables.token_by_digest(token.digest)
-    yield "tokens", await tables.tokens(None, None, ALL)
+            yield f"found as {number}", await whole.token_by_digest(token.digest)
+    yield "tokens", await whole.tokens(None, None, ALL)
     for owner in OWNERS:
-        yield f"{owner}'s tokens", await tables.tokens(owner, None, ALL)
-        yield f"{owner}'s tokens before", await tables.tokens(owner, TOKENS[3], 1)
-        yield f"{owner}'s admission", await tables.admission(owner)
+        yield f"{owner}'s tokens", await whole.tokens(owner, None, ALL)
+        yield f"{owner}'s tokens before", await whole.tokens(owner, TOKENS[3], 1)
+        yield f"{owner}'s admission", await whole.of(owner).admission()
         for now in TIMES:
-            yield f"{owner}'s valid tokens at {now}", await tables.count_tokens(owner, now, 3)
+            yield f"{owner}'s valid tokens at {now}", await whole.count_tokens(owner, now, 3)
 
 
 async def _paged(tables: Tables, wanted: ChatFilter, size: int) -> list[ChatEntry]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from turnledger import Ledger
-from turnledger.engine.ports import Operation, Request, Result, Sync
+from turnledger.engine.ports import Sync
+from turnledger.engine.wrapped_store import AnyOperation, WrappedStore
 from turnledger.errors import LinkNotValid
 from turnledger.hosting import Host, TokenScope
 from turnledger.model.access.share import new_code
@@ -13,22 +16,20 @@ from turnledger.model.access.token import digest_of
 from turnledger.stores.memory import MemoryStore
 
 
-class NotedStore(MemoryStore):
+class NotedStore(WrappedStore):
     """Notes what each operation had to survive, and which were reads."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(MemoryStore())
         self.operations: list[tuple[str, Sync | None]] = []
 
-    async def transact(
-        self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
-    ) -> Result:
+    async def write(self, operation: AnyOperation, request: Any, owner: str | None, sync: Sync) -> Any:
         self.operations.append((getattr(operation, "__name__", ""), sync))
-        return await super().transact(operation, request, sync)
+        return await super().write(operation, request, owner, sync)
 
-    async def read(self, operation: Operation[Request, Result], request: Request) -> Result:
+    async def look(self, operation: AnyOperation, request: Any, owner: str | None) -> Any:
         self.operations.append((getattr(operation, "__name__", ""), None))
-        return await super().read(operation, request)
+        return await super().look(operation, request, owner)
 
 
 @pytest.fixture

@@ -44,10 +44,10 @@ AnyRequest = TypeVar("AnyRequest", bound=AdmittedRequest)
 Result = TypeVar("Result")
 
 
-async def check_admitted(tables: Tables, owner: str, admitted: int | None) -> None:
+async def check_admitted(tables: Tables, admitted: int | None) -> None:
     """Raise AdmissionMoved if tokens have changed since the caller was authorized. Call it first, so that a
     revoked caller learns nothing else."""
-    if admitted is not None and admitted != await tables.admission(owner):
+    if admitted is not None and admitted != await tables.admission():
         raise AdmissionMoved
 
 
@@ -55,12 +55,13 @@ async def persist_admitted(
     process: Process,
     operation: Operation[AnyRequest, Result],
     request: AnyRequest,
+    owner: str,
     authorization: Authorization | None,
 ) -> Result:
     """Run an operation that checks admission; if it has moved, authorize the caller and repeat."""
     while True:
         try:
-            return await process.persist(operation, request)
+            return await process.persist(operation, request, owner)
         except AdmissionMoved:
             version = await readmitted(authorization, request.admitted)
             request = replace(request, admitted=version)  # type: ignore[type-var]

@@ -20,7 +20,8 @@ import logging
 import time
 from pathlib import Path
 
-from turnledger.engine.ports import Clock, ClockMark, Tables
+from turnledger.engine.ports import Clock, WholeStore
+from turnledger.engine.tables.maintenance import ClockMark
 
 
 class SystemClock:
@@ -179,11 +180,11 @@ class TrustedClock:
         return ClockMark(self._clock.boot_id(), self._offset, self._since, self._trusted_at)
 
 
-async def read_clock_marks(tables: Tables, _: None) -> tuple[ClockMark | None, int | None]:
-    mark, newest = await tables.clock_mark(), await tables.newest_time()
+async def read_clock_marks(whole: WholeStore, _: None) -> tuple[ClockMark | None, int | None]:
+    mark, newest = await whole.clock_mark(), await whole.newest_time()
     times = [time for time in (newest, mark.trusted_at if mark else None) if time]
     return mark, max(times, default=None)
 
 
-async def save_mark(tables: Tables, mark: ClockMark) -> None:
-    await tables.save_clock_mark(mark)
+async def save_mark(whole: WholeStore, mark: ClockMark) -> None:
+    await whole.save_clock_mark(mark)

@@ -14,16 +14,18 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from turnledger.engine.lane.shield import JointReads
-from turnledger.engine.ports import Operation, Request, Result, Store, Sync, Tables
+from turnledger.engine.ports import Store, Sync, Tables, WholeStore
+from turnledger.engine.tables.changes import PositionRows
+from turnledger.engine.wrapped_store import AnyOperation, WrappedStore
 from turnledger.errors import LedgerClosed, StoreError
 from turnledger.model.change import ABOUT_CHATS, ChangeKind, LiveChange, Position
 from turnledger.model.conversation import Conversation, Within
-from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
+from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.turn import Turn
 
 if TYPE_CHECKING:
@@ -84,9 +86,9 @@ async def record_commit(
     )
 
 
-async def record_withdrawal(tables: Tables, owner: str, id: ConversationId, turn: TurnId, at: int) -> None:
+async def record_withdrawal(tables: Tables, id: ConversationId, turn: TurnId, at: int) -> None:
     """Record that a queued turn will not run."""
-    found = await tables.conversation(owner, id)
+    found = await tables.conversation(id)
     if found is not None:
         await record_change(tables, ChangeKind.TURN_WITHDRAWN, found, at, turn=turn)
 
@@ -115,16 +117,27 @@ class ChangePage:
 
 
 async def resume(tables: Tables, request: ResumeRequest) -> ChangePage:
-    newest = await newest_position(tables)
     after = request.after
-    if after is None:
-        return ChangePage([], newest, is_whole=True)
-    if not await _is_kept(tables, after):
-        return ChangePage([], newest, is_whole=False)
-    found = await tables.changes_of(request.owner, after.number, request.limit)
+    if after is None or not await tables.is_kept(after):
+        return ChangePage([], await tables.newest_position(), is_whole=after is None)
+    found = await tables.changes(after, request.limit)
     has_more = len(found) == request.limit
-    through = found[-1].position if has_more else newest
-    return ChangePage(await _with_chats(tables, found), through, is_whole=True, has_more=has_more)
+    through = found[-1].position if has_more else await tables.newest_position()
+    chats: dict[ConversationId, Conversation | None] = {}
+    complete = [await _with_chat(tables, change, chats) for change in found]
+    return ChangePage(complete, through, is_whole=True, has_more=has_more)
+
+
+async def _with_chat(
+    tables: Tables, change: LiveChange, chats: dict[ConversationId, Conversation | None]
+) -> LiveChange:
+    """Return the change with its chat, if it is about one. `chats` are those read before."""
+    id = change.conversation
+    if change.kind not in ABOUT_CHATS or id is None:
+        return change
+    if id not in chats:
+        chats[id] = await tables.conversation(id)
+    return replace(change, chat=chats[id])
 
 
 @dataclass(frozen=True)
@@ -134,40 +147,19 @@ class TailRequest:
     limit: int
 
 
-async def read_tail(tables: Tables, request: TailRequest) -> ChangePage:
+async def read_tail(whole: WholeStore, request: TailRequest) -> ChangePage:
     """Return the next changes of any of the owners: one read for all followers in a process."""
-    after = request.after
-    if not await _is_kept(tables, after):
-        return ChangePage([], await newest_position(tables), is_whole=False)
-    found, through = await tables.changes(after.number, request.owners, request.limit)
-    if through is None:
-        return ChangePage([], after, is_whole=True)
-    has_more = through.number - after.number >= request.limit
-    return ChangePage(await _with_chats(tables, found), through, is_whole=True, has_more=has_more)
-
-
-async def newest_position(tables: Tables, _: object = None) -> Position:
-    """Return the position that every later change comes after."""
-    return await tables.change_position(None) or Position()
-
-
-async def _is_kept(tables: Tables, position: Position) -> bool:
-    """Return whether all changes after the position are kept. The number alone does not show it: after power
-    loss it may stand for another change than the one that was read."""
-    return await tables.change_position(position.number) == position
-
-
-async def _with_chats(tables: Tables, changes: list[LiveChange]) -> list[LiveChange]:
+    if not await whole.is_kept(request.after):
+        return ChangePage([], await whole.newest_position(), is_whole=False)
+    tail = await whole.tail(request.after, request.owners, request.limit)
     chats: dict[ConversationId, Conversation | None] = {}
-    complete: list[LiveChange] = []
-    for change in changes:
-        id = change.conversation
-        if change.kind in ABOUT_CHATS and id is not None:
-            if id not in chats:
-                chats[id] = await tables.conversation(change.owner, id)
-            change = replace(change, chat=chats[id])
-        complete.append(change)
-    return complete
+    complete = [await _with_chat(whole.of(change.owner), change, chats) for change in tail.changes]
+    return ChangePage(complete, tail.through, is_whole=True, has_more=tail.has_more)
+
+
+async def newest_position(rows: PositionRows, _: object = None) -> Position:
+    """Return the position that every later change comes after."""
+    return await rows.newest_position()
 
 
 log = logging.getLogger("turnledger")
@@ -205,8 +197,7 @@ class ChangeReader:
         self.owner = owner
         self._within = within
         self._is_first = after is None
-        self._is_unknown = after is not None and Position.of(after) is None
-        self.position = (Position.of(after) if after else None) or Position()
+        self.position = Position(after or "")
         """Everything up to here was delivered."""
         self._state = FollowerState.BEHIND
         self._queued: deque[Sequence[LiveChange]] = deque()
@@ -269,8 +260,7 @@ class ChangeReader:
         raise LedgerClosed
 
     def _advance_to(self, position: Position) -> None:
-        if position.number > self.position.number:
-            self.position = position
+        self.position = max(position, self.position)
 
     def _next_queued(self) -> Sequence[LiveChange]:
         """Return the next queued batch. If the reader sees all of it, this is the same object for all
@@ -280,9 +270,9 @@ class ChangeReader:
             self._count -= len(changes)
             seen = changes
             # Changes read from the store may also arrive live.
-            if not self._within.is_unrestricted or changes[0].position.number <= self.position.number:
-                after = self.position.number
-                seen = [each for each in changes if each.position.number > after and self._sees(each)]
+            if not self._within.is_unrestricted or changes[0].position <= self.position:
+                after = self.position
+                seen = [each for each in changes if each.position > after and self._sees(each)]
             self._advance_to(changes[-1].position)
             if seen:
                 return seen
@@ -303,7 +293,7 @@ class ChangeReader:
         self.position = page.through
         if self._is_first or not page.is_whole:
             kind = ChangeKind.START if self._is_first else ChangeKind.GAP
-            self._is_first = self._is_unknown = False
+            self._is_first = False
             at = self._process.clock.now_ms()
             return [LiveChange(kind=kind, owner=self.owner, at=at, position=page.through)]
         if self._within.is_unrestricted:
@@ -311,9 +301,9 @@ class ChangeReader:
         return [change for change in page.changes if self._sees(change)]
 
     async def _read(self) -> ChangePage:
-        if self._is_first or self._is_unknown:
-            newest = await self._process.store.read(newest_position, None)
-            return ChangePage([], newest, is_whole=self._is_first)
+        if self._is_first:
+            newest = await self._process.store.read(newest_position, None, self.owner)
+            return ChangePage([], newest, is_whole=True)
         return await self._feed.page(ResumeRequest(self.owner, self.position, PAGE))
 
     def _sees(self, change: LiveChange) -> bool:
@@ -327,8 +317,8 @@ class Feed:
         self._process = process
         self._followers: dict[str, dict[ChangeReader, None]] = {}
         self._owners: frozenset[str] = frozenset()
-        self._position = Position()
-        self.distributed_to = Position()
+        self._position = Position("")
+        self.distributed_to = Position("")
         """Everything up to here was handed to its followers."""
         self._bell = asyncio.Event()
         self._ready: asyncio.Event = asyncio.Event()
@@ -392,7 +382,7 @@ class Feed:
 
     async def _read_page(self, request: ResumeRequest) -> ChangePage:
         forgotten = self._forgotten
-        page = await self._process.store.read(resume, request)
+        page = await self._process.store.read(resume, request, request.owner)
         if page.has_more and self._followers and forgotten == self._forgotten:
             while len(self._full_pages) >= FULL_PAGES:
                 del self._full_pages[next(iter(self._full_pages))]
@@ -414,7 +404,7 @@ class Feed:
                 if is_known:
                     woken = await self._distribute_new()
                 else:
-                    self._position = await self._process.store.read(newest_position, None)
+                    self._position = await self._process.store.read_whole(newest_position, None)
                     self.distributed_to = self._position
                     is_known, woken = True, 0
                     ready.set()
@@ -440,7 +430,7 @@ class Feed:
     async def _distribute_new(self) -> int:
         """Hand out new changes; return how many followers received some."""
         request = TailRequest(self._position, self._owners, TAIL)
-        page = await self._process.store.read(read_tail, request)
+        page = await self._process.store.read_whole(read_tail, request)
         self._position = page.through
         if not page.is_whole:
             self.distributed_to = page.through
@@ -479,32 +469,15 @@ class Feed:
         return woken
 
 
-class NotifyingStore:
-    """A store wrapper that calls `wake` after each write of this process."""
+class NotifyingStore(WrappedStore):
+    """Calls `wake` after each write of this process."""
 
     def __init__(self, store: Store, wake: Callable[[], None]) -> None:
-        self._store = store
+        super().__init__(store)
         self._wake = wake
 
-    async def transact(
-        self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
-    ) -> Result:
+    async def write(self, operation: AnyOperation, request: Any, owner: str | None, sync: Sync) -> Any:
         try:
-            return await self._store.transact(operation, request, sync)
+            return await super().write(operation, request, owner, sync)
         finally:
             self._wake()
-
-    async def read(self, operation: Operation[Request, Result], request: Request) -> Result:
-        return await self._store.read(operation, request)
-
-    def watch(self, changed: Callable[[], None]) -> None:
-        self._store.watch(changed)
-
-    async def keep_lease(self, id: LeaseId, every: float) -> None:
-        await self._store.keep_lease(id, every)
-
-    def is_holder_dead(self, id: LeaseId) -> bool:
-        return self._store.is_holder_dead(id)
-
-    async def close(self) -> None:
-        await self._store.close()

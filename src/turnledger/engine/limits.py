@@ -48,13 +48,13 @@ UNLIMITED = Quota()
 _NOTHING = Usage(bytes=0)
 
 
-async def store_turn(tables: Tables, owner: str, branch: Branch, turn: Turn, log: bytes) -> int:
+async def store_turn(tables: Tables, branch: Branch, turn: Turn, log: bytes) -> int:
     """Insert a turn of a branch; return the bytes of all its turns. The caller saves the branch."""
     await tables.add_turn(turn, log)
     stored = branch.bytes + len(turn.body) + len(log)
     more = branch_bytes(stored) - branch_bytes(branch.bytes)
     if more:
-        await tables.count_bytes(owner, more)
+        await tables.count_bytes(more)
     return stored
 
 
@@ -63,12 +63,12 @@ async def count_set_aside(tables: Tables, attempt: Attempt) -> Attempt:
     journal = await tables.journal(attempt.id)
     size = set_aside_bytes(attempt, journal, await tables.log_chunks(attempt.id, 0, 1))
     if size != attempt.bytes:
-        await tables.count_bytes(attempt.owner, size - attempt.bytes)
+        await tables.count_bytes(size - attempt.bytes)
     return replace(attempt, bytes=size)
 
 
 async def check_quota(
-    tables: Tables, owner: str, quota: Quota, *, adds_chat: bool = False, made: Conversation | None = None
+    tables: Tables, quota: Quota, *, adds_chat: bool = False, made: Conversation | None = None
 ) -> None:
     """Raise StorageFull if the owner, or all visitors of the same link, have reached the quota; a write that
     reaches it still fits. `adds_chat`: for a conversation about to be inserted. `made`: for one inserted in
@@ -76,11 +76,11 @@ async def check_quota(
     new = _NOTHING
     if made is not None:
         adds_chat, new = True, Usage(bytes=branch_bytes(0) + details_bytes(made), chats=chat_count(made))
-    link = link_of(owner)
+    link = link_of(tables.owner)
     if quota != UNLIMITED:
         reported = quota if link is None else UNLIMITED
-        _check(await tables.usage(owner), quota, new, reported, adds_chat=adds_chat)
-    share = None if link is None else await tables.share(None, link)
+        _check(await tables.usage(), quota, new, reported, adds_chat=adds_chat)
+    share = None if link is None else await tables.link()
     if share is not None:
         of_link = Usage(bytes=share.bytes, chats=share.chats)
         own = UNLIMITED.bounded_by(share.bounds)
@@ -95,8 +95,8 @@ def _check(stored: Usage, quota: Quota, new: Usage, reported: Quota, *, adds_cha
         raise StorageFull(reported.chats, "chats")
 
 
-async def usage(tables: Tables, owner: str) -> Usage:
-    return await tables.usage(owner)
+async def usage(tables: Tables, _: None) -> Usage:
+    return await tables.usage()
 
 
 @dataclass(frozen=True)

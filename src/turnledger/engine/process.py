@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from turnledger.engine.attempt.client_retries import Deliveries
@@ -30,7 +29,7 @@ from turnledger.engine.history.line import MISSING
 from turnledger.engine.lane.lease import LeaseWatch
 from turnledger.engine.lane.shield import Home, JointReads, is_cancelled
 from turnledger.engine.limits import Limits
-from turnledger.engine.ports import Clock, Operation, Request, Result, Store, Sync, Tables
+from turnledger.engine.ports import Clock, Operation, Request, Result, Store, Sync, Tables, WholeOperation
 from turnledger.errors import (
     LedgerClosed,
     OutcomeUnknown,
@@ -211,7 +210,7 @@ class LogFlusher:
             return
         try:
             # Like begin, it need not survive power loss: these events are a draft.
-            await self._process.store.transact(flush, request, Sync.PROCESS)
+            await self._process.store.transact(flush, request, running.attempt.owner, Sync.PROCESS)
         except Superseded:
             running.lose_lane()
         except LedgerClosed:
@@ -277,7 +276,7 @@ class Process:
         self.flusher = LogFlusher(self)
         self.deliveries = Deliveries(self)
         self.log_reads: JointReads[TurnLogRequest, StoredLog] = JointReads(
-            partial(store.read, read_turn_log), "turnledger log read"
+            lambda request: self.store.read(read_turn_log, request, request.owner), "turnledger log read"
         )
         self.feed = Feed(self)
         self.readers = 0
@@ -289,14 +288,23 @@ class Process:
         self._released = asyncio.Event()
 
     async def persist(
-        self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
+        self, operation: Operation[Request, Result], request: Request, owner: str, sync: Sync = Sync.DISK
     ) -> Result:
         """Run a repeatable operation until its outcome is known or patience ends; a cancelled caller tries
         once. If the outcome of one try is unknown, so is the outcome of all."""
+        return await self._repeat(lambda: self.store.transact(operation, request, owner, sync))
+
+    async def persist_whole(
+        self, operation: WholeOperation[Request, Result], request: Request, sync: Sync = Sync.DISK
+    ) -> Result:
+        """As `persist`, on the rows of all owners."""
+        return await self._repeat(lambda: self.store.transact_whole(operation, request, sync))
+
+    async def _repeat(self, write: Callable[[], Awaitable[Result]]) -> Result:
         is_in_doubt = False
         for tried in range(1, TRIES + 1):
             try:
-                return await self.store.transact(operation, request, sync)
+                return await write()
             except (OutcomeUnknown, StoreUnavailable) as error:
                 is_in_doubt = is_in_doubt or isinstance(error, OutcomeUnknown)
                 if tried == TRIES or is_cancelled():
@@ -316,12 +324,12 @@ class Process:
         if len(history) < length:
             if not history and branch.start:
                 # After an undo, a switch or a fork, most of it may be cached under another branch.
-                origin = await self.store.read(read_origin, branch.id)
+                origin = await self.store.read(read_origin, branch.id, owner)
                 history = self.cache.shared_prefix(origin.line if origin else (), length)
             while len(history) < length:
                 through = min(length, len(history) + TURNS_AT_ONCE)
-                missing = TurnsRequest(owner, branch, len(history), through)
-                history = history.followed_by(await self.store.read(read_turns, missing))
+                missing = TurnsRequest(branch, len(history), through)
+                history = history.followed_by(await self.store.read(read_turns, missing, owner))
             if history.head != head:
                 raise StoreCorrupt(MISSING)
             self.cache.keep(branch.id, history)

@@ -14,24 +14,28 @@ from msgspec.structs import replace as replace_struct
 from turnledger.engine.attempt.end import EndRequest, Outcome, end
 from turnledger.engine.attempt.stop import updates_for
 from turnledger.engine.attempt.takeover import (
-    ForgetRequest,
+    BuryRequest,
     PurgeRequest,
-    forget,
+    WithdrawRequest,
+    bury,
     held_by,
     purge,
     take_over_from,
+    withdraw,
 )
 from turnledger.engine.clock import read_clock_marks, save_mark
 from turnledger.engine.conversations.search import RECOVERY_STEPS, index_texts
 from turnledger.engine.lane.lease import all_leases
 from turnledger.engine.lane.queue import Dead
-from turnledger.engine.lifecycle.delete import EndDueRequest, end_due
+from turnledger.engine.lifecycle.delete import EndDueRequest, end_due, owners_due
 from turnledger.engine.lifecycle.retention import RetentionTimer
-from turnledger.engine.ports import ClockMark, Sync
+from turnledger.engine.ports import Sync
 from turnledger.engine.process import FIRST_DELAY, Process
+from turnledger.engine.tables.maintenance import ClockMark
 from turnledger.engine.turn.commit import DoubtRequest, abandon_block, resolve_doubt
 from turnledger.engine.turn.running_turn import OpenTurn
 from turnledger.errors import StoreCorrupt, StoreError, TurnFailed, TurnledgerError
+from turnledger.model.conversation import Ticket
 from turnledger.model.ids import LeaseId, TurnId
 from turnledger.model.turn import AttemptState, Failure
 
@@ -115,14 +119,14 @@ class Recovery:
     async def _resolve_doubt(self, running: OpenTurn) -> None:
         process = self._process
         failing = running.to_end(NOT_COMMITTED, None)
-        doubt = DoubtRequest(failing.owner, failing.branch, failing.attempt)
-        certainty = await process.store.transact(resolve_doubt, doubt)
+        doubt = DoubtRequest(failing.branch, failing.attempt)
+        certainty = await process.store.transact(resolve_doubt, doubt, failing.owner)
         if certainty.turn is not None:
             ended = Outcome(AttemptState.COMPLETED, certainty.turn)
         else:
             # The caller got an unknown outcome and may have retried: a late commit would be a duplicate.
             fence = certainty.fence if certainty.fence is not None else failing.fence
-            ended = await process.persist(end, replace(failing, fence=fence))
+            ended = await process.persist(end, replace(failing, fence=fence), failing.owner)
         del process.doubts[running.id]
         self._close(running, running.id, ended)
         process.waiters.notify(failing.conversation)
@@ -134,7 +138,7 @@ class Recovery:
     async def _finish_end(self, request: EndRequest, running: OpenTurn | None) -> None:
         # With the time of the actual end: its conversation is in use until then.
         request = replace(request, now=self._process.clock.now_ms())
-        ended = await self._process.persist(end, request)
+        ended = await self._process.persist(end, request, request.owner)
         del self._process.unfinished[request.attempt]
         self._close(running, request.attempt, ended)
         self._process.waiters.notify(request.conversation)
@@ -167,7 +171,7 @@ class Recovery:
 
     async def _take_over_dead(self) -> None:
         process = self._process
-        leases = await process.store.read(all_leases, None)
+        leases = await process.store.read_whole(all_leases, None)
         process.watch.retain({lease.id for lease in leases})
         dead = process.watch.dead_among([(lease.id, lease.beat) for lease in leases])
         for lease in dead:
@@ -176,22 +180,24 @@ class Recovery:
     async def _end_process(self, lease: LeaseId, dead: Dead) -> None:
         await self._take_over_from(lease, dead, spare={})
         process = self._process
-        now = process.clock.now_ms()
-        await process.persist(forget, ForgetRequest(lease, (), drop_lease=True, now=now, dead=dead))
+        await process.persist_whole(bury, BuryRequest(lease, dead))
         process.watch.forget(lease)
 
     async def _take_over_from(self, lease: LeaseId, dead: Dead | None, spare: dict[TurnId, bool]) -> None:
         process = self._process
-        attempts, tickets = await process.store.read(held_by, lease)
+        attempts, tickets = await process.store.read_whole(held_by, lease)
         for ref in attempts:
             if ref.attempt not in spare:
                 await self._try(take_over_from(process, ref, dead))
-        stale = tuple(ticket.attempt for ticket in tickets if ticket.attempt not in spare)
-        if stale:
-            now = process.clock.now_ms()
-            request = ForgetRequest(lease, stale, drop_lease=False, now=now, dead=dead)
-            await process.persist(forget, request)
-            for ticket in tickets:
+        stale: dict[str, list[Ticket]] = {}
+        for held in tickets:
+            if held.ticket.attempt not in spare:
+                stale.setdefault(held.owner, []).append(held.ticket)
+        for owner, owned in stale.items():
+            waiting = tuple(ticket.attempt for ticket in owned)
+            request = WithdrawRequest(lease, waiting, process.clock.now_ms(), dead)
+            await process.persist(withdraw, request, owner)
+            for ticket in owned:
                 process.waiters.notify(ticket.conversation)
 
     async def _purge(self) -> None:
@@ -212,21 +218,23 @@ class Recovery:
         clock, limits = process.clock, process.limits
         due = clock.due_ms()
         ending = EndDueRequest(clock.now_ms(), due, limits.purge_rows, round(limits.unlisted_kept * 1000))
-        ended = await process.store.transact(end_due, ending)
+        ended = 0
+        for owner in await process.store.read_whole(owners_due, ending):
+            ended += await process.store.transact(end_due, ending, owner)
         attempts_kept, tokens_kept, changes_kept = (
             round(kept * 1000) for kept in (limits.attempts_kept, limits.tokens_kept, limits.changes_kept)
         )
         request = PurgeRequest(
             due, attempts_kept, limits.purge_rows, tokens_kept, changes_kept, limits.changes
         )
-        return ended + await process.store.transact(purge, request)
+        return ended + await process.store.transact_whole(purge, request)
 
     async def compare_clocks(self) -> None:
         """Check the wall clock against the store, and store a mark for the next process. Call it once, before
         time decides anything."""
         process = self._process
         try:
-            self._marked, newest = await process.store.read(read_clock_marks, None)
+            self._marked, newest = await process.store.read_whole(read_clock_marks, None)
         except StoreCorrupt:
             log.warning("the clock cannot be compared with what the store knows: the store is damaged")
             return
@@ -239,7 +247,7 @@ class Recovery:
         is_known = before is not None and replace_struct(before, trusted_at=mark.trusted_at) == mark
         if before is not None and is_known and abs(mark.trusted_at - before.trusted_at) < MARKED_EVERY_MS:
             return
-        await self._process.store.transact(save_mark, mark, Sync.PROCESS)
+        await self._process.store.transact_whole(save_mark, mark, Sync.PROCESS)
         self._marked = mark
 
     async def _index(self) -> None:
@@ -270,7 +278,7 @@ class Recovery:
     async def _check_stops(self) -> None:
         process = self._process
         before, queued = list(process.running.values()), process.waiters.queued_attempts()
-        updates = await process.store.read(updates_for, process.lease)
+        updates = await process.store.read_whole(updates_for, process.lease)
         for attempt, policy in updates.stops.items():
             if policy is not None:
                 process.interrupt_here(attempt, policy)

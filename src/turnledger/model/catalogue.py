@@ -32,7 +32,6 @@ class ChatEntry(Struct, frozen=True):
 class ChatFilter(Struct, frozen=True, kw_only=True):
     """Which chats of an owner to list. None means any."""
 
-    owner: str
     scope: str | None = None
     tag: str | None = None
     archived: bool | None = False
@@ -44,8 +43,7 @@ class ChatFilter(Struct, frozen=True, kw_only=True):
         """Return whether to list a conversation. Internal and unlisted ones never are."""
         state = ConversationState.DELETED if self.deleted else ConversationState.LIVE
         return (
-            conversation.owner == self.owner
-            and conversation.state is state
+            conversation.state is state
             and conversation.is_listed
             and not conversation.internal
             and self.scope in (None, conversation.scope)

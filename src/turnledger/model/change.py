@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from enum import StrEnum
-from zlib import crc32
+from typing import NewType
 
 import msgspec
 
 from turnledger.model.conversation import Conversation
 from turnledger.model.ids import BranchId, ConversationId, TurnId
-
-_TEXT = re.compile(r"([0-9a-f]{1,15})-([0-9a-f]{8})")
 
 
 class ChangeKind(StrEnum):
@@ -43,21 +40,9 @@ ABOUT_CHATS = frozenset(
 """Changes that carry the current state of their chat."""
 
 
-class Position(msgspec.Struct, frozen=True):
-    """A place in the order of all changes: a number, and a mark that detects a different change with the same
-    number. Its text is opaque to clients."""
-
-    number: int = 0
-    mark: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.number:x}-{self.mark:08x}"
-
-    @classmethod
-    def of(cls, text: str) -> Position | None:
-        """Parse a position; return None if the text is not one."""
-        match = _TEXT.fullmatch(text)
-        return cls(int(match[1], 16), int(match[2], 16)) if match else None
+Position = NewType("Position", str)
+"""A place in the order of an owner's changes, opaque to all but the store. Later ones sort after earlier
+ones; an empty text is none, and sorts before all."""
 
 
 class LiveChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,10 +57,6 @@ class LiveChange(msgspec.Struct, frozen=True, kw_only=True):
     detail: str | None = None
     """How a turn was committed, the code of a failure, or why a chat was deleted."""
     at: int = 0
-    position: Position = Position()
+    position: Position = Position("")
     chat: Conversation | None = None
     """The chat as of reading, for changes about chats. It is not stored with the change."""
-
-
-def mark_of(at: int, conversation: bytes, turn: bytes | None) -> int:
-    return crc32(b"%d" % at + conversation + (turn or b""))

@@ -121,7 +121,7 @@ class Doctor:
         if self._examination is not None:
             visit = await visit_store(self._settings.store)
             try:
-                self._any_tokens = (await visit.read(find, FindRequest(None, OWNER))).any_tokens
+                self._any_tokens = (await visit.read_whole(find, FindRequest(None, OWNER))).any_tokens
             finally:
                 await visit.close()
         return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import parse_qsl
 
-from turnledger.engine.ports import Store, StoreVisit
+from turnledger.engine.ports import Store, StoreReader
 from turnledger.errors import NotAStore
 from turnledger.stores.memory import Database, MemoryStore
 from turnledger.stores.sqlite import SqliteStore, SqliteVisit, path_of
@@ -29,7 +29,7 @@ async def open_store(url: str, *, page_bytes: int | None = None) -> Store:
     raise NotAStore(f"This URL does not name a store. Known forms: {SCHEMES}.")
 
 
-async def visit_store(url: str) -> StoreVisit:
+async def visit_store(url: str) -> StoreReader:
     """Open the store at the URL for reading only; raise NotAStore if it does not exist."""
     if url.startswith("memory:"):
         raise NotAStore("Other processes cannot open a memory store. Name a SQLite file.")

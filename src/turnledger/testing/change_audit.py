@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from turnledger.engine.ports import Tables
+from turnledger.engine.ports import Inspection
 from turnledger.model.change import ChangeKind, LiveChange
 from turnledger.model.conversation import Conversation, ConversationState
 from turnledger.model.ids import BranchId, ConversationId, TurnId
@@ -46,23 +46,23 @@ class FollowerView:
             self.turns.setdefault(change.turn, []).append(change)
 
 
-async def load_all(tables: Tables, owner: str) -> StoredState:
-    """Read all rows of an owner; the ledger must be at rest."""
+async def load_all(whole: Inspection, owner: str) -> StoredState:
+    """Read all rows of an owner; the ledger must be at rest, and no change removed."""
+    tables = whole.of(owner)
     conversations = {}
-    for name, id in await tables.all_conversations(None, ALL):
-        found = await tables.conversation(name, id)
-        if found is not None and name == owner:
-            conversations[id] = found
+    for chat in await whole.all_conversations(None, ALL):
+        found = await tables.conversation(chat.row)
+        if found is not None:
+            conversations[found.id] = found
     attempts = {}
-    for name, attempt_id in await tables.all_attempts(None, ALL):
-        attempt = await tables.attempt(name, attempt_id)
-        if attempt is not None and name == owner:
-            attempts[attempt_id] = attempt
+    for running in await whole.all_attempts(None, ALL):
+        attempt = await tables.attempt(running.row)
+        if attempt is not None:
+            attempts[attempt.id] = attempt
     turns: dict[TurnId, Turn] = {}
-    for name_or_none, branch in await tables.all_branches(None, ALL):
-        if name_or_none == owner:
-            turns |= {turn.id: turn for turn in await tables.turns(branch, 0, 2**31, ALL)}
-    return StoredState(await tables.changes_of(owner, 0, ALL), conversations, attempts, turns)
+    for branch in await whole.all_branches(None, ALL):
+        turns |= {turn.id: turn for turn in await tables.turns(branch.row, 0, 2**31, ALL)}
+    return StoredState(await tables.changes(None, ALL), conversations, attempts, turns)
 
 
 def find_mismatches(stored: StoredState) -> Iterator[str]:

@@ -18,17 +18,17 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Any
 
 from turnledger.engine.lane.lease import renew
-from turnledger.engine.ports import Operation, Request, Result, Store, Sync
+from turnledger.engine.ports import Store, Sync
 from turnledger.engine.turn.request import HistoryMoved, MustReachDisk
+from turnledger.engine.wrapped_store import AnyOperation, WrappedStore
 from turnledger.errors import OutcomeUnknown, StoreError, StoreUnavailable, TurnledgerError
 from turnledger.model.ids import LeaseId
 
 NEVER_RENEWED = 1_000_000.0
 """Seconds between renewals of a lease that should expire."""
-AnyOperation: TypeAlias = Operation[Any, Any]
 
 
 class Gate:
@@ -69,7 +69,7 @@ class Fate(Enum):
     LATE = "late"  # written just before the next write of this process, as the Store protocol allows
 
 
-class GatedStore:
+class GatedStore(WrappedStore):
     """Wraps a store; tests hold it or make it fail at chosen operations.
 
     `operations` names those that ran, in order. `neighbours` is a list shared by the stores of one database:
@@ -80,13 +80,13 @@ class GatedStore:
     def __init__(
         self, store: Store, *, renews: bool = True, neighbours: list[GatedStore] | None = None
     ) -> None:
-        self._store = store
+        super().__init__(store)
         self._renews = renews
         self._neighbours = [] if neighbours is None else neighbours
         self._neighbours.append(self)
         self._gates: dict[tuple[AnyOperation, When], list[Gate]] = defaultdict(list)
         self._faults: dict[AnyOperation, deque[StoreError | Fate]] = defaultdict(deque)
-        self._late: list[tuple[AnyOperation, Any, Sync]] = []
+        self._late: list[tuple[AnyOperation, Any, str | None, Sync]] = []
         self._changed: Callable[[], None] | None = None
         self._lease: LeaseId | None = None
         self.ignores_hints = False
@@ -122,21 +122,19 @@ class GatedStore:
     async def beat(self) -> None:
         """Renew the lease once."""
         assert self._lease is not None, "no ledger was opened over this store"
-        await self.transact(renew, self._lease)
+        await self.transact_whole(renew, self._lease)
 
-    async def transact(
-        self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
-    ) -> Result:
+    async def write(self, operation: AnyOperation, request: Any, owner: str | None, sync: Sync) -> Any:
         await self._pass(operation, When.BEFORE)
         fault = self._faults[operation].popleft() if self._faults[operation] else None
         if isinstance(fault, StoreError):
             raise fault
         if fault is Fate.LATE:
-            self._late.append((operation, request, sync))
+            self._late.append((operation, request, owner, sync))
         if fault in (Fate.LATE, Fate.LOST):
             raise OutcomeUnknown
         await self._write_late()
-        result = await self._store.transact(operation, request, sync)
+        result = await super().write(operation, request, owner, sync)
         self._note(operation)
         self._notify_neighbours()
         await self._pass(operation, When.AFTER)
@@ -144,31 +142,31 @@ class GatedStore:
             raise OutcomeUnknown
         return result
 
-    async def read(self, operation: Operation[Request, Result], request: Request) -> Result:
+    async def look(self, operation: AnyOperation, request: Any, owner: str | None) -> Any:
         await self._pass(operation, When.BEFORE)
         if self._faults[operation]:
             fault = self._faults[operation].popleft()
             raise fault if isinstance(fault, StoreError) else StoreUnavailable
-        result = await self._store.read(operation, request)
+        result = await super().look(operation, request, owner)
         self._note(operation)
         await self._pass(operation, When.AFTER)
         return result
 
     def watch(self, changed: Callable[[], None]) -> None:
         self._changed = changed
-        self._store.watch(self.announce)
+        self.inner.watch(self.announce)
 
     async def keep_lease(self, id: LeaseId, every: float) -> None:
         self._lease = id
-        await self._store.keep_lease(id, every if self._renews else NEVER_RENEWED)
+        await self.inner.keep_lease(id, every if self._renews else NEVER_RENEWED)
 
     def is_holder_dead(self, id: LeaseId) -> bool:
-        return id in self.gone or self._store.is_holder_dead(id)
+        return id in self.gone or self.inner.is_holder_dead(id)
 
     async def close(self) -> None:
         if self in self._neighbours:
             self._neighbours.remove(self)
-        await self._store.close()
+        await self.inner.close()
 
     async def _pass(self, operation: AnyOperation, when: When) -> None:
         for gate in list(self._gates[operation, when]):
@@ -176,9 +174,9 @@ class GatedStore:
 
     async def _write_late(self) -> None:
         while self._late:
-            operation, request, sync = self._late.pop(0)
+            late = self._late.pop(0)
             with suppress(TurnledgerError, MustReachDisk, HistoryMoved):  # no longer allowed
-                await self._store.transact(operation, request, sync)
+                await super().write(*late)
 
     def _note(self, operation: AnyOperation) -> None:
         self.operations.append(getattr(operation, "__name__", repr(operation)))

@@ -11,12 +11,14 @@ A write that waits for the disk also makes all earlier ones durable.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
-from turnledger.engine.ports import Operation, Request, Result, Store, Sync, Tables
-from turnledger.stores.memory import Database, MemoryStore, MemoryTables
+from turnledger.engine.ports import Result, Store, Sync
+from turnledger.stores.memory import Database, MemoryStore
+from turnledger.stores.memory.whole import MemoryWholeStore
 
 if TYPE_CHECKING:
     from turnledger.testing.faulty_disk import FaultyDisk
@@ -71,19 +73,19 @@ class _MemoryHandle(MemoryStore):
         super().__init__(machine.database)
         self._machine = machine
 
-    async def transact(
-        self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
+    async def _run(
+        self, operation: Callable[[MemoryWholeStore], Awaitable[Result]], sync: Sync = Sync.DISK
     ) -> Result:
         has_written = False
 
-        async def watched(tables: Tables, request: Request) -> Result:
+        async def watched(whole: MemoryWholeStore) -> Result:
             nonlocal has_written
-            result = await operation(tables, request)
-            has_written = cast(MemoryTables, tables).has_written
+            result = await operation(whole)
+            has_written = whole.has_written
             return result
 
         self._machine.before_write(sync)
-        result = await super().transact(watched, request, sync)
+        result = await super()._run(watched, sync)
         # As in SQLite, a transaction without changes does not sync.
         if has_written:
             self._machine.after_write(sync)

@@ -44,7 +44,7 @@ def resets_without_comparing_the_conversation() -> list[Patch]:
     true = reset_module.reset
 
     async def reset(tables: Any, request: Any) -> Any:
-        found = await tables.conversation_by_key(request.owner, request.scope, request.conversation_key)
+        found = await tables.conversation_by_key(request.scope, request.conversation_key)
         if found is None or found.id == request.fresh.id:
             return await true(tables, request)
         return await resolve_module.hand_over_key(tables, found, request.fresh, found.reset_policy)
@@ -75,7 +75,7 @@ def looks_up_the_key_before_begin_only() -> list[Patch]:
             return await true_look_up(tables, request.target, request.key, request.round.ticket)
 
         if request.key is not None:
-            seen[request.key] = await process.store.read(read, None)
+            seen[request.key] = await process.store.read(read, None, request.target.owner)
         return await true_send(process, request)
 
     async def as_seen(tables: Any, target: Any, key: Any, ticket: Any) -> Any:
@@ -144,11 +144,11 @@ def settles_before_it_refuses() -> list[Patch]:
             conversation = await resolve_module.find(tables, request.target)
             branch = await tables.branch(conversation.branch) if conversation else None
             if branch is not None and branch.unsettled and branch.running is None:
-                waiting = await tables.attempt(request.target.owner, branch.unsettled)
+                waiting = await tables.attempt(branch.unsettled)
                 await tables.save_branch(await end.settle(tables, branch, waiting, request.round.now))
 
         if request.round.is_repeated:
-            await process.persist(settle, None)
+            await process.persist(settle, None, request.target.owner)
         return await true_send(process, request)
 
     return [(block, "_send", settle_first)]
@@ -192,8 +192,8 @@ def sends_a_retry_to_the_new_conversation_after_a_reset() -> list[Patch]:
     true = idempotency.look_up
 
     async def look_up(tables: Any, target: Any, key: Any, ticket: Any) -> Any:
-        claim = await tables.claim(target.owner, key.text)
-        found = await tables.conversation(target.owner, claim.conversation) if claim else None
+        claim = await tables.claim(key.text)
+        found = await tables.conversation(claim.conversation) if claim else None
         if found is not None and found.former_conversation_key is not None:
             return NewAttempt()
         return await true(tables, target, key, ticket)

@@ -18,6 +18,7 @@ from turnledger.model.conversation import Branch
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.turn import AttemptState
 from turnledger.stores.memory import MemoryTables
+from turnledger.stores.sqlite.tables.records import NamedQueries
 from turnledger.stores.sqlite.tables.tables import SqliteTables
 
 # Rule 8: the pointer moves with the commit that earned it, the lane decides, and effects wait there.
@@ -30,10 +31,10 @@ def moves_the_pointer_when_an_edit_begins() -> list[Patch]:
     async def take_lane(tables: Any, conversation: Any, *arguments: Any) -> Any:
         begun = await true(tables, conversation, *arguments)
         if begun.place is not None:
-            await divergence.open_branch(tables, conversation.owner, begun.branch, begun.place)
+            await divergence.open_branch(tables, begun.branch, begun.place)
         return begun
 
-    async def opened_before(tables: Any, owner: str, lane: Any, place: Any) -> Any:
+    async def opened_before(tables: Any, lane: Any, place: Any) -> Any:
         return await tables.branch(place.fork.branch)
 
     return [
@@ -50,8 +51,8 @@ def moves_the_pointer_although_the_edit_failed() -> list[Patch]:
     async def end_running(tables: Any, branch: Any, attempt: Any, *arguments: Any, **how: Any) -> Any:
         freed, ended = await true(tables, branch, attempt, *arguments, **how)
         if attempt.fork is not None and ended.state is AttemptState.FAILED:
-            place = await divergence.place_of(tables, attempt.owner, freed, attempt.fork)
-            freed = await divergence.open_branch(tables, attempt.owner, freed, place)
+            place = await divergence.place_of(tables, freed, attempt.fork)
+            freed = await divergence.open_branch(tables, freed, place)
         return freed, ended
 
     return [(where, "end_running", end_running) for where in (end, begin, takeover)]
@@ -72,7 +73,7 @@ def commits_an_edit_without_fence_and_head() -> list[Patch]:
     true = commit.commit
 
     async def commit_anyway(tables: Any, request: Any) -> Any:
-        if request.fork is None or await tables.turn(request.owner, request.turn.id) is not None:
+        if request.fork is None or await tables.turn(request.turn.id) is not None:
             return await true(tables, request)
         lane = await tables.branch(request.lane)
         await tables.save_branch(replace(lane, running=request.turn.id))
@@ -86,10 +87,10 @@ def begins_on_the_branch_that_it_queued_for() -> list[Patch]:
     true = begin._lane
 
     async def lane(tables: Any, target: Any, request: Any) -> Any:
-        conversation, branch, *versions = await true(tables, target, request)
+        found = await true(tables, target, request)
         if request.round.ticket is not None:
-            branch = await tables.branch(request.round.ticket.branch)
-        return conversation, branch, *versions
+            found = replace(found, branch=await tables.branch(request.round.ticket.branch))
+        return found
 
     return [(begin, "_lane", lane)]
 
@@ -131,8 +132,8 @@ def settles_an_edit_with_results_of_its_base() -> list[Patch]:
 # Rule 9: no settled turn is left out.
 
 
-async def _without_settled(tables: Any, owner: str, lane: Any, fork: Any) -> Any:
-    return await divergence.place_of(tables, owner, lane, replace(fork, forget=True))
+async def _without_settled(tables: Any, lane: Any, fork: Any) -> Any:
+    return await divergence.place_of(tables, lane, replace(fork, forget=True))
 
 
 @broken
@@ -149,9 +150,9 @@ def leaves_out_settled_turns_when_it_undoes() -> list[Patch]:
 def forks_without_the_settled_turn_behind_its_base() -> list[Patch]:
     true = moves.fork_at
 
-    async def fork_at(tables: Any, owner: str, lane: Any, wish: Any, *instead_of: Any) -> Any:
+    async def fork_at(tables: Any, lane: Any, wish: Any, *instead_of: Any) -> Any:
         is_fork = wish.replaces is None
-        return await true(tables, owner, lane, replace(wish, forget=is_fork or wish.forget), *instead_of)
+        return await true(tables, lane, replace(wish, forget=is_fork or wish.forget), *instead_of)
 
     return [(moves, "fork_at", fork_at)]
 
@@ -184,8 +185,8 @@ def copies_effects_with_every_switch() -> list[Patch]:
 def forks_without_the_effects_of_later_turns() -> list[Patch]:
     true = moves.make_branch
 
-    async def make_branch(tables: Any, owner: str, lane: Any, place: Any, conversation: Any) -> Any:
-        return await true(tables, owner, lane, replace(place, copies=()), conversation)
+    async def make_branch(tables: Any, lane: Any, place: Any, conversation: Any) -> Any:
+        return await true(tables, lane, replace(place, copies=()), conversation)
 
     return [(moves, "make_branch", make_branch)]
 
@@ -201,12 +202,12 @@ def removes_turns_that_a_fork_still_needs() -> list[Patch]:
             self._remove(line, number)
         return len(removed)
 
-    true_rows = SqliteTables._rows
+    true_rows = NamedQueries._rows
 
-    def rows(self: SqliteTables, name: str, *values: Any) -> Any:
+    def rows(self: NamedQueries, name: str, *values: Any) -> Any:
         return [(None,)] if name == "needed_through" else true_rows(self, name, *values)
 
-    return [(MemoryTables, "_purge_branch", purge_branch), (SqliteTables, "_rows", rows)]
+    return [(MemoryTables, "_purge_branch", purge_branch), (NamedQueries, "_rows", rows)]
 
 
 # The queue moves along, a move happens once, and the place is part of a request.
@@ -235,11 +236,11 @@ def undoes_again_when_the_answer_was_lost() -> list[Patch]:
     async def moved_before(tables: Any, lane: Any, move: Any, attempt: Any) -> Any:
         return None if isinstance(move, Undo) else await moves.find_earlier_move(tables, lane, move, attempt)
 
-    async def undo(tables: Any, owner: str, lane: Any, undo: Any) -> Any:
+    async def undo(tables: Any, lane: Any, undo: Any) -> Any:
         while await tables.branch(undo.branch) is not None:
             other = effect_copies.derive_copy_id(TurnId.trusted(undo.branch.raw), undo.branch)
             undo = replace(undo, branch=BranchId.trusted(other.raw))
-        return await true(tables, owner, lane, undo)
+        return await true(tables, lane, undo)
 
     return [(begin, "find_earlier_move", moved_before), (moves, "_undo", undo)]
 
@@ -268,9 +269,9 @@ def checks_the_conversation_key_before_it_forks() -> list[Patch]:
 
     async def fork_without_the_key(tables: Any, request: Any) -> Any:
         fresh = request.fresh
-        is_made = await tables.conversation(request.owner, fresh.id) is not None
+        is_made = await tables.conversation(fresh.id) is not None
         key = None if is_made else fresh.conversation_key
-        if key is not None and await tables.conversation_by_key(request.owner, fresh.scope, key) is not None:
+        if key is not None and await tables.conversation_by_key(fresh.scope, key) is not None:
             request = replace_request(request, fresh=replace(fresh, conversation_key=None))
         return await true(tables, request)
 

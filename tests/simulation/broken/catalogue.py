@@ -18,8 +18,8 @@ from turnledger.stores.sqlite.tables import search as in_file
 
 @broken
 def lists_no_chat_whose_first_turn_was_kept() -> list[Patch]:
-    async def enter(tables: Any, owner: str, id: Any, *_: Any) -> Any:
-        return await tables.conversation(owner, id)
+    async def enter(tables: Any, id: Any, *_: Any) -> Any:
+        return await tables.conversation(id)
 
     # The probe that ends each schedule would list it, if it were a first turn for anybody.
     return [(end, "update_entry", enter), (commit, "is_entry_complete", lambda conversation: True)]

@@ -25,7 +25,7 @@ def writes_back_the_flags_it_read_when_it_began() -> list[Patch]:
     async def take_lane(tables: Any, conversation: Any, branch: Any, *arguments: Any) -> Any:
         begun = await true(tables, conversation, branch, *arguments)
         turns = await line.turns_of(tables, begun.branch, 0, begun.branch.length, begun.branch.length)
-        flags = await tables.flags(conversation.owner, [turn.id for turn in turns])
+        flags = await tables.flags([turn.id for turn in turns])
         read[begun.attempt.id] = {turn.id: dict(flags.get(turn.id, {})) for turn in turns}
         return begun
 
@@ -34,7 +34,7 @@ def writes_back_the_flags_it_read_when_it_began() -> list[Patch]:
     async def commit_all(tables: Any, request: Any) -> Any:
         turn = await true_commit(tables, request)
         for id, flags in read.get(turn.id, {}).items():
-            await tables.save_flags(request.owner, id, flags)
+            await tables.save_flags(id, flags)
         return turn
 
     return [(begin, "_take_lane", take_lane), (commit, "commit", commit_all)]

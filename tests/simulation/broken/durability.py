@@ -17,21 +17,19 @@ from turnledger.engine.process import Process
 from turnledger.engine.turn import begin
 from turnledger.engine.turn.commit import commit
 from turnledger.engine.turn.running_turn import record
+from turnledger.engine.wrapped_store import WrappedStore
 
 
-class Unsynced:
+class Unsynced(WrappedStore):
     """A store that does not sync some operations."""
 
     def __init__(self, store: Any, operations: tuple[Callable[..., Any], ...]) -> None:
-        self._store = store
+        super().__init__(store)
         self._operations = operations
 
-    async def transact(self, operation: Any, request: Any, sync: Sync = Sync.DISK) -> Any:
+    async def write(self, operation: Any, request: Any, owner: str | None, sync: Sync) -> Any:
         level = Sync.PROCESS if operation in self._operations else sync
-        return await self._store.transact(operation, request, level)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
+        return await super().write(operation, request, owner, level)
 
 
 def unsynced(*operations: Callable[..., Any]) -> Patch:

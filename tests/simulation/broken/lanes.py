@@ -21,7 +21,7 @@ from turnledger.engine.turn.running_turn import Draft, OpenTurn, RunningTurn
 from turnledger.errors import Superseded, TurnledgerError
 from turnledger.model.item import Item, result_of
 from turnledger.model.turn import AttemptState
-from turnledger.stores.memory import MemoryTables
+from turnledger.stores.memory.whole import MemoryWholeStore
 
 # Rule 4: a raise of the fence names the attempt it saw.
 
@@ -29,9 +29,8 @@ from turnledger.stores.memory import MemoryTables
 @broken
 def raises_the_fence_over_any_holder() -> list[Patch]:
     async def take_over(tables: Any, request: Any) -> None:
-        left = request.left
-        branch = await tables.branch(left.branch)
-        attempt = await tables.attempt(left.owner, left.attempt)
+        branch = await tables.branch(request.ref.branch)
+        attempt = await tables.attempt(request.ref.attempt)
         branch = replace(branch, fence=branch.fence + 1, running=None)
         if attempt is not None and attempt.state is AttemptState.RUNNING:
             await end.end_running(tables, branch, attempt, end.DIED, request.now)
@@ -44,11 +43,11 @@ def raises_the_fence_over_any_holder() -> list[Patch]:
 @broken
 def gives_up_its_lane_when_it_raises_its_own_fence() -> list[Patch]:
     async def try_again(process: Process, request: Any) -> Any:
-        doubt = commit.DoubtRequest(request.owner, request.turn.branch, request.turn.id)
-        certainty = await process.store.transact(commit.resolve_doubt, doubt)
+        doubt = commit.DoubtRequest(request.turn.branch, request.turn.id)
+        certainty = await process.store.transact(commit.resolve_doubt, doubt, request.owner)
         if certainty.turn is not None:
             return certainty.turn
-        return await process.store.transact(commit.commit, request)
+        return await process.store.transact(commit.commit, request, request.owner)
 
     return [(commit, "_try_again", try_again)]
 
@@ -59,7 +58,7 @@ def raises_the_fence_in_doubt_over_any_attempt() -> list[Patch]:
         branch = await tables.branch(request.branch)
         await tables.save_branch(replace(branch, fence=branch.fence + 1))
         holds = branch.running == request.attempt
-        turn = await commit._committed(tables, request.owner, request.attempt)
+        turn = await commit._committed(tables, request.attempt)
         return Certainty(turn, branch.fence + 1 if holds else None)
 
     return [(commit, "resolve_doubt", resolve_doubt), (recovery, "resolve_doubt", resolve_doubt)]
@@ -100,7 +99,7 @@ def begins_despite_a_newer_beat() -> list[Patch]:
 
 @broken
 def restarts_the_beats_of_a_buried_lease() -> list[Patch]:
-    return [(MemoryTables, "bury_lease", MemoryTables.drop_lease)]
+    return [(MemoryWholeStore, "bury_lease", MemoryWholeStore.drop_lease)]
 
 
 # Rule 5: a process leaves none of its attempts behind.
@@ -130,7 +129,7 @@ def commits_without_fence_and_head() -> list[Patch]:
 
     async def commit_anyway(tables: Any, request: Any) -> Any:
         branch = await tables.branch(request.lane)
-        committed = await tables.turn(request.owner, request.turn.id)
+        committed = await tables.turn(request.turn.id)
         if committed is not None or request.fork is not None:
             return await true(tables, request)
         number, parent = branch.length + 1, branch.head
@@ -222,9 +221,9 @@ async def _quietly(work: Any) -> None:
 def reads_an_unknown_commit_without_raising_the_fence() -> list[Patch]:
     async def try_again(process: Process, request: Any) -> Any:
         async def read(tables: Any, _: None) -> Any:
-            return await tables.turn(request.owner, request.turn.id)
+            return await tables.turn(request.turn.id)
 
-        turn = await process.store.read(read, None)
+        turn = await process.store.read(read, None, request.owner)
         if turn is None:
             raise Superseded
         return turn

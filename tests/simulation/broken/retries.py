@@ -41,7 +41,7 @@ def replays_a_lost_answer_without_recording_it() -> list[Patch]:
     true = client_retries.look_up
 
     async def look_up(tables: Any, target: Any, retry: Any, sender: Any, now: Any) -> Any:
-        claim = await tables.claim(target.owner, retry.name)
+        claim = await tables.claim(retry.name)
         found = await true(tables, target, retry, sender, now)
         if isinstance(found, SharedOutcome):
             await tables.save_claim(claim)
@@ -57,7 +57,7 @@ def trusts_the_delivery_report_of_an_earlier_try() -> list[Patch]:
     async def note(tables: Any, notes: Any) -> Any:
         named = []
         for each in notes:
-            claim = await tables.claim(each.owner, each.name)
+            claim = await tables.claim(each.name)
             sender = claim.sender if claim else each.sender
             named.append(dataclasses.replace(each, sender=sender))
         return await true(tables, named)

@@ -80,7 +80,7 @@ async def populate(store: Store) -> PopulatedStore:
     forked = await source.fork((await source.turns())[1].id)
     await run_turn(forked, "another three")
     await source.delete(purge=True)
-    while await store.transact(purge, PurgeRequest(1, 1_000, 1)):
+    while await store.transact_whole(purge, PurgeRequest(1, 1_000, 1)):
         continue
     return PopulatedStore(ledger, plain, pending, edited, forked, settled, waiting, kept)
 
@@ -98,7 +98,7 @@ async def _edit_in_all_ways(chat: Chat) -> None:
 
 
 async def findings(store: Store, *, at_rest: bool = False) -> list[Finding]:
-    return (await store.read(check, CheckRequest(at_rest=at_rest))).findings
+    return (await store.inspect(check, CheckRequest(at_rest=at_rest))).findings
 
 
 def change_branch(database: Database, branch: Branch, **changes: Any) -> None:

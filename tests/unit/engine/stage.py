@@ -13,6 +13,9 @@ from tests.unit.model.shapes import assistant, repeatable, some_id, turn, user
 from turnledger.model.conversation import Branch, Conversation, Ticket
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Attempt, AttemptState, Turn
+from turnledger.stores.memory import Database, MemoryTables
+from turnledger.stores.memory.database import UndoLog
+from turnledger.stores.memory.whole import MemoryWholeStore
 
 Result = TypeVar("Result")
 generated = settings(repeatable, max_examples=int(os.environ.get("ENGINE_EXAMPLES", "25")))
@@ -53,6 +56,22 @@ def drive(work: Awaitable[Result]) -> Result:
     except StopIteration as end:
         return cast("Result", end.value)
     raise AssertionError("it waited for an event loop")
+
+
+def memory_tables(database: Database | None = None, owner: str = "ann") -> MemoryTables:
+    return memory_whole(database).of(owner)
+
+
+def lane_tables(**changes: Any) -> MemoryTables:
+    """Tables with a conversation and its branch."""
+    tables = memory_tables()
+    drive(tables.add_conversation(conversation()))
+    drive(tables.add_branch(branch(**changes)))
+    return tables
+
+
+def memory_whole(database: Database | None = None) -> MemoryWholeStore:
+    return MemoryWholeStore(Database() if database is None else database, UndoLog())
 
 
 def conversation(**changes: Any) -> Conversation:

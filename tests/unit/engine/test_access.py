@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 from msgspec.structs import replace
 
-from tests.unit.engine.stage import branch, conversation, drive
+from tests.unit.engine.stage import branch, conversation, drive, memory_tables, memory_whole
 from tests.unit.model.shapes import assistant, some_id, turn
 from turnledger import Ledger
 from turnledger.engine.access.shares import create as create_share
@@ -24,6 +24,7 @@ from turnledger.hosting import Host, TokenScope
 from turnledger.model.conversation import BLOCK, ROW, Usage
 from turnledger.model.ids import TurnId
 from turnledger.stores.memory import Database, MemoryStore, MemoryTables
+from turnledger.stores.memory.database import UndoLog
 from turnledger.testing.gates import GatedStore
 
 ALL = tuple(TokenScope)
@@ -108,7 +109,7 @@ class AdmittedRequest:
 
 
 async def done(tables: Tables, request: AdmittedRequest) -> int | None:
-    await check_admitted(tables, "ann", request.admitted)
+    await check_admitted(tables, request.admitted)
     return request.admitted
 
 
@@ -116,43 +117,46 @@ class Persisting(Process):
     """A process of which only this is needed."""
 
     def __init__(self) -> None:
-        self.tables = MemoryTables(Database())
+        self.whole = memory_whole()
         self.tried = 0
 
     async def persist(
-        self, operation: Operation[Request, Result], request: Request, sync: object = None
+        self, operation: Operation[Request, Result], request: Request, owner: str, sync: object = None
     ) -> Result:
         self.tried += 1
-        return await operation(self.tables, request)
+        return await operation(self.whole.of(owner), request)
 
 
 async def test_operation_with_current_or_no_admission_is_run() -> None:
     process = Persisting()
-    assert await persist_admitted(process, done, AdmittedRequest(0), None) == 0
-    assert await persist_admitted(process, done, AdmittedRequest(None), None) is None
+    assert await persist_admitted(process, done, AdmittedRequest(0), "ann", None) == 0
+    assert await persist_admitted(process, done, AdmittedRequest(None), "ann", None) is None
 
 
 async def test_operation_with_an_old_admission_is_readmitted_and_run_again() -> None:
     process = Persisting()
-    await process.tables.raise_admission("ann")
+    await process.whole.raise_admission("ann")
 
     async def readmit() -> int:
-        return await process.tables.admission("ann")
+        return await process.whole.of("ann").admission()
 
-    assert await persist_admitted(process, done, AdmittedRequest(0), Authorization(0, readmit=readmit)) == 1
+    authorization = Authorization(0, readmit=readmit)
+    assert await persist_admitted(process, done, AdmittedRequest(0), "ann", authorization) == 1
     assert process.tried == 2
 
 
 async def test_operation_whose_readmission_is_also_old_raises_admission_moved() -> None:
     process = Persisting()
-    await process.tables.raise_admission("ann")
+    await process.whole.raise_admission("ann")
 
     async def knows_nothing_new() -> int:
         return 0
 
     for readmit in (None, knows_nothing_new):
         with pytest.raises(AdmissionMoved):
-            await persist_admitted(process, done, AdmittedRequest(0), Authorization(0, readmit=readmit))
+            await persist_admitted(
+                process, done, AdmittedRequest(0), "ann", Authorization(0, readmit=readmit)
+            )
     assert process.tried == 2
 
 
@@ -160,14 +164,14 @@ class Counted(MemoryTables):
     """Notes how often the owner's row is written."""
 
     def __init__(self) -> None:
-        super().__init__(Database())
+        super().__init__(Database(), UndoLog(), "ann")
         self.written: list[int] = []
         drive(self.add_conversation(conversation()))
         drive(self.add_branch(branch()))
 
-    async def count_bytes(self, owner: str, more: int) -> None:
+    async def count_bytes(self, more: int) -> None:
         self.written.append(more)
-        await super().count_bytes(owner, more)
+        await super().count_bytes(more)
 
 
 def test_owner_row_is_written_once_per_block_of_bytes() -> None:
@@ -175,25 +179,25 @@ def test_owner_row_is_written_once_per_block_of_bytes() -> None:
     for number in range(1, 41):
         made = replace(turn(number, output=[assistant("y" * 1_000)]), branch=line.id)
         size += len(made.body) + 3
-        line = replace(line, bytes=drive(store_turn(tables, "ann", line, made, b"log")))
+        line = replace(line, bytes=drive(store_turn(tables, line, made, b"log")))
     assert line.bytes == size
     assert tables.written == [BLOCK] * ((size + ROW) // BLOCK)
-    assert drive(usage(tables, "ann")) == Usage(bytes=(1 + len(tables.written)) * BLOCK, chats=1)
+    assert drive(usage(tables, None)) == Usage(bytes=(1 + len(tables.written)) * BLOCK, chats=1)
     assert drive(tables.turn_log(some_id(TurnId, 40))) == b"log"
 
 
 def test_check_room_refuses_once_the_storage_quota_is_reached() -> None:
     tables = Counted()
-    drive(check_quota(tables, "ann", Quota(BLOCK + 1)))
-    drive(check_quota(tables, "eve", Quota(BLOCK)))
+    drive(check_quota(tables, Quota(BLOCK + 1)))
+    drive(check_quota(memory_tables(tables._db, "eve"), Quota(BLOCK)))
     with pytest.raises(StorageFull) as refused:
-        drive(check_quota(tables, "ann", Quota(BLOCK)))
+        drive(check_quota(tables, Quota(BLOCK)))
     assert refused.value.limit == BLOCK
 
 
 def test_check_room_does_not_count_the_conversation_being_created() -> None:
     tables = Counted()
-    drive(check_quota(tables, "ann", Quota(1, 1), made=conversation()))
-    drive(check_quota(tables, "ann", Quota(chats=2), adds_chat=True))
+    drive(check_quota(tables, Quota(1, 1), made=conversation()))
+    drive(check_quota(tables, Quota(chats=2), adds_chat=True))
     with pytest.raises(StorageFull, match="1 chats"):
-        drive(check_quota(tables, "ann", Quota(chats=1), adds_chat=True))
+        drive(check_quota(tables, Quota(chats=1), adds_chat=True))

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from turnledger.engine.clock import TrustedClock
-from turnledger.engine.ports import ClockMark
+from turnledger.engine.tables.maintenance import ClockMark
 from turnledger.testing.fake_clock import FakeClock
 
 START = 1_700_000_000_000

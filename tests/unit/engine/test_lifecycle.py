@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.unit.engine.stage import BRANCH, CONVERSATION, branch, conversation, drive
+from tests.unit.engine.stage import BRANCH, CONVERSATION, branch, conversation, drive, memory_tables
 from tests.unit.model.shapes import assistant, call, result, some_id, user
 from turnledger import Ledger
 from turnledger.engine.attempt.divergence import Divergence, fork_at, open_branch, place_of, reuse_input
@@ -19,7 +19,7 @@ from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.retention import ResetPolicy
 from turnledger.model.turn import Turn, TurnKind
-from turnledger.stores.memory import Database, MemoryTables
+from turnledger.stores.memory import MemoryTables
 
 NEW = some_id(BranchId, 9)
 SETTLED = (call("paid"), result("paid"))
@@ -27,7 +27,7 @@ SETTLED = (call("paid"), result("paid"))
 
 def stored(*outputs: tuple[Item, ...] | None, inputs: dict[int, tuple[Item, ...]] | None = None) -> Any:
     """Tables with one conversation, and its branch: a turn for each output, settled where it is None."""
-    tables = MemoryTables(Database())
+    tables = memory_tables()
     drive(tables.add_conversation(conversation()))
     turns: list[Turn] = []
     settled = 0
@@ -58,7 +58,7 @@ async def _first(tables: MemoryTables, turn: Turn) -> None:
 
 def place(tables: Any, lane: Branch, turn: Turn, **wish: Any) -> Any:
     divergence = Divergence(branch=NEW, replaces=turn.id, **wish)
-    return drive(place_of(tables, "ann", lane, drive(fork_at(tables, "ann", lane, divergence, turn))))
+    return drive(place_of(tables, lane, drive(fork_at(tables, lane, divergence, turn))))
 
 
 PLAIN = (assistant(),)
@@ -71,7 +71,7 @@ def test_place_of_an_edit_is_the_same_each_time() -> None:
     there = {turn.id for turn in turns}
     assert not there & {turn.id for turn in first.carried}
     elsewhere = replace(first.fork, branch=some_id(BranchId, 10))
-    other = drive(place_of(tables, "ann", lane, elsewhere))
+    other = drive(place_of(tables, lane, elsewhere))
     assert {turn.id for turn in other.carried}.isdisjoint(turn.id for turn in first.carried)
 
 
@@ -105,17 +105,19 @@ def test_regeneration_repeats_results_only_where_their_calls_are_pending() -> No
 
 def test_open_branch_from_a_branch_no_longer_current_raises_superseded() -> None:
     tables, lane, turns = stored(PLAIN, PLAIN)
-    drive(tables.move_conversation(CONVERSATION, BRANCH, some_id(BranchId, 5)))
+    other = Branch(id=some_id(BranchId, 5), conversation=CONVERSATION)
+    drive(tables.add_branch(other))
+    drive(tables.move_conversation(CONVERSATION, BRANCH, other.id))
     with pytest.raises(Superseded):
-        drive(open_branch(tables, "ann", lane, place(tables, lane, turns[1])))
+        drive(open_branch(tables, lane, place(tables, lane, turns[1])))
 
 
 def test_open_branch_keeps_the_number_of_the_last_settled_turn() -> None:
     tables, lane, turns = stored(PLAIN, None, PLAIN, PLAIN)
-    made = drive(open_branch(tables, "ann", lane, place(tables, lane, turns[3])))
+    made = drive(open_branch(tables, lane, place(tables, lane, turns[3])))
     assert made.settled == 2
     tables, lane, turns = stored(PLAIN, PLAIN)
-    made = drive(open_branch(tables, "ann", lane, place(tables, lane, turns[1])))
+    made = drive(open_branch(tables, lane, place(tables, lane, turns[1])))
     assert made.settled == 0
 
 
@@ -123,7 +125,7 @@ def test_switches_of_a_conversation_are_remembered_up_to_a_limit() -> None:
     tables, lane, _ = stored(PLAIN)
     attempts = [some_id(TurnId, 50 + number) for number in range(SWITCHES_KEPT + 1)]
     for attempt in attempts:
-        drive(move(tables, "ann", lane, Switch(BRANCH), attempt))
+        drive(move(tables, lane, Switch(BRANCH), attempt))
     assert drive(tables.switches(CONVERSATION)) == tuple(attempts[1:])
 
 
@@ -167,7 +169,7 @@ NEXT = some_id(ConversationId, 2)
 
 @pytest.fixture
 def tables() -> MemoryTables:
-    return MemoryTables(Database())
+    return memory_tables()
 
 
 def put(tables: MemoryTables, **changes: Any) -> Conversation:
@@ -181,7 +183,7 @@ def reset_request(replaces: ConversationId | None, number: int = 2, **changes: A
     fresh = conversation(
         id=some_id(ConversationId, number), branch=some_id(BranchId, number), conversation_key="k"
     )
-    return replace_fields(ResetRequest("ann", "", "k", replaces, fresh, 1_000), changes)
+    return replace_fields(ResetRequest("", "k", replaces, fresh, 1_000), changes)
 
 
 def replace_fields(request: ResetRequest, changes: dict[str, Any]) -> ResetRequest:

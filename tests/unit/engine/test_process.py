@@ -16,7 +16,7 @@ import apsw
 import pytest
 
 from tests.unit.engine.populated_store import run_turn
-from tests.unit.engine.stage import BRANCH, branch, drive
+from tests.unit.engine.stage import BRANCH, drive, lane_tables
 from tests.unit.model.shapes import some_id
 from tests.unit.testing.simulation import run
 from turnledger import Ledger, Limits, RunningTurn
@@ -32,7 +32,7 @@ from turnledger.errors import LedgerElsewhere, StoreCorrupt, StoreUnavailable, S
 from turnledger.hosting import Host
 from turnledger.model.event import Event, TextDelta
 from turnledger.model.ids import TurnId
-from turnledger.stores.memory import Database, MemoryStore, MemoryTables
+from turnledger.stores.memory import Database, MemoryStore
 from turnledger.testing.fake_clock import FakeClock
 from turnledger.testing.gates import GatedStore
 from turnledger.testing.store_contract.stage import expect_refusal
@@ -300,16 +300,14 @@ async def test_flush_that_raises_unexpectedly_is_logged_and_leaves_the_turn_unha
 
 @pytest.mark.parametrize(("running", "fence"), [(None, 3), (OTHER, 3), (TURN, 2), (TURN, 4)])
 def test_flush_without_holding_the_lane_raises_superseded(running: TurnId | None, fence: int) -> None:
-    tables = MemoryTables(Database())
-    drive(tables.add_branch(branch(running=running, fence=3)))
+    tables = lane_tables(running=running, fence=3)
     with pytest.raises(Superseded):
         drive(flush(tables, FlushRequest(BRANCH, TURN, fence, 0, b"chunk")))
     assert drive(tables.log_chunks(TURN, 0, 9)) == []
 
 
 def test_flush_repeated_for_one_chunk_changes_nothing() -> None:
-    tables = MemoryTables(Database())
-    drive(tables.add_branch(branch(running=TURN, fence=3)))
+    tables = lane_tables(running=TURN, fence=3)
     for chunk in (b"chunk", b"other"):
         drive(flush(tables, FlushRequest(BRANCH, TURN, 3, 0, chunk)))
     assert drive(tables.log_chunks(TURN, 0, 9)) == [b"chunk"]

@@ -1,4 +1,4 @@
-"""Positions in lists and in the feed of changes survive their text form; invalid texts are refused."""
+"""Positions in lists survive their text form; invalid texts are refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from tests.unit.model.shapes import repeatable, some_id
 from turnledger.errors import InvalidInput
 from turnledger.model.catalogue import ListPosition
-from turnledger.model.change import Position, mark_of
 from turnledger.model.ids import ConversationId
 
 places = st.builds(
@@ -52,21 +51,3 @@ def test_list_cursor_with_one_changed_letter_is_refused() -> None:
     for place, letter in enumerate(cursor):
         with pytest.raises(InvalidInput):
             ListPosition.of(cursor[:place] + ("B" if letter == "A" else "A") + cursor[place + 1 :])
-
-
-@pytest.mark.parametrize("position", [Position(), Position(1, 2), Position(2**60 - 1, 2**32 - 1)])
-def test_feed_position_text_leads_back_to_it(position: Position) -> None:
-    assert Position.of(str(position)) == position
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "1", "-", "1-2", "g-00000000", "1-000000000", "-1-00000000", "1-0000000 ", "A-00000000", "1" * 99],
-)
-def test_feed_position_with_invalid_text_is_none(text: str) -> None:
-    assert Position.of(text) is None
-
-
-def test_feed_mark_differs_when_any_input_differs() -> None:
-    marks = {mark_of(1, b"a", None), mark_of(2, b"a", None), mark_of(1, b"b", None), mark_of(1, b"a", b"t")}
-    assert len(marks) == 4

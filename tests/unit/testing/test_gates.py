@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from turnledger.engine.lane.lease import all_leases, renew
-from turnledger.engine.ports import Tables
+from turnledger.engine.ports import WholeStore
 from turnledger.errors import OutcomeUnknown, StoreFull, StoreUnavailable
 from turnledger.model.conversation import Lease
 from turnledger.model.ids import LeaseId
@@ -28,7 +28,7 @@ def store() -> GatedStore:
 
 
 async def beats(store: GatedStore) -> int:
-    leases = await store.read(all_leases, None)
+    leases = await store.read_whole(all_leases, None)
     return leases[0].beat if leases else 0
 
 
@@ -47,20 +47,20 @@ async def test_gated_store_holds_an_operation_before_or_after_the_write(
     store: GatedStore, when: When, written: int
 ) -> None:
     with store.hold(renew, when) as gate:
-        task = asyncio.create_task(store.transact(renew, LEASE))
+        task = asyncio.create_task(store.transact_whole(renew, LEASE))
         await gate.arrived()
         assert await beats(store) == written
         assert not task.done()
     await task
-    await store.transact(renew, LEASE)
+    await store.transact_whole(renew, LEASE)
     assert await beats(store) == 2
 
 
 async def test_gated_store_holds_reads(store: GatedStore) -> None:
     with store.hold(all_leases) as gate:
-        task = asyncio.create_task(store.read(all_leases, None))
+        task = asyncio.create_task(store.read_whole(all_leases, None))
         await gate.arrived()
-        await store.transact(renew, LEASE)
+        await store.transact_whole(renew, LEASE)
         gate.release()
         assert await task == [Lease(LEASE, 1)]
 
@@ -70,17 +70,17 @@ async def test_gated_store_refuses_operations_without_writing_and_passes_the_nex
     store.refuse(renew, StoreFull())
     for error in (StoreUnavailable, StoreUnavailable, StoreFull):
         with pytest.raises(error):
-            await store.transact(renew, LEASE)
+            await store.transact_whole(renew, LEASE)
     assert await beats(store) == 0
-    await store.transact(renew, LEASE)
+    await store.transact_whole(renew, LEASE)
     assert store.operations == ["all_leases", "renew"]
 
 
 async def test_gated_store_refuses_a_read(store: GatedStore) -> None:
     store.refuse(all_leases)
     with pytest.raises(StoreUnavailable):
-        await store.read(all_leases, None)
-    assert await store.read(all_leases, None) == []
+        await store.read_whole(all_leases, None)
+    assert await store.read_whole(all_leases, None) == []
 
 
 @pytest.mark.parametrize(
@@ -91,23 +91,23 @@ async def test_gated_store_loses_the_answer_of_a_write_with_the_given_fate(
 ) -> None:
     store.lose_answer(renew, Fate(fate))
     with pytest.raises(OutcomeUnknown):
-        await store.transact(renew, LEASE)
+        await store.transact_whole(renew, LEASE)
     assert await beats(store) == at_once
-    await store.transact(renew, LEASE)
+    await store.transact_whole(renew, LEASE)
     assert await beats(store) == in_the_end
 
 
 async def test_gated_store_drops_a_late_write_that_is_refused_meanwhile(store: GatedStore) -> None:
-    async def only_first(tables: Tables, lease: LeaseId) -> None:
-        if await tables.lease(lease):
+    async def only_first(whole: WholeStore, lease: LeaseId) -> None:
+        if await whole.lease(lease):
             raise StoreFull
-        await tables.beat(lease)
+        await whole.beat(lease)
 
     store.lose_answer(only_first, Fate.LATE, Fate.LATE)
     for _ in range(2):
         with pytest.raises(OutcomeUnknown):
-            await store.transact(only_first, LEASE)
-    await store.transact(renew, LEASE)
+            await store.transact_whole(only_first, LEASE)
+    await store.transact_whole(renew, LEASE)
     assert await beats(store) == 2
 
 
@@ -118,11 +118,11 @@ async def test_gated_store_announces_writes_to_neighbours_that_do_not_ignore_hin
     for name, store in stores.items():
         store.watch(lambda name=name: notified.append(name))
     stores["deaf"].ignores_hints = True
-    await stores["one"].transact(renew, LEASE)
+    await stores["one"].transact_whole(renew, LEASE)
     await asyncio.sleep(0)
     assert notified == ["two"]
     await stores["two"].close()
-    await stores["one"].transact(renew, LEASE)
+    await stores["one"].transact_whole(renew, LEASE)
     await asyncio.sleep(0)
     assert notified == ["two"]
 

@@ -27,12 +27,11 @@ async def last_used(
     from turnledger.engine.conversations.catalogue import ListChats, list_page
     from turnledger.stores.url import visit_store
 
-    query = ChatFilter(
-        owner=owner or LOCAL, scope=scope, archived=None if deleted else False, deleted=deleted
-    )
+    query = ChatFilter(scope=scope, archived=None if deleted else False, deleted=deleted)
     visit = await visit_store(url)
     try:
-        page = await visit.read(list_page, ListChats(query, None, limit, SystemClock().now_ms()))
+        request = ListChats(query, None, limit, SystemClock().now_ms())
+        page = await visit.read(list_page, request, owner or LOCAL)
     finally:
         await visit.close()
     return tuple(map(show_listed, page.chats))
@@ -50,7 +49,7 @@ async def all_tokens(url: str, owner: str | None) -> Sequence[Token]:
     try:
         while True:
             before = found[-1].id if found else None
-            page = await visit.read(list_tokens, ListTokens(owner, EVERYWHERE, before, TOKENS))
+            page = await visit.read_whole(list_tokens, ListTokens(owner, EVERYWHERE, before, TOKENS))
             found += page
             if len(page) < TOKENS:
                 return tuple(map(partial(show_token, Token), found))

@@ -58,7 +58,7 @@ async def _run_check(url: str, limit: int) -> Report:
     visit = await visit_store(url)
     try:
         with Progress("Checking") as progress:
-            task = asyncio.ensure_future(visit.read(check_store, CheckRequest(at_rest=True, limit=limit)))
+            task = asyncio.ensure_future(visit.inspect(check_store, CheckRequest(at_rest=True, limit=limit)))
             while not (await asyncio.wait([task], timeout=progress.poll_interval))[0]:
                 progress.advance(0)
             return await task

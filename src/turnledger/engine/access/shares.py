@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from turnledger.engine.access.tokens import may_revoke
 from turnledger.engine.conversations.resolve import check_live, live_conversation
-from turnledger.engine.ports import Tables
+from turnledger.engine.ports import WholeStore
 from turnledger.errors import (
     ConversationUnavailable,
     InvalidInput,
@@ -55,7 +55,7 @@ class CreateShare(Struct, frozen=True, kw_only=True):
     due: int
 
 
-async def create(tables: Tables, request: CreateShare) -> Share:
+async def create(whole: WholeStore, request: CreateShare) -> Share:
     """Create a link. Repeating it returns the same link.
 
     The parent token must be valid in this transaction, and the link grants nothing beyond it. A link to a
@@ -64,26 +64,26 @@ async def create(tables: Tables, request: CreateShare) -> Share:
     Raises TokenEnded, TokenTooWide, ConversationNotFound, ConversationDeleted, ConversationExpired,
     TooManyShares, and InvalidInput for an expiry in the past; then nothing has changed.
     """
-    made_before = await tables.share(None, request.id)
+    made_before = await whole.share(None, request.id)
     if made_before is not None:
         return made_before
-    parent = None if request.parent is None else await _parent(tables, request)
-    share = await _share(tables, request, parent)
+    parent = None if request.parent is None else await _parent(whole, request)
+    share = await _share(whole, request, parent)
     if share.expires_at is not None and share.expires_at <= request.now:
         raise InvalidInput("The link would have expired already. Use a time in the future.")
     if parent is not None:
         _check_not_beyond(share, parent, request.now)
-    if await tables.count_shares(share.owner, request.now, request.limit) >= request.limit:
+    if await whole.count_shares(share.owner, request.now, request.limit) >= request.limit:
         raise TooManyShares
     # A store with links has more than one user: from now on every caller needs a token.
-    if not await tables.admission(request.tokenless):
-        await tables.raise_admission(request.tokenless)
-    await tables.add_share(share)
+    if not await whole.of(request.tokenless).admission():
+        await whole.raise_admission(request.tokenless)
+    await whole.add_share(share)
     return share
 
 
-async def _parent(tables: Tables, request: CreateShare) -> Token:
-    parent = None if request.parent is None else await tables.token(None, request.parent)
+async def _parent(whole: WholeStore, request: CreateShare) -> Token:
+    parent = None if request.parent is None else await whole.token(None, request.parent)
     if parent is None or not parent.is_valid(request.now):
         raise TokenEnded
     if parent.share is not None:
@@ -94,7 +94,7 @@ async def _parent(tables: Tables, request: CreateShare) -> Token:
     return parent
 
 
-async def _share(tables: Tables, request: CreateShare, parent: Token | None) -> Share:
+async def _share(whole: WholeStore, request: CreateShare, parent: Token | None) -> Share:
     owner, chat_scope = request.owner, request.chat_scope
     models, expires_at = request.models, request.expires_at
     within, bounds = EVERYWHERE, request.bounds
@@ -104,9 +104,10 @@ async def _share(tables: Tables, request: CreateShare, parent: Token | None) -> 
         models = parent.models if models is None else models
         expires_at = parent.expires_at if expires_at is None else expires_at
     if request.conversation is not None:
-        found = await tables.conversation(owner, request.conversation)
+        rows = whole.of(owner)
+        found = await rows.conversation(request.conversation)
         found = await check_live(
-            tables, found if found is not None and within.sees(found) else None, request.due
+            rows, found if found is not None and within.sees(found) else None, request.due
         )
         chat_scope = found.scope
     return Share(
@@ -155,60 +156,60 @@ class ExchangeResult(Struct, frozen=True):
     """Whether the token existed before this request."""
 
 
-async def check_exchange(tables: Tables, request: ExchangeRequest) -> ExchangeResult:
+async def check_exchange(whole: WholeStore, request: ExchangeRequest) -> ExchangeResult:
     """Decide what a visitor gets; write nothing. An invalid code needs the same lookups as
     a valid one. Raises LinkNotValid or TooManyVisitors."""
-    share = await tables.share_by_digest(digest_of(request.code))
+    share = await whole.share_by_digest(digest_of(request.code))
     text = visitors_token_text(request.code, request.nonce, None if share is None else share.id)
     digest = digest_of(text)
-    known = await tables.token_by_digest(digest)
-    if share is None or not await _is_usable(tables, share, request):
+    known = await whole.token_by_digest(digest)
+    if share is None or not await _is_usable(whole, share, request):
         raise LinkNotValid
     if known is not None:
-        token = known[0]
+        token = known.token
         if not token.is_valid(request.now) or request.now - token.created_at > REPEAT_MS:
             raise LinkNotValid
         return ExchangeResult(share, token, True)
     if not share.is_open(request.now):
         raise LinkNotValid
-    await _check_pace(tables, share, request)
+    await _check_pace(whole, share, request)
     return ExchangeResult(share, share.token_for(request.token, digest, request.now), False)
 
 
-async def _is_usable(tables: Tables, share: Share, request: ExchangeRequest) -> bool:
+async def _is_usable(whole: WholeStore, share: Share, request: ExchangeRequest) -> bool:
     """Return whether the link, its parent token and its conversation are all still valid."""
     if not share.is_valid(request.now):
         return False
     if share.parent is not None:
-        parent = await tables.token(None, share.parent)
+        parent = await whole.token(None, share.parent)
         if parent is None or not parent.is_valid(request.now):
             return False
     if share.conversation is None:
         return True
     try:
-        await live_conversation(tables, share.owner, share.conversation, request.due)
+        await live_conversation(whole.of(share.owner), share.conversation, request.due)
     except ConversationUnavailable:
         return False
     return True
 
 
-async def _check_pace(tables: Tables, share: Share, request: ExchangeRequest) -> None:
+async def _check_pace(whole: WholeStore, share: Share, request: ExchangeRequest) -> None:
     most = share.per_minute
-    if most is not None and await tables.count_visitors(share.id, request.now - MINUTE_MS, most) >= most:
+    if most is not None and await whole.count_visitors(share.id, request.now - MINUTE_MS, most) >= most:
         raise TooManyVisitors
     stay = share.visitor_lifetime
     since = -1 if stay is None else request.now - stay
-    if await tables.count_visitors(share.id, since, request.limit) >= request.limit:
+    if await whole.count_visitors(share.id, since, request.limit) >= request.limit:
         raise TooManyVisitors
 
 
-async def exchange(tables: Tables, request: ExchangeRequest) -> ExchangeResult:
+async def exchange(whole: WholeStore, request: ExchangeRequest) -> ExchangeResult:
     """Count the visitor and create a token, or return the token of a recent exchange. Raises LinkNotValid or
     TooManyVisitors; then nothing has changed."""
-    arrival = await check_exchange(tables, request)
+    arrival = await check_exchange(whole, request)
     if not arrival.is_repeated:
-        await tables.count_use(arrival.share.id)
-        await tables.add_token(arrival.token)
+        await whole.count_use(arrival.share.id)
+        await whole.add_token(arrival.token)
     return arrival
 
 
@@ -229,12 +230,12 @@ class ListShares(Struct, frozen=True):
     limit: int
 
 
-async def list_shares(tables: Tables, request: ListShares) -> list[Share]:
+async def list_shares(whole: WholeStore, request: ListShares) -> list[Share]:
     """Return a page of links in any state, newest first."""
     before, seen = request.before, request.view
     listed: list[Share] = []
     while len(listed) < request.limit:
-        found = await tables.shares(seen.owner, before, request.limit)
+        found = await whole.shares(seen.owner, before, request.limit)
         listed += [each for each in found if seen.sees(each)]
         if len(found) < request.limit:
             break
@@ -250,20 +251,20 @@ class RevokeShare(Struct, frozen=True):
     """The token that revokes it; None: the operator of the store."""
 
 
-async def _may_revoke(tables: Tables, by: Token | None, share: Share) -> bool:
+async def _may_revoke(whole: WholeStore, by: Token | None, share: Share) -> bool:
     """Return whether a token may revoke a link: any link to a chat of its owner; else as for tokens."""
     if by is None or (share.conversation is not None and share.owner == by.owner):
         return True
-    return await may_revoke(tables, by.id, share.parent)
+    return await may_revoke(whole, by.id, share.parent)
 
 
-async def revoke(tables: Tables, request: RevokeShare) -> Share:
+async def revoke(whole: WholeStore, request: RevokeShare) -> Share:
     """Revoke a link and all tokens obtained by it. Repeating it changes nothing. Raises ShareNotFound."""
-    share = await tables.share(request.view.owner, request.id)
-    if share is None or not request.view.sees(share) or not await _may_revoke(tables, request.by, share):
+    share = await whole.share(request.view.owner, request.id)
+    if share is None or not request.view.sees(share) or not await _may_revoke(whole, request.by, share):
         raise ShareNotFound
-    await tables.revoke_share(share.id, request.now)
-    for owner in await tables.revoke_visitors(share.id, request.now):
-        await tables.raise_admission(owner)
-    revoked = await tables.share(None, share.id)
+    await whole.revoke_share(share.id, request.now)
+    for owner in await whole.revoke_visitors(share.id, request.now):
+        await whole.raise_admission(owner)
+    revoked = await whole.share(None, share.id)
     return share if revoked is None else revoked

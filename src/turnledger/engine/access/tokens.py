@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnledger.engine.conversations.resolve import check_live
-from turnledger.engine.ports import Tables
+from turnledger.engine.ports import Tables, WholeStore
 from turnledger.errors import InvalidInput, TokenEnded, TokenNotFound, TokenTooWide, TooManyTokens
 from turnledger.model.access.token import UNBOUNDED, Bounds, Token, TokenScope
 from turnledger.model.conversation import Within
@@ -42,32 +42,32 @@ class CreateToken(Struct, frozen=True, kw_only=True):
     due: int
 
 
-async def create(tables: Tables, request: CreateToken) -> Token:
+async def create(whole: WholeStore, request: CreateToken) -> Token:
     """Create a token. Repeating it returns the same token. A parent must have `admin` and be valid in this
     transaction, and the token grants nothing beyond it.
 
     Raises TokenEnded, TokenTooWide, TooManyTokens, and InvalidInput for an expiry in the past; then nothing
     has changed.
     """
-    made_before = await tables.token(None, request.id)
+    made_before = await whole.token(None, request.id)
     if made_before is not None:
         return made_before
-    parent = None if request.parent is None else await _parent(tables, request.parent, request.now)
+    parent = None if request.parent is None else await _parent(whole, request.parent, request.now)
     token = _token(request, parent)
     if token.expires_at is not None and token.expires_at <= request.now:
         raise InvalidInput("The token would have expired already. Use a time in the future.")
     if token.conversation is not None:
-        await _check_conversation(tables, token, token.conversation, request.due)
-    if await tables.count_tokens(token.owner, request.now, request.limit) >= request.limit:
+        await _check_conversation(whole, token, token.conversation, request.due)
+    if await whole.count_tokens(token.owner, request.now, request.limit) >= request.limit:
         raise TooManyTokens
-    if not await tables.admission(request.tokenless):
-        await tables.raise_admission(request.tokenless)
-    await tables.add_token(token)
+    if not await whole.of(request.tokenless).admission():
+        await whole.raise_admission(request.tokenless)
+    await whole.add_token(token)
     return token
 
 
-async def _parent(tables: Tables, id: TokenId, now: int) -> Token:
-    parent = await tables.token(None, id)
+async def _parent(whole: WholeStore, id: TokenId, now: int) -> Token:
+    parent = await whole.token(None, id)
     if parent is None or not parent.is_valid(now):
         raise TokenEnded
     if not parent.allows(TokenScope.ADMIN):
@@ -75,13 +75,14 @@ async def _parent(tables: Tables, id: TokenId, now: int) -> Token:
     return parent
 
 
-async def _check_conversation(tables: Tables, token: Token, id: ConversationId, due: int) -> None:
+async def _check_conversation(whole: WholeStore, token: Token, id: ConversationId, due: int) -> None:
     """Allow one conversation to be read only: changes made through it would show in others."""
     if token.scopes != {TokenScope.CHATS_READ}:
         raise InvalidInput(
             f"A token for one conversation has the scope {TokenScope.CHATS_READ}, and no other."
         )
-    found = await tables.conversation(token.owner, id)
+    tables = whole.of(token.owner)
+    found = await tables.conversation(id)
     await check_live(tables, found if found is not None and token.within.sees(found) else None, due)
 
 
@@ -131,26 +132,26 @@ class FindRequest(Struct, frozen=True):
     tokenless: str
 
 
-async def find(tables: Tables, request: FindRequest) -> Admission:
+async def find(whole: WholeStore, request: FindRequest) -> Admission:
     """Look up a token by its digest, or the admission of callers without one."""
-    found = None if request.digest is None else await tables.token_by_digest(request.digest)
+    found = None if request.digest is None else await whole.token_by_digest(request.digest)
     if found is not None:
-        return Admission(*found, any_tokens=True)
-    version = await tables.admission(request.tokenless)
+        return Admission(found.token, found.admission, any_tokens=True)
+    version = await whole.of(request.tokenless).admission()
     return Admission(None, version, any_tokens=version > 0)
 
 
-async def find_all(tables: Tables, digests: Collection[bytes]) -> dict[bytes, Token]:
-    found = [await tables.token_by_digest(digest) for digest in digests]
-    return {each[0].digest: each[0] for each in found if each is not None}
+async def find_all(whole: WholeStore, digests: Collection[bytes]) -> dict[bytes, Token]:
+    found = [await whole.token_by_digest(digest) for digest in digests]
+    return {each.token.digest: each.token for each in found if each is not None}
 
 
-async def secret_of(tables: Tables, _: None) -> bytes:
-    return await tables.secret()
+async def secret_of(whole: WholeStore, _: None) -> bytes:
+    return await whole.secret()
 
 
-async def admission_of(tables: Tables, owner: str) -> int:
-    return await tables.admission(owner)
+async def admission_of(tables: Tables, _: None) -> int:
+    return await tables.admission()
 
 
 class ListTokens(Struct, frozen=True):
@@ -161,12 +162,12 @@ class ListTokens(Struct, frozen=True):
     limit: int
 
 
-async def list_tokens(tables: Tables, request: ListTokens) -> list[Token]:
+async def list_tokens(whole: WholeStore, request: ListTokens) -> list[Token]:
     """Return a page of tokens in any state, of one owner or of all, newest first."""
     before = request.before
     listed: list[Token] = []
     while len(listed) < request.limit:
-        found = await tables.tokens(request.owner, before, request.limit)
+        found = await whole.tokens(request.owner, before, request.limit)
         listed += [each for each in found if request.within.covers(each.within)]
         if len(found) < request.limit:
             break
@@ -183,40 +184,40 @@ class RevokeToken(Struct, frozen=True):
     """The token that revokes it; None: the operator of the store."""
 
 
-async def revoke(tables: Tables, request: RevokeToken) -> tuple[Token, ...]:
+async def revoke(whole: WholeStore, request: RevokeToken) -> tuple[Token, ...]:
     """Revoke a token and all its descendants, tokens and links, in one transaction; return the tokens, itself
     first. Repeating it changes nothing. Raises TokenNotFound."""
-    token = await tables.token(request.owner, request.id)
+    token = await whole.token(request.owner, request.id)
     if token is None or not request.within.covers(token.within):
         raise TokenNotFound
-    if request.by is not None and not await may_revoke(tables, request.by, token.id):
+    if request.by is not None and not await may_revoke(whole, request.by, token.id):
         raise TokenNotFound
     family = [token]
     for each in family:  # grows during iteration
-        family += await tables.child_tokens(each.id)
+        family += await whole.child_tokens(each.id)
     fresh = [each for each in family if each.revoked_at is None]
     for each in fresh:
-        await tables.revoke_token(each.id, request.now)
-        for share in await tables.child_shares(each.id):
-            await tables.revoke_share(share.id, request.now)
+        await whole.revoke_token(each.id, request.now)
+        for share in await whole.child_shares(each.id):
+            await whole.revoke_share(share.id, request.now)
     for owner in dict.fromkeys(each.owner for each in fresh):
-        await tables.raise_admission(owner)
+        await whole.raise_admission(owner)
     return tuple([replace(each, revoked_at=each.revoked_at or request.now) for each in family])
 
 
-async def may_revoke(tables: Tables, by: TokenId, made: TokenId | None) -> bool:
+async def may_revoke(whole: WholeStore, by: TokenId, made: TokenId | None) -> bool:
     """Return whether the token `by` may revoke the token `made` and what that created. A token with a parent
     may revoke itself and its descendants only; one that the operator created may revoke any."""
-    revoker = await tables.token(None, by)
+    revoker = await whole.token(None, by)
     if revoker is None or revoker.parent is None:
         return revoker is not None
     while made is not None and made != by:
-        above = await tables.token(None, made)
+        above = await whole.token(None, made)
         made = None if above is None else above.parent
     return made == by
 
 
-async def record_uses(tables: Tables, uses: Mapping[TokenId, int]) -> None:
+async def record_uses(whole: WholeStore, uses: Mapping[TokenId, int]) -> None:
     """Advance the times of last use; skip tokens that no longer exist."""
     for id, at in uses.items():
-        await tables.record_use(id, at)
+        await whole.record_use(id, at)

@@ -96,14 +96,13 @@ async def look_up(tables: Tables, target: Target, retry: Retry, sender: TurnId, 
     """Decide whether this try takes over an earlier one, or begins. Repeating it decides the same."""
     if retry.count == 0:
         return NOTHING_CLAIMED
-    owner = target.owner
-    claim = await tables.claim(owner, retry.name)
+    claim = await tables.claim(retry.name)
     if claim is None or not is_earlier_try(claim, retry, sender):
         return NOTHING_CLAIMED
-    conversation = await tables.conversation(owner, claim.conversation)
+    conversation = await tables.conversation(claim.conversation)
     if conversation is None or not is_target(target, conversation):
         return NOTHING_CLAIMED
-    turn = await tables.turn(owner, claim.attempt)
+    turn = await tables.turn(claim.attempt)
     ended: Outcome | None = None
     if turn is not None:
         failure = await failure_of(tables, turn)
@@ -115,7 +114,7 @@ async def look_up(tables: Tables, target: Target, retry: Retry, sender: TurnId, 
             return NOTHING_CLAIMED  # a dead process records no loss, so its claim has not expired yet
         ended = Outcome(STATE_OF[turn.kind], turn)
     else:
-        attempt = await tables.attempt(owner, claim.attempt)
+        attempt = await tables.attempt(claim.attempt)
         if attempt is None or not is_undelivered(claim, attempt, sender):
             return NOTHING_CLAIMED
         if attempt.state is not AttemptState.RUNNING:
@@ -200,13 +199,13 @@ async def record_deliveries(tables: Tables, notes: Sequence[DeliveryNote]) -> li
     A note whose claim a later try has taken over is ignored. Repeating it changes nothing."""
     lost: list[ConversationId] = []
     for each in notes:
-        claim = await tables.claim(each.owner, each.name)
+        claim = await tables.claim(each.name)
         if claim is None or claim.sender != each.sender:
             continue
         if each.is_delivered:
-            await tables.drop_claim(each.owner, each.name)
+            await tables.drop_claim(each.name)
         else:
-            attempt = await tables.attempt(each.owner, claim.attempt)
+            attempt = await tables.attempt(claim.attempt)
             if attempt is None or attempt.state is not AttemptState.RUNNING:  # else its commit notes it again
                 claim = replace(claim, expires_at=each.at + LOST_KEPT_MS)
             await tables.save_claim(replace(claim, is_lost=True))
@@ -256,8 +255,17 @@ class Deliveries:
             self._process.waiters.notify(conversation)
 
     async def _store(self, notes: Sequence[DeliveryNote]) -> list[ConversationId]:
+        by_owner: dict[str, list[DeliveryNote]] = {}
+        for each in notes:
+            by_owner.setdefault(each.owner, []).append(each)
         # Need not survive power loss, which ends the client's connection, too.
-        return await self._process.persist(record_deliveries, notes, Sync.PROCESS)
+        stored = await asyncio.gather(
+            *(
+                self._process.persist(record_deliveries, owned, owner, Sync.PROCESS)
+                for owner, owned in by_owner.items()
+            )
+        )
+        return [conversation for lost in stored for conversation in lost]
 
     async def _store_each(self, notes: Sequence[DeliveryNote]) -> list[ConversationId]:
         """Write the notes one by one; drop those whose rows are damaged, whose retries run their turn

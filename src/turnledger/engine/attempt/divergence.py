@@ -54,12 +54,12 @@ async def last_turn(tables: Tables, lane: Branch) -> Turn:
     raise TurnNotFound("This chat has no turns yet.")
 
 
-async def find_replaced(tables: Tables, owner: str, lane: Branch, divergence: Divergence) -> Turn | None:
+async def find_replaced(tables: Tables, lane: Branch, divergence: Divergence) -> Turn | None:
     """Return the turn to replace, if any. Raises TurnNotFound if it is not on the line, and InvalidInput if
     it cannot be run again."""
     if divergence.replaces is None:
         return await last_turn(tables, lane) if divergence.regenerates else None
-    turn = await turn_on(tables, owner, lane, divergence.replaces)
+    turn = await turn_on(tables, lane, divergence.replaces)
     if divergence.regenerates and turn.kind is TurnKind.SETTLED:
         raise InvalidInput(
             "A settled turn records what tools did and cannot run again. Send a new message instead."
@@ -67,9 +67,9 @@ async def find_replaced(tables: Tables, owner: str, lane: Branch, divergence: Di
     return turn
 
 
-async def turn_on(tables: Tables, owner: str, lane: Branch, id: TurnId) -> Turn:
+async def turn_on(tables: Tables, lane: Branch, id: TurnId) -> Turn:
     """Return the turn with this id, if it is on the line; raise TurnNotFound if not."""
-    turn = await tables.turn(owner, id)
+    turn = await tables.turn(id)
     if turn is None:
         raise TurnNotFound
     await line.line_through(tables, lane, turn)
@@ -105,16 +105,14 @@ class CommitPlace(Struct, frozen=True, kw_only=True):
         return {copy.turn.id: copy.flags for copy in self.copies if copy.flags}
 
 
-async def fork_at(
-    tables: Tables, owner: str, lane: Branch, divergence: Divergence, replaced: Turn | None = None
-) -> Fork:
+async def fork_at(tables: Tables, lane: Branch, divergence: Divergence, replaced: Turn | None = None) -> Fork:
     """Find the turn to fork from: the one before the replaced turn, or the requested one followed by any
     settled turns directly behind it. Raises TurnNotFound if it is not on the line."""
     base, number = divergence.after, 0
     if replaced is not None:
         base, number = replaced.parent, replaced.number - 1
     elif base is not None:
-        number = (await turn_on(tables, owner, lane, base)).number
+        number = (await turn_on(tables, lane, base)).number
     if not divergence.forget:
         while number < lane.settled:
             follower = await line.turn_at(tables, lane, number + 1)
@@ -125,10 +123,10 @@ async def fork_at(
     return Fork(branch=divergence.branch, base=base, number=number, forget=divergence.forget, repeats=repeats)
 
 
-async def place_of(tables: Tables, owner: str, lane: Branch, fork: Fork) -> CommitPlace:
+async def place_of(tables: Tables, lane: Branch, fork: Fork) -> CommitPlace:
     """Return the place where a turn on this fork runs. Depends only on branch and head, except for the flags,
     which may change at any time."""
-    base = await tables.turn(owner, fork.base) if fork.base is not None else None
+    base = await tables.turn(fork.base) if fork.base is not None else None
     pending = calls_left_open(base.items) if base is not None else ()
     instructed = base.instructed if base is not None else 0
     originals = [] if fork.forget else await line.effects_of(tables, lane, fork.number)
@@ -140,14 +138,14 @@ async def place_of(tables: Tables, owner: str, lane: Branch, fork: Fork) -> Comm
         pending=pending,
         instructed=instructed,
     )
-    copies = await make_copies(tables, owner, end, originals)
+    copies = await make_copies(tables, end, originals)
     place = CommitPlace(fork=fork, copies=copies, pending=() if copies else pending, instructed=instructed)
-    return place if fork.repeats is None else await _with_flags_of(tables, owner, place, fork.repeats)
+    return place if fork.repeats is None else await _with_flags_of(tables, place, fork.repeats)
 
 
-async def _with_flags_of(tables: Tables, owner: str, place: CommitPlace, repeats: TurnId) -> CommitPlace:
-    flags = (await tables.flags(owner, (repeats,))).get(repeats)
-    turn = await tables.turn(owner, repeats) if flags else None
+async def _with_flags_of(tables: Tables, place: CommitPlace, repeats: TurnId) -> CommitPlace:
+    flags = (await tables.flags((repeats,))).get(repeats)
+    turn = await tables.turn(repeats) if flags else None
     if not flags or turn is None:
         return place
     input = admit(place.pending, reuse_input(place, turn))
@@ -164,11 +162,11 @@ def reuse_input(place: CommitPlace, turn: Turn) -> tuple[Item, ...]:
 
 
 async def make_branch(
-    tables: Tables, owner: str, lane: Branch, place: CommitPlace, conversation: ConversationId
+    tables: Tables, lane: Branch, place: CommitPlace, conversation: ConversationId
 ) -> Branch:
     """Make the branch of a fork of this line, with the turns carried over."""
     fork = place.fork
-    base = await tables.turn(owner, fork.base) if fork.base is not None else None
+    base = await tables.turn(fork.base) if fork.base is not None else None
     shared = await line.line_through(tables, lane, base) if base is not None else ()
     made = Branch(
         id=fork.branch,
@@ -179,20 +177,20 @@ async def make_branch(
         settled=min(lane.settled, fork.number),
         pending=place.pending,
         instructed=place.instructed,
-        preview=await preview_at(tables, owner, base),
+        preview=await preview_at(tables, base),
     )
     await tables.add_branch(made)
     await tables.add_origin(Origin(branch=made.id, conversation=conversation, base=fork.base, line=shared))
     if place.copies:
-        made = await add_copies(tables, owner, made, place.copies)
+        made = await add_copies(tables, made, place.copies)
         await tables.save_branch(made)
     return made
 
 
-async def open_branch(tables: Tables, owner: str, lane: Branch, place: CommitPlace) -> Branch:
+async def open_branch(tables: Tables, lane: Branch, place: CommitPlace) -> Branch:
     """Make the branch of a fork, and make it the current one. The caller holds the lane, and saves both
     branches after adding its turn."""
-    made = await make_branch(tables, owner, lane, place, lane.conversation)
+    made = await make_branch(tables, lane, place, lane.conversation)
     if not await tables.move_conversation(lane.conversation, lane.id, made.id):
         raise Superseded
     if lane.last_ticket:

@@ -38,13 +38,13 @@ class Copy(Struct, frozen=True):
     flags: Mapping[int, Flags]
 
 
-async def make_copies(tables: Tables, owner: str, end: Branch, originals: Sequence[Turn]) -> tuple[Copy, ...]:
+async def make_copies(tables: Tables, end: Branch, originals: Sequence[Turn]) -> tuple[Copy, ...]:
     """Return copies of these turns to follow the end of a branch. Deterministic, except for the flags.
 
     The first copy closes the calls that are open there. No copy answers the calls that were open at its
     original place, and none carries instructions.
     """
-    hidden = await tables.flags(owner, tuple(turn.id for turn in originals)) if originals else {}
+    hidden = await tables.flags(tuple(turn.id for turn in originals)) if originals else {}
     made: list[Copy] = []
     for number, turn in enumerate(originals, end.length + 1):
         input = adapt_input(() if made else end.pending, turn.input)
@@ -66,14 +66,14 @@ async def make_copies(tables: Tables, owner: str, end: Branch, originals: Sequen
     return tuple(made)
 
 
-async def add_copies(tables: Tables, owner: str, branch: Branch, copies: Sequence[Copy]) -> Branch:
+async def add_copies(tables: Tables, branch: Branch, copies: Sequence[Copy]) -> Branch:
     """Append copies to a branch; return the changed branch, which the caller saves."""
     for copy in copies:
         turn = copy.turn
-        stored = await store_turn(tables, owner, branch, turn, await _log(tables, copy.original))
+        stored = await store_turn(tables, branch, turn, await _log(tables, copy.original))
         if copy.flags:
-            await tables.save_flags(owner, turn.id, copy.flags)
-        preview = await preview_at(tables, owner, turn) or branch.preview
+            await tables.save_flags(turn.id, copy.flags)
+        preview = await preview_at(tables, turn) or branch.preview
         branch = replace(
             branch,
             head=turn.id,

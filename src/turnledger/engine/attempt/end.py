@@ -81,7 +81,7 @@ class EndRequest:
 async def end(tables: Tables, request: EndRequest) -> Outcome:
     """End the caller's attempt by policy. Repeating it returns the first outcome."""
     branch = await tables.branch(request.branch)
-    attempt = await tables.attempt(request.owner, request.attempt)
+    attempt = await tables.attempt(request.attempt)
     if branch is None or attempt is None or not holds_lane(branch, request.attempt, request.fence):
         return await _outcome_without_lane(tables, request)
     attempt = replace(attempt, stop=attempt.stop or request.on_stop)
@@ -93,7 +93,7 @@ async def _outcome_without_lane(tables: Tables, request: EndRequest) -> Outcome:
     """Return how an attempt ended that lost its lane. If nothing is left of it, or another process took it
     over, and its conversation is gone, report that as the failure."""
     try:
-        ended = await read_outcome(tables, request.owner, request.attempt)
+        ended = await read_outcome(tables, request.attempt)
     except Superseded:
         ended = Outcome(AttemptState.FAILED, failure=request.failure)
     else:
@@ -104,7 +104,7 @@ async def _outcome_without_lane(tables: Tables, request: EndRequest) -> Outcome:
 
 
 async def _removal_failure(tables: Tables, request: EndRequest) -> Failure | None:
-    found = await tables.conversation(request.owner, request.conversation)
+    found = await tables.conversation(request.conversation)
     if found is None or found.is_deleted:
         return DELETED
     return EXPIRED if found.state is ConversationState.EXPIRED else None
@@ -132,7 +132,7 @@ async def end_running(
     attempt = replace(attempt, partial="" if forget else unfinished_text(sent, journal))
     branch = replace(branch, running=None)
     if not (forget or drop) and is_kept(attempt, failure):
-        place = await place_of(tables, attempt.owner, branch, attempt.fork) if attempt.fork else None
+        place = await place_of(tables, branch, attempt.fork) if attempt.fork else None
         if is_well_formed(place.pending if place else branch.pending, attempt, journal):
             branch, ended = await _keep(tables, branch, place, attempt, journal, sent, failure, now)
             await _touch(tables, attempt, now)
@@ -159,7 +159,7 @@ async def end_running(
 
 
 async def _record_end(tables: Tables, attempt: Attempt, now: int) -> None:
-    found = await tables.conversation(attempt.owner, attempt.conversation)
+    found = await tables.conversation(attempt.conversation)
     if found is not None:
         kind = ChangeKind.TURN_FAILED if attempt.state is AttemptState.FAILED else ChangeKind.TURN_STOPPED
         code = attempt.failure.code if attempt.failure else None
@@ -197,7 +197,7 @@ async def _keep(
     output = unfinished.kept_output(journal, attempt.partial)
     if place is not None:
         await tables.save_branch(branch)
-        branch = await open_branch(tables, attempt.owner, branch, place)
+        branch = await open_branch(tables, branch, place)
     log = event_log.encode_log(kept_turn_log(sent, journal, output, failure), output)
     effects = unfinished.effect_places(journal, output)
     branch, turn = await append_turn(
@@ -206,7 +206,7 @@ async def _keep(
     if effects:
         branch = replace(branch, settled=branch.length)
     if place is not None and place.input_flags:
-        await tables.save_flags(attempt.owner, turn.id, place.input_flags)
+        await tables.save_flags(turn.id, place.input_flags)
     branch = await _record_turn(tables, branch, attempt, turn, has_moved=place is not None)
     await tables.drop_log(attempt.id)
     await tables.drop_attempt(attempt.id)
@@ -229,12 +229,10 @@ async def settle(tables: Tables, branch: Branch, attempt: Attempt, now: int) -> 
     output = unfinished.settled_output(Journal.of(await tables.journal(attempt.id)), attempt.failure)
     moved = replace(attempt, input=settled_input(branch, attempt))
     log = event_log.encode_whole(await load_attempt_log(tables, attempt))
-    place = await place_of(tables, attempt.owner, branch, attempt.fork) if attempt.fork else None
+    place = await place_of(tables, branch, attempt.fork) if attempt.fork else None
     branch, turn = await append_turn(tables, branch, moved, TurnKind.SETTLED, output, now, log)
     if place is not None and place.input_flags:
-        await tables.save_flags(
-            attempt.owner, turn.id, move_flags(place.input_flags, attempt.input, moved.input)
-        )
+        await tables.save_flags(turn.id, move_flags(place.input_flags, attempt.input, moved.input))
     branch = await _record_turn(tables, branch, attempt, turn, has_moved=False)
     await tables.drop_log(attempt.id)
     await tables.drop_journal(attempt.id)
@@ -247,10 +245,10 @@ async def _record_turn(
     tables: Tables, branch: Branch, attempt: Attempt, turn: Turn, *, has_moved: bool
 ) -> Branch:
     """Update the chat list, record the change in the feed, and return the branch with its preview."""
-    hidden = await hidden_of(tables, attempt.owner, turn)
-    home = await update_entry(tables, attempt.owner, attempt.conversation, branch, turn, hidden=hidden)
+    hidden = await hidden_of(tables, turn)
+    home = await update_entry(tables, attempt.conversation, branch, turn, hidden=hidden)
     await record_commit(tables, home, turn, has_moved=has_moved)
-    return replace(branch, preview=await preview_at(tables, attempt.owner, turn) or branch.preview)
+    return replace(branch, preview=await preview_at(tables, turn) or branch.preview)
 
 
 def settled_input(branch: Branch, attempt: Attempt) -> tuple[Item, ...]:
@@ -289,7 +287,7 @@ async def append_turn(
         instructed=instructed,
         effects=effects,
     )
-    stored = await store_turn(tables, attempt.owner, branch, turn, log)
+    stored = await store_turn(tables, branch, turn, log)
     pending = open_calls((*branch.pending, *turn.items))
     branch = replace(
         branch, head=turn.id, length=number, pending=pending, instructed=instructed, bytes=stored
@@ -301,17 +299,17 @@ async def expire_claim(tables: Tables, attempt: Attempt, now: int) -> None:
     """Set the time at which the attempt's idempotency_key expires."""
     if attempt.idempotency_key is None:
         return
-    claim = await tables.claim(attempt.owner, attempt.idempotency_key)
+    claim = await tables.claim(attempt.idempotency_key)
     if claim is not None and claim.attempt == attempt.id:
         await tables.save_claim(replace(claim, expires_at=now + CLAIM_KEPT_MS))
 
 
-async def read_outcome(tables: Tables, owner: str, id: TurnId) -> Outcome:
+async def read_outcome(tables: Tables, id: TurnId) -> Outcome:
     """Return how an attempt ended that no longer runs; raise Superseded if that is no longer known."""
-    turn = await tables.turn(owner, id)
+    turn = await tables.turn(id)
     if turn is not None:
         return Outcome(STATE_OF[turn.kind], turn, await failure_of(tables, turn))
-    attempt = await tables.attempt(owner, id)
+    attempt = await tables.attempt(id)
     if attempt is None:
         raise Superseded
     return Outcome(attempt.state, failure=attempt.failure)

@@ -103,18 +103,17 @@ def _digest(update: Callable[[bytes], None], items: Iterable[Item]) -> None:
 async def look_up(tables: Tables, target: Target, key: IdempotencyKey, ticket: Ticket | None) -> Verdict:
     """Decide what a request with this key does; `ticket` is set if it already waits. Claims nothing. Raises
     IdempotencyMismatch, TurnStopped, ConversationDeleted or ConversationExpired."""
-    owner = target.owner
-    claim = await tables.claim(owner, key.text)
+    claim = await tables.claim(key.text)
     if claim is None:
         return NOTHING_CLAIMED
     if claim.fingerprint != key.fingerprint:
         raise IdempotencyMismatch
     if not target.may_repeat(await live_conversation_of(tables, claim)):
         raise IdempotencyMismatch
-    turn = await tables.turn(owner, claim.attempt)
+    turn = await tables.turn(claim.attempt)
     if turn is not None:
         return SharedOutcome(turn.id, Outcome(STATE_OF[turn.kind], turn), claim.conversation)
-    attempt = await tables.attempt(owner, claim.attempt)
+    attempt = await tables.attempt(claim.attempt)
     if attempt is None:
         return NewAttempt(claim)
     was_waiting = began_while_waiting(ticket, claim)
@@ -153,7 +152,7 @@ def claim_of(key: IdempotencyKey, conversation: Conversation, branch: BranchId, 
 
 async def live_conversation_of(tables: Tables, claim: Claim) -> Conversation:
     """Return the conversation of a claim; raise ConversationDeleted or ConversationExpired."""
-    conversation = await tables.conversation(claim.owner, claim.conversation)
+    conversation = await tables.conversation(claim.conversation)
     if conversation is None:
         raise ConversationDeleted
     if conversation.is_deleted:

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OutcomeRequest:
-    owner: str
     attempt: TurnId
     conversation: ConversationId
     """The conversation in which it began."""
@@ -52,13 +51,13 @@ class RunningAttempt:
 async def outcome(tables: Tables, request: OutcomeRequest) -> Outcome | RunningAttempt:
     """Return how an attempt ended, or its holder. Raises ConversationExpired if its conversation has expired,
     and Superseded if the outcome is no longer known."""
-    attempt = await tables.attempt(request.owner, request.attempt)
+    attempt = await tables.attempt(request.attempt)
     if attempt is None or attempt.state is not AttemptState.RUNNING:
         try:
-            return await read_outcome(tables, request.owner, request.attempt)
+            return await read_outcome(tables, request.attempt)
         except Superseded:
             # The purge may have removed its rows; late requests get the same answer as early ones.
-            found = await tables.conversation(request.owner, request.conversation)
+            found = await tables.conversation(request.conversation)
             if found is None or found.is_deleted:
                 return Outcome(AttemptState.FAILED, failure=DELETED)
             if found.state is ConversationState.EXPIRED:
@@ -77,7 +76,6 @@ async def _find_holder(tables: Tables, attempt: Attempt) -> RunningAttempt:
 class FindOutcomeRequest:
     """Asks for a turn by an id that may not exist."""
 
-    owner: str
     conversation: ConversationId
     turn: TurnId
     now: int
@@ -88,17 +86,16 @@ async def find_outcome(
 ) -> Outcome | RunningAttempt | QueuedTurn | None:
     """Return how a turn of this conversation ended, its holder, or that it waits; None if the conversation
     has no such turn. Raises ConversationDeleted and its like."""
-    owner = request.owner
-    conversation = await live_conversation(tables, owner, request.conversation, request.now)
-    attempt = await tables.attempt(owner, request.turn)
+    conversation = await live_conversation(tables, request.conversation, request.now)
+    attempt = await tables.attempt(request.turn)
     if attempt is not None and attempt.conversation == conversation.id:
         if attempt.state is AttemptState.RUNNING:
             return await _find_holder(tables, attempt)
-        return await read_outcome(tables, owner, attempt.id)
-    turn = await tables.turn(owner, request.turn)
+        return await read_outcome(tables, attempt.id)
+    turn = await tables.turn(request.turn)
     if turn is not None:
         is_there = await is_shown_in(tables, turn, conversation)
-        return await read_outcome(tables, owner, turn.id) if is_there else None
+        return await read_outcome(tables, turn.id) if is_there else None
     ticket = await tables.ticket(request.turn)
     return QueuedTurn() if ticket is not None and ticket.conversation == conversation.id else None
 
@@ -132,7 +129,7 @@ async def read_status(tables: Tables, request: FindOutcomeRequest) -> TurnStatus
     found = await find_outcome(tables, request)
     if found is None:
         raise TurnNotFound
-    chat = await read_entry(tables, InfoRequest(request.owner, request.conversation, request.now))
+    chat = await read_entry(tables, InfoRequest(request.conversation, request.now))
     if isinstance(found, Outcome):
         return TurnStatus(found.state, found.turn, found.failure, chat)
     return TurnStatus(QUEUED if isinstance(found, QueuedTurn) else AttemptState.RUNNING, None, None, chat)
@@ -142,13 +139,13 @@ async def wait_for_outcome(
     process: Process, owner: str, conversation: ConversationId, attempt: TurnId
 ) -> Outcome:
     """Wait until an attempt has ended, wherever it runs; take over if its process is dead."""
-    request = OutcomeRequest(owner, attempt, conversation)
-    found = await process.store.read(outcome, request)
+    request = OutcomeRequest(attempt, conversation)
+    found = await process.store.read(outcome, request, owner)
     if isinstance(found, Outcome):
         return found
     with process.waiters.enlist(conversation) as waiter:
         while True:
-            found = await process.store.read(outcome, request)
+            found = await process.store.read(outcome, request, owner)
             if isinstance(found, Outcome):
                 return found
             if dead := process.watch.dead_among([(found.lease, found.beat)]):
@@ -161,11 +158,11 @@ async def poll_outcome(
     process: Process, owner: str, conversation: ConversationId, attempt: TurnId
 ) -> Outcome | None:
     """Return how an attempt ended, or None while it runs; take over if its process is known to be dead."""
-    request = OutcomeRequest(owner, attempt, conversation)
-    found = await process.store.read(outcome, request)
+    request = OutcomeRequest(attempt, conversation)
+    found = await process.store.read(outcome, request, owner)
     if isinstance(found, RunningAttempt) and (dead := process.watch.dead_among([(found.lease, found.beat)])):
         await take_over_from(process, found.ref, dead)
-        found = await process.store.read(outcome, request)
+        found = await process.store.read(outcome, request, owner)
     return found if isinstance(found, Outcome) else None
 
 
@@ -175,8 +172,8 @@ async def wait_for_turn(process: Process, owner: str, conversation: Conversation
         while True:
             if process.is_closed:
                 raise LedgerClosed
-            request = FindOutcomeRequest(owner, conversation, turn, process.clock.due_ms())
-            found = await process.store.read(find_outcome, request)
+            request = FindOutcomeRequest(conversation, turn, process.clock.due_ms())
+            found = await process.store.read(find_outcome, request, owner)
             if isinstance(found, Outcome):
                 return found
             if found is None:

@@ -16,7 +16,7 @@ from turnledger.engine.attempt.outcome import wait_for_outcome
 from turnledger.engine.conversations.resolve import live_conversation
 from turnledger.engine.feed import record_change
 from turnledger.engine.limits import count_set_aside
-from turnledger.engine.ports import Tables
+from turnledger.engine.ports import Tables, WholeStore
 from turnledger.errors import Superseded
 from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Claim, Conversation, Ticket
@@ -44,12 +44,12 @@ class StopRequest:
 
 async def request_stop(tables: Tables, request: StopRequest) -> Attempt | Outcome | None:
     """Record the stop. Return the attempt while it runs, how it ended, or None if there is none to stop."""
-    conversation = await live_conversation(tables, request.owner, request.conversation, request.due)
+    conversation = await live_conversation(tables, request.conversation, request.due)
     branch = await tables.branch(conversation.branch)
     name = request.attempt or (branch.running if branch else None)
     if name is None:
         return None
-    attempt = await tables.attempt(request.owner, name)
+    attempt = await tables.attempt(name)
     if attempt is not None and attempt.conversation != conversation.id:
         return None
     if attempt is not None and attempt.state is AttemptState.RUNNING:
@@ -68,7 +68,7 @@ async def _outcome_in(
 ) -> Outcome | None:
     """Return how a turn of this conversation ended; None for a turn that is unknown or belongs elsewhere."""
     try:
-        ended = await read_outcome(tables, request.owner, name)
+        ended = await read_outcome(tables, name)
     except Superseded:
         return None
     branch = await tables.branch(ended.turn.branch) if ended.turn is not None else None
@@ -107,8 +107,8 @@ async def _claim_as_stopped(tables: Tables, conversation: Conversation, ticket: 
     idempotency_key = ticket.idempotency_key
     if idempotency_key is None:
         return
-    earlier = await tables.claim(conversation.owner, idempotency_key)
-    other = await tables.attempt(conversation.owner, earlier.attempt) if earlier else None
+    earlier = await tables.claim(idempotency_key)
+    other = await tables.attempt(earlier.attempt) if earlier else None
     if earlier is not None and (other is None or other.state is not AttemptState.FAILED):
         return
     claim = Claim(
@@ -122,9 +122,9 @@ async def _claim_as_stopped(tables: Tables, conversation: Conversation, ticket: 
     await tables.save_claim(claim)
 
 
-async def stops_for(tables: Tables, lease: LeaseId) -> dict[TurnId, OnStop | None]:
+async def stops_for(whole: WholeStore, lease: LeaseId) -> dict[TurnId, OnStop | None]:
     """Return the running attempts of a process, with the stop requested for each, if any."""
-    return {attempt.id: attempt.stop for attempt in await tables.running_attempts(lease)}
+    return {attempt.id: attempt.stop for attempt in await whole.running_attempts(lease)}
 
 
 @dataclass(frozen=True)
@@ -136,18 +136,18 @@ class LeaseUpdates:
     """Those that still wait: a missing one was stopped, or its process was taken for dead."""
 
 
-async def updates_for(tables: Tables, lease: LeaseId) -> LeaseUpdates:
-    tickets = await tables.tickets_of(lease)
-    return LeaseUpdates(await stops_for(tables, lease), frozenset(ticket.attempt for ticket in tickets))
+async def updates_for(whole: WholeStore, lease: LeaseId) -> LeaseUpdates:
+    tickets = frozenset(held.ticket.attempt for held in await whole.held_tickets(lease))
+    return LeaseUpdates(await stops_for(whole, lease), tickets)
 
 
 async def stop_turn(process: Process, request: StopRequest) -> Outcome | None:
     """Stop a turn, running or queued in any process; return when it is final. None if there is none."""
-    found = await process.persist(request_stop, request)
+    found = await process.persist(request_stop, request, request.owner)
     while found is None and _is_beginning(process, request.attempt):
         # Its begin is not stored yet; the stop must not miss it.
         await asyncio.sleep(POLL_EVERY)
-        found = await process.persist(request_stop, request)
+        found = await process.persist(request_stop, request, request.owner)
     if found is None or isinstance(found, Outcome):
         process.waiters.wake(request.attempt)
         process.waiters.notify(request.conversation)

@@ -81,13 +81,13 @@ async def read_turn_log(
 ) -> QueuedTurn | RunningTurnLog | EndedTurnLog | None:
     """Return what is stored of the turn; None if the conversation has no such turn. Raises
     ConversationDeleted and its like."""
-    conversation = await live_conversation(tables, request.owner, request.conversation, request.now)
-    attempt = await tables.attempt(request.owner, request.turn)
+    conversation = await live_conversation(tables, request.conversation, request.now)
+    attempt = await tables.attempt(request.turn)
     if attempt is not None and attempt.conversation != conversation.id:
         attempt = None
     if attempt is not None and attempt.state is AttemptState.RUNNING:
         return await _running_log(tables, attempt, request)
-    turn = await tables.turn(request.owner, request.turn)
+    turn = await tables.turn(request.turn)
     if turn is not None:
         # Before the attempt: a settled attempt is purged in time, and a fork has none.
         if not await is_shown_in(tables, turn, conversation):

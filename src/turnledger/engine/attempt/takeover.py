@@ -10,8 +10,9 @@ from msgspec.structs import replace
 from turnledger.engine.attempt.end import DIED, end_running
 from turnledger.engine.feed import PURGED_AT_ONCE, record_withdrawal
 from turnledger.engine.lane.queue import Dead, is_dead
-from turnledger.engine.ports import Tables
-from turnledger.model.conversation import Branch, Ticket, holds_lane
+from turnledger.engine.ports import Tables, WholeStore
+from turnledger.engine.tables.lanes import HeldTicket
+from turnledger.model.conversation import Branch, holds_lane
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Attempt
 
@@ -36,12 +37,12 @@ class AttemptRef:
         return cls(attempt.owner, attempt.conversation, attempt.branch, attempt.id, fence)
 
 
-async def held_by(tables: Tables, lease: LeaseId) -> tuple[list[AttemptRef], list[Ticket]]:
+async def held_by(whole: WholeStore, lease: LeaseId) -> tuple[list[AttemptRef], list[HeldTicket]]:
     refs: list[AttemptRef] = []
-    for attempt in await tables.running_attempts(lease):
-        branch = await tables.branch(attempt.branch)
+    for attempt in await whole.running_attempts(lease):
+        branch = await whole.of(attempt.owner).branch(attempt.branch)
         refs.append(AttemptRef.of(attempt, branch))
-    return refs, await tables.tickets_of(lease)
+    return refs, await whole.held_tickets(lease)
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ async def take_over(tables: Tables, request: TakeOverRequest) -> None:
     changed, or if the holder has renewed its lease since."""
     ref = request.ref
     branch = await tables.branch(ref.branch)
-    attempt = await tables.attempt(ref.owner, ref.attempt)
+    attempt = await tables.attempt(ref.attempt)
     if branch is None or attempt is None or not holds_lane(branch, ref.attempt, ref.fence):
         return
     if request.dead is not None and not await is_dead(tables, attempt.lease, request.dead):
@@ -67,45 +68,50 @@ async def take_over(tables: Tables, request: TakeOverRequest) -> None:
 
 async def take_over_from(process: Process, ref: AttemptRef, dead: Dead | None) -> None:
     """End an attempt of a dead process, or of this one, and wake those waiting for it."""
-    await process.persist(take_over, TakeOverRequest(ref, process.clock.now_ms(), dead))
+    await process.persist(take_over, TakeOverRequest(ref, process.clock.now_ms(), dead), ref.owner)
     process.waiters.notify(ref.conversation)
 
 
 @dataclass(frozen=True)
-class ForgetRequest:
+class WithdrawRequest:
     lease: LeaseId
     tickets: tuple[TurnId, ...]
-    drop_lease: bool
     now: int
     dead: Dead | None = None
     """The beat by which the process was found dead; None for this process."""
 
 
-async def forget(tables: Tables, request: ForgetRequest) -> None:
-    """Drop tickets and lease. Do nothing if the process has renewed its lease since."""
+async def withdraw(tables: Tables, request: WithdrawRequest) -> None:
+    """Drop tickets of a process. Do nothing if it has renewed its lease since."""
     if request.dead is not None and not await is_dead(tables, request.lease, request.dead):
         return
     for attempt in request.tickets:
-        await _withdraw(tables, attempt, request.now)
-    if request.drop_lease and not await _is_named(tables, request.lease):
-        await tables.bury_lease(request.lease)
+        ticket = await tables.ticket(attempt)
+        await tables.drop_ticket(attempt)
+        if ticket is not None:
+            await record_withdrawal(tables, ticket.conversation, attempt, request.now)
 
 
-async def _withdraw(tables: Tables, attempt: TurnId, now: int) -> None:
-    ticket, owner = await tables.ticket(attempt), await tables.owner_of_ticket(attempt)
-    await tables.drop_ticket(attempt)
-    if ticket is not None and owner is not None:
-        await record_withdrawal(tables, owner, ticket.conversation, attempt, now)
+@dataclass(frozen=True)
+class BuryRequest:
+    lease: LeaseId
+    dead: Dead
 
 
-async def end_lease(tables: Tables, lease: LeaseId) -> None:
+async def bury(whole: WholeStore, request: BuryRequest) -> None:
+    """Remove the lease of a dead process, unless a row still names it, or it was renewed since."""
+    if await is_dead(whole, request.lease, request.dead) and not await _is_named(whole, request.lease):
+        await whole.bury_lease(request.lease)
+
+
+async def end_lease(whole: WholeStore, lease: LeaseId) -> None:
     """Drop this process's lease, unless a row still names it: recovery finds such rows through the lease."""
-    if not await _is_named(tables, lease):
-        await tables.drop_lease(lease)
+    if not await _is_named(whole, lease):
+        await whole.drop_lease(lease)
 
 
-async def _is_named(tables: Tables, lease: LeaseId) -> bool:
-    return bool(await tables.running_attempts(lease) or await tables.tickets_of(lease))
+async def _is_named(whole: WholeStore, lease: LeaseId) -> bool:
+    return bool(await whole.running_attempts(lease) or await whole.held_tickets(lease))
 
 
 @dataclass(frozen=True)
@@ -118,14 +124,14 @@ class PurgeRequest:
     changes_kept: int = 100_000
 
 
-async def purge(tables: Tables, request: PurgeRequest) -> int:
+async def purge(whole: WholeStore, request: PurgeRequest) -> int:
     """Remove a bounded number of unreachable rows; return how many."""
-    removed = await tables.purge_ended(request.limit)
-    removed += await tables.purge_claims(request.due, request.limit)
-    removed += await tables.purge_attempts(request.due - request.attempts_kept_ms, request.limit)
-    removed += await tables.purge_tokens(request.due - request.tokens_kept_ms, request.limit)
-    removed += await tables.purge_shares(request.due - request.tokens_kept_ms, request.limit)
-    removed += await tables.purge_changes(
+    removed = await whole.purge_ended(request.limit)
+    removed += await whole.purge_claims(request.due, request.limit)
+    removed += await whole.purge_attempts(request.due - request.attempts_kept_ms, request.limit)
+    removed += await whole.purge_tokens(request.due - request.tokens_kept_ms, request.limit)
+    removed += await whole.purge_shares(request.due - request.tokens_kept_ms, request.limit)
+    removed += await whole.purge_changes(
         request.due - request.changes_kept_ms, request.changes_kept, PURGED_AT_ONCE
     )
     return removed

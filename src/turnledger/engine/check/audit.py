@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 
 import msgspec
 
-from turnledger.engine.ports import Tables
+from turnledger.engine.ports import Inspection
 from turnledger.errors import StoreCorrupt, StoreTooNew, TurnledgerError
 from turnledger.model.check import Finding, Rule
 from turnledger.model.conversation import Conversation, ConversationState
@@ -37,8 +37,10 @@ class TooManyFindings(Exception):
 class Audit:
     """One pass over a store. Records findings up to a limit, then raises TooManyFindings."""
 
-    def __init__(self, tables: Tables, limit: int, *, at_rest: bool) -> None:
-        self.tables = tables
+    def __init__(self, whole: Inspection, limit: int, *, at_rest: bool) -> None:
+        self.whole = whole
+        self.tables = whole.of("")
+        """The rows of the owner whose rows are being checked."""
         self.at_rest = at_rest
         self.findings: list[Finding] = []
         self.conversations = self.branches = self.turns = self.attempts = 0

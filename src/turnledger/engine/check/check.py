@@ -15,7 +15,7 @@ older versions, a change that leaves the data well formed is not detected.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -24,7 +24,8 @@ from turnledger.engine.attempt.idempotency import claim_restriction
 from turnledger.engine.check.audit import PAGE, Audit, Location, TooManyFindings, is_whole
 from turnledger.engine.check.lanes import check_attempt, check_lane, check_ticket, check_token
 from turnledger.engine.check.lines import check_line, check_set_aside
-from turnledger.engine.ports import Tables
+from turnledger.engine.ports import Inspection
+from turnledger.engine.tables.inspection import Owned
 from turnledger.model.check import Finding, Rule
 from turnledger.model.conversation import Claim, Conversation, ConversationState, Ticket
 from turnledger.model.ids import BranchId, ConversationId, TurnId
@@ -54,18 +55,18 @@ class Report(Struct, frozen=True, kw_only=True):
     """Whether it reached the end: not if it hit the limit of findings, or damage stopped it."""
 
 
-async def check(tables: Tables, request: CheckRequest) -> Report:
+async def check(whole: Inspection, request: CheckRequest) -> Report:
     """Read a whole store and report what is wrong. Changes nothing."""
-    audit = Audit(tables, request.limit, at_rest=request.at_rest)
+    audit = Audit(whole, request.limit, at_rest=request.at_rest)
     is_whole, unsummed = True, 0
     try:
-        for sentence in await tables.inconsistencies(request.limit):
+        for sentence in await whole.inconsistencies(request.limit):
             audit.report(Rule.STORE, Location(), sentence)
         await _check_all(audit)
-        unsummed = await tables.turns_without_checksum()
+        unsummed = await whole.turns_without_checksum()
         if not any(finding.is_damage for finding in audit.findings):
             # Damaged rows have other sizes, too: do not report them twice.
-            for sentence in await tables.miscounts(request.limit):
+            for sentence in await whole.miscounts(request.limit):
                 audit.report(Rule.STORE, Location(), sentence)
     except TooManyFindings:
         is_whole = False
@@ -88,36 +89,46 @@ async def check(tables: Tables, request: CheckRequest) -> Report:
 
 
 async def _check_all(audit: Audit) -> None:
-    tables = audit.tables
-    await _each(tables.all_conversations, lambda row: row[1], lambda row: _conversation(audit, *row))
-    await _each(tables.all_branches, lambda row: row[1], lambda row: _branch(audit, *row))
-    await _each(tables.all_attempts, lambda row: row[1], lambda row: _attempt(audit, *row))
-    await _each(tables.all_tickets, lambda row: row[1].attempt, lambda row: _ticket(audit, *row))
-    await _each(tables.all_tokens, lambda row: row[1], lambda row: check_token(audit, *row))
-    await _each(tables.all_claims, lambda claim: claim, lambda claim: _claim(audit, claim))
+    whole = audit.whole
+
+    async def visit(
+        page: Callable[[Any, int], Awaitable[list[Owned[Row]]]],
+        check_row: Callable[[Audit, str | None, Row], Awaitable[None]],
+        name: Callable[[Row], object] = lambda row: row,
+    ) -> None:
+        async for each in _each(page, lambda each: name(each.row)):
+            audit.tables = whole.of(each.owner or "")
+            await check_row(audit, each.owner, each.row)
+
+    await visit(whole.all_conversations, _conversation)
+    await visit(whole.all_branches, _branch)
+    await visit(whole.all_attempts, _attempt)
+    await visit(whole.all_tickets, _ticket, lambda ticket: ticket.attempt)
+    await visit(whole.all_tokens, check_token)
+    async for claim in _each(whole.all_claims, lambda claim: claim):
+        audit.tables = whole.of(claim.owner)
+        await _claim(audit, claim)
 
 
 async def _each(
-    page: Callable[[Any, int], Awaitable[list[Row]]],
-    name: Callable[[Row], Any],
-    visit: Callable[[Row], Awaitable[None]],
-) -> None:
+    page: Callable[[Any, int], Awaitable[list[Row]]], name: Callable[[Row], object]
+) -> AsyncIterator[Row]:
     after = None
     while True:
         rows = await page(after, PAGE)
         for row in rows:
-            await visit(row)
+            yield row
         if len(rows) < PAGE:
             return
         after = name(rows[-1])
 
 
-async def _conversation(audit: Audit, owner: str, id: ConversationId) -> None:
+async def _conversation(audit: Audit, owner: str | None, id: ConversationId) -> None:
     audit.conversations += 1
     place = Location(owner=owner, conversation=id)
     found: Conversation | None = None
     with audit.recording(place):
-        found = await audit.tables.conversation(owner, id)
+        found = await audit.tables.conversation(id)
     if found is None:
         return
     with audit.skipping_unreadable():
@@ -152,7 +163,7 @@ async def _check_key(audit: Audit, place: Location, found: Conversation) -> None
             f"The deleted conversation still holds the conversation_key {found.conversation_key!r}.",
         )
         return
-    named = await audit.tables.conversation_by_key(found.owner, found.scope, found.conversation_key)
+    named = await audit.tables.conversation_by_key(found.scope, found.conversation_key)
     if named is None or named.id != found.id:
         other = named.id if named else "no conversation"
         audit.report(
@@ -165,17 +176,17 @@ async def _check_key(audit: Audit, place: Location, found: Conversation) -> None
 async def _branch(audit: Audit, owner: str | None, id: BranchId) -> None:
     audit.branches += 1
     place = Location(owner=owner, branch=id)
+    if owner is None:
+        audit.report(Rule.ORPHAN, place, "The conversation of this branch is missing.")
+        return
     branch = None
     with audit.recording(place):
         branch = await audit.tables.branch(id)
     if branch is None:
         return
     place = Location(owner=owner, branch=id, conversation=branch.conversation)
-    if owner is None:
-        audit.report(Rule.ORPHAN, place, "The conversation of this branch is missing.")
-        return
     with audit.skipping_unreadable():
-        conversation = await audit.tables.conversation(owner, branch.conversation)
+        conversation = await audit.tables.conversation(branch.conversation)
         if conversation is not None:
             await _check_shared(audit, place, conversation)
             await check_line(audit, place, branch, whole=is_whole(conversation))
@@ -190,7 +201,7 @@ async def _check_shared(audit: Audit, place: Location, conversation: Conversatio
         source = await tables.branch(origin.line[0].branch) if origin and origin.line else None
         if source is None or source.conversation == conversation.id:
             return
-        other = await tables.conversation(conversation.owner, source.conversation)
+        other = await tables.conversation(source.conversation)
         if other is not None and other.scope != conversation.scope:
             audit.report(
                 Rule.SCOPE,
@@ -200,11 +211,11 @@ async def _check_shared(audit: Audit, place: Location, conversation: Conversatio
             )
 
 
-async def _attempt(audit: Audit, owner: str, id: TurnId) -> None:
+async def _attempt(audit: Audit, owner: str | None, id: TurnId) -> None:
     audit.attempts += 1
     attempt = None
     with audit.recording(Location(owner=owner, turn=id)):
-        attempt = await audit.tables.attempt(owner, id)
+        attempt = await audit.tables.attempt(id)
     if attempt is None:
         return
     place = Location(owner=owner, conversation=attempt.conversation, branch=attempt.branch, turn=id)
@@ -219,7 +230,7 @@ async def _ticket(audit: Audit, owner: str | None, ticket: Ticket) -> None:
         audit.report(Rule.ORPHAN, place, "The conversation of this ticket is missing.")
         return
     with audit.skipping_unreadable():
-        conversation = await audit.tables.conversation(owner, ticket.conversation)
+        conversation = await audit.tables.conversation(ticket.conversation)
         if conversation is not None:
             await check_ticket(audit, place, ticket, conversation)
 
@@ -228,7 +239,7 @@ async def _claim(audit: Audit, claim: Claim) -> None:
     tables = audit.tables
     place = Location(owner=claim.owner, conversation=claim.conversation, turn=claim.attempt)
     with audit.skipping_unreadable():
-        found = await tables.conversation(claim.owner, claim.conversation)
+        found = await tables.conversation(claim.conversation)
         if found is None:
             audit.report(
                 Rule.KEY,
@@ -247,7 +258,7 @@ async def _claim(audit: Audit, claim: Claim) -> None:
             )
         if claim.expires_at is not None:
             return
-        attempt = await tables.attempt(claim.owner, claim.attempt)
+        attempt = await tables.attempt(claim.attempt)
         if attempt is None or attempt.state is not AttemptState.RUNNING:
             audit.report(
                 Rule.KEY,

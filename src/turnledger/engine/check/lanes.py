@@ -24,7 +24,7 @@ async def check_lane(audit: Audit, place: Location, branch: Branch, conversation
 async def _check_running(audit: Audit, place: Location, branch: Branch, *, live: bool) -> None:
     if branch.running is None:
         return
-    attempt = await audit.tables.attempt(place.owner or "", branch.running)
+    attempt = await audit.tables.attempt(branch.running)
     if attempt is None:
         wrong = "which is missing"
     elif attempt.state is not AttemptState.RUNNING:
@@ -43,7 +43,7 @@ async def _check_running(audit: Audit, place: Location, branch: Branch, *, live:
 async def _check_unsettled(audit: Audit, place: Location, branch: Branch) -> None:
     if branch.unsettled is None:
         return
-    attempt = await audit.tables.attempt(place.owner or "", branch.unsettled)
+    attempt = await audit.tables.attempt(branch.unsettled)
     if attempt is None:
         wrong = "which is missing; its tool results are lost"
     elif attempt.state not in SET_ASIDE:
@@ -61,7 +61,7 @@ async def _check_unsettled(audit: Audit, place: Location, branch: Branch) -> Non
 
 async def check_attempt(audit: Audit, place: Location, attempt: Attempt) -> None:
     tables = audit.tables
-    conversation = await tables.conversation(attempt.owner, attempt.conversation)
+    conversation = await tables.conversation(attempt.conversation)
     if conversation is None:
         audit.report(Rule.ORPHAN, place, "The conversation of this attempt is missing.")
         return
@@ -73,7 +73,7 @@ async def check_attempt(audit: Audit, place: Location, attempt: Attempt) -> None
             f"The attempt ran on {attempt.branch}, which its conversation lacks; its effects stay unsettled.",
         )
         return
-    turn = await tables.turn(attempt.owner, attempt.id)
+    turn = await tables.turn(attempt.id)
     _check_against_turn(audit, place, attempt, turn, conversation)
     if attempt.state is AttemptState.RUNNING:
         if branch.running != attempt.id:
@@ -157,10 +157,10 @@ async def _check_lease(audit: Audit, place: Location, lease: LeaseId, action: st
         )
 
 
-async def check_token(audit: Audit, owner: str, id: TokenId) -> None:
+async def check_token(audit: Audit, owner: str | None, id: TokenId) -> None:
     place = Location(owner=owner)
     try:
-        token = await audit.tables.token(owner, id)
+        token = await audit.whole.token(owner, id)
     except UNREADABLE as problem:
         audit.report_unreadable(place, id, problem)
         return
@@ -173,7 +173,7 @@ async def check_token(audit: Audit, owner: str, id: TokenId) -> None:
     with audit.skipping_unreadable():
         await _check_share(audit, place, token)
     with audit.skipping_unreadable():
-        if token.revoked_at is not None and not await audit.tables.admission(owner):
+        if token.revoked_at is not None and not await audit.tables.admission():
             audit.report(
                 Rule.TOKEN,
                 place,
@@ -182,8 +182,8 @@ async def check_token(audit: Audit, owner: str, id: TokenId) -> None:
 
 
 async def _check_text(audit: Audit, place: Location, token: Token) -> None:
-    found = await audit.tables.token_by_digest(token.digest)
-    if found is None or found[0].id != token.id:
+    found = await audit.whole.token_by_digest(token.digest)
+    if found is None or found.token.id != token.id:
         audit.report(
             Rule.TOKEN, place, f"{token.id} cannot be found by its digest; it authorizes no request."
         )
@@ -192,7 +192,7 @@ async def _check_text(audit: Audit, place: Location, token: Token) -> None:
 async def _check_share(audit: Audit, place: Location, token: Token) -> None:
     if token.share is None or token.revoked_at is not None:
         return
-    share = await audit.tables.share(None, token.share)
+    share = await audit.whole.share(None, token.share)
     if share is None:
         if token.expires_at is None:
             text = f"{token.id} was issued by {token.share}, which is missing and cannot revoke it."
@@ -208,7 +208,7 @@ async def _check_share(audit: Audit, place: Location, token: Token) -> None:
 async def _check_parent(audit: Audit, place: Location, token: Token) -> None:
     if token.parent is None or token.revoked_at is not None:
         return
-    parent = await audit.tables.token(None, token.parent)
+    parent = await audit.whole.token(None, token.parent)
     if parent is None:
         # A token that expires may outlast its parent's row for a while; it grants nothing then.
         if token.expires_at is None:

@@ -39,7 +39,7 @@ async def check_log_and_flags(audit: Audit, place: Location, turn: Turn) -> None
     except UNREADABLE as problem:
         audit.report_unreadable(place, "Its event log", problem)
     try:
-        flags = (await audit.tables.flags(place.owner or "", (turn.id,))).get(turn.id, {})
+        flags = (await audit.tables.flags((turn.id,))).get(turn.id, {})
     except UNREADABLE as problem:
         audit.report_unreadable(place, "Its flags", problem)
         return
@@ -97,7 +97,7 @@ async def check_line(audit: Audit, place: Location, branch: Branch, *, whole: bo
     """Check the turns of a branch, and its origin. If its conversation is not whole, only the turns that
     branches elsewhere need must be there."""
     walk = await _from_origin(audit, place, branch, whole=whole)
-    through = branch.length if whole else await audit.tables.needed_through(branch.id)
+    through = branch.length if whole else await audit.whole.needed_through(branch.id)
     await _follow(audit, walk, branch, through, whole=whole)
     if whole:
         _check_head(audit, walk, branch)
@@ -140,7 +140,7 @@ async def _from_origin(audit: Audit, place: Location, branch: Branch, *, whole: 
     base: Turn | None = None
     if origin.base is not None:
         try:
-            base = await audit.tables.turn(place.owner or "", origin.base)
+            base = await audit.tables.turn(origin.base)
         except UNREADABLE:
             return unknown  # recorded at that turn's own branch
     wrong = await _origin_problem(audit, branch, origin, base)

@@ -48,7 +48,7 @@ async def list_page(tables: Tables, request: ListChats) -> Page:
 
 async def _only_chat(tables: Tables, request: ListChats, id: ConversationId) -> tuple[ChatEntry, ...]:
     """Return the list for a caller that may see one chat only."""
-    found = await tables.conversation(request.chat_filter.owner, id)
+    found = await tables.conversation(id)
     branch = await tables.branch(found.branch) if found is not None else None
     if (
         found is None
@@ -101,7 +101,6 @@ async def chat_by_key(tables: Tables, request: ChatByKeyRequest) -> Page:
 
 @dataclass(frozen=True)
 class NameRequest:
-    owner: str
     id: ConversationId
     title: str
     now: int
@@ -112,7 +111,7 @@ async def name_by_model(tables: Tables, request: NameRequest) -> Conversation | 
     """Set a title that a model made, if the chat has none or only its first words; never replace a name given
     by a user or another model. Return the chat, or None if unchanged. The revision stays, so that a
     concurrent rename does not conflict."""
-    found = await tables.conversation(request.owner, request.id)
+    found = await tables.conversation(request.id)
     try:
         found = await check_live(tables, found, request.due)
     except ConversationUnavailable:

@@ -24,7 +24,6 @@ from turnledger.model.turn import Turn
 class FlagRequest:
     """Set flags of these items of a turn, or of all; None leaves a flag unchanged."""
 
-    owner: str
     conversation: ConversationId
     turn: TurnId
     places: tuple[int, ...] | None
@@ -38,20 +37,19 @@ class FlagRequest:
 async def flag(tables: Tables, request: FlagRequest) -> None:
     """Show or hide items. Repeating it changes nothing. Raises TurnNotFound, or InvalidInput for a place that
     the turn does not have or for too many flags on one turn; then nothing has changed."""
-    owner = request.owner
-    conversation = await live_conversation(tables, owner, request.conversation, request.due)
+    conversation = await live_conversation(tables, request.conversation, request.due)
     turn = await _turn_of(tables, conversation, request.turn)
     places = range(len(turn.items)) if request.places is None else request.places
     if not all(0 <= place < len(turn.items) for place in places):
         raise InvalidInput(f"{turn.id} has {len(turn.items)} items, counted from 0.")
-    before = (await tables.flags(owner, (turn.id,))).get(turn.id, {})
+    before = (await tables.flags((turn.id,))).get(turn.id, {})
     after = {**before, **{place: _change(before.get(place, SHOWN), request) for place in places}}
     after = {place: flags for place, flags in after.items() if flags != SHOWN}
     if after == before:
         return
     if len(after) > request.limit:
         raise InvalidInput(f"At most {request.limit} items of one turn can be flagged.")
-    await tables.save_flags(owner, turn.id, after)
+    await tables.save_flags(turn.id, after)
     if request.to_user is not None:
         await update_previews(tables, conversation, turn)
         hidden = [place for place, flags in before.items() if not flags.to_user]
@@ -67,7 +65,7 @@ def _change(flags: Flags, request: FlagRequest) -> Flags:
 
 async def _turn_of(tables: Tables, conversation: Conversation, id: TurnId) -> Turn:
     """Return the turn if it is on a branch of this conversation, own or shared. Raises TurnNotFound."""
-    turn = await tables.turn(conversation.owner, id)
+    turn = await tables.turn(id)
     if turn is None:
         raise TurnNotFound
     home = await tables.branch(turn.branch)
@@ -82,19 +80,17 @@ async def _turn_of(tables: Tables, conversation: Conversation, id: TurnId) -> Tu
 
 @dataclass(frozen=True)
 class FlagsRequest:
-    owner: str
     branch: Branch
     after: int
     through: int
 
 
 async def read_flags(tables: Tables, request: FlagsRequest) -> FlagsByTurn:
-    return await line.flags_of(tables, request.owner, request.branch, request.after, request.through)
+    return await line.flags_of(tables, request.branch, request.after, request.through)
 
 
 @dataclass(frozen=True)
 class FlagsOfRequest:
-    owner: str
     conversation: ConversationId
     turns: tuple[TurnId, ...]
     now: int
@@ -102,7 +98,7 @@ class FlagsOfRequest:
 
 async def flags_in(tables: Tables, request: FlagsOfRequest) -> FlagsByTurn:
     """Return the flags of these turns of a conversation, where there are any; raise TurnNotFound."""
-    conversation = await live_conversation(tables, request.owner, request.conversation, request.now)
+    conversation = await live_conversation(tables, request.conversation, request.now)
     for id in request.turns:
         await _turn_of(tables, conversation, id)
-    return await tables.flags(request.owner, request.turns)
+    return await tables.flags(request.turns)

@@ -25,7 +25,6 @@ from turnledger.model.turn import Attempt, Turn
 class TurnPageRequest:
     """The last `limit` turns numbered below `before`, or the last of all."""
 
-    owner: str
     conversation: ConversationId
     before: int | None
     limit: int
@@ -42,7 +41,7 @@ FEW = 4
 
 async def turns_page(tables: Tables, request: TurnPageRequest) -> list[Turn]:
     """Return a page of turns in order, at a cost independent of their total. Raises BranchNotFound."""
-    conversation = await live_conversation(tables, request.owner, request.conversation, request.now)
+    conversation = await live_conversation(tables, request.conversation, request.now)
     if request.branch is None:
         branch = await _shown_branch(tables, conversation)
     else:
@@ -89,7 +88,6 @@ class ListedBranch:
 
 @dataclass(frozen=True)
 class BranchesRequest:
-    owner: str
     conversation: ConversationId
     before: BranchId | None
     limit: int
@@ -98,7 +96,7 @@ class BranchesRequest:
 
 async def branches(tables: Tables, request: BranchesRequest) -> list[ListedBranch]:
     """Return a page of the branches of a conversation, newest first. Raises BranchNotFound."""
-    conversation = await live_conversation(tables, request.owner, request.conversation, request.now)
+    conversation = await live_conversation(tables, request.conversation, request.now)
     before = await tables.branch(request.before) if request.before else None
     if request.before is not None and (before is None or before.conversation != conversation.id):
         raise BranchNotFound
@@ -120,7 +118,7 @@ class SetAsideAttempt:
 
 async def attempts_page(tables: Tables, request: TurnPageRequest) -> list[SetAsideAttempt]:
     """Return the attempts of a conversation that run or were set aside, newest first."""
-    conversation = await live_conversation(tables, request.owner, request.conversation, request.now)
+    conversation = await live_conversation(tables, request.conversation, request.now)
     page: list[SetAsideAttempt] = []
     room = request.most_bytes
     for attempt in await tables.attempts(conversation.id, request.limit):
@@ -136,14 +134,13 @@ async def attempts_page(tables: Tables, request: TurnPageRequest) -> list[SetAsi
 
 @dataclass(frozen=True)
 class InfoRequest:
-    owner: str
     conversation: ConversationId
     now: int
 
 
 async def read_conversation(tables: Tables, request: InfoRequest) -> Conversation:
     """Return the conversation, if it is live."""
-    found = await live_conversation(tables, request.owner, request.conversation, request.now)
+    found = await live_conversation(tables, request.conversation, request.now)
     return replace(found, metadata=dict(found.metadata))
 
 
@@ -156,7 +153,6 @@ async def read_entry(tables: Tables, request: InfoRequest) -> ChatEntry:
 
 @dataclass(frozen=True)
 class TurnConversationRequest:
-    owner: str
     turn: TurnId
     now: int
     within: Within = EVERYWHERE
@@ -165,19 +161,19 @@ class TurnConversationRequest:
 async def conversation_of_turn(tables: Tables, request: TurnConversationRequest) -> Conversation:
     """Return the live conversation of a turn: committed, running, queued or set aside. Raises TurnNotFound,
     also for other owners and for callers that may not see it."""
-    found = await _conversation_of(tables, request.owner, request.turn)
+    found = await _conversation_of(tables, request.turn)
     if found is None or not request.within.sees(found):
         raise TurnNotFound("Turn not found.")
     return await check_live(tables, found, request.now)
 
 
-async def _conversation_of(tables: Tables, owner: str, id: TurnId) -> Conversation | None:
-    turn = await tables.turn(owner, id)
+async def _conversation_of(tables: Tables, id: TurnId) -> Conversation | None:
+    turn = await tables.turn(id)
     if turn is not None:
         branch = await tables.branch(turn.branch)
-        return await tables.conversation(owner, branch.conversation) if branch else None
-    waiting = await tables.attempt(owner, id) or await tables.ticket(id)
-    return await tables.conversation(owner, waiting.conversation) if waiting else None
+        return await tables.conversation(branch.conversation) if branch else None
+    waiting = await tables.attempt(id) or await tables.ticket(id)
+    return await tables.conversation(waiting.conversation) if waiting else None
 
 
 async def _shown_branch(tables: Tables, conversation: Conversation) -> Branch:
@@ -204,13 +200,13 @@ class FlaggedPage(Struct, frozen=True):
 
 async def flagged_page(tables: Tables, request: LinePageRequest) -> FlaggedPage:
     page = request.page
-    conversation = await read_conversation(tables, InfoRequest(page.owner, page.conversation, page.now))
+    conversation = await read_conversation(tables, InfoRequest(page.conversation, page.now))
     branch = request.branch or await _shown_branch(tables, conversation)
     through = branch.length if page.before is None else page.before - 1
     turns = await turns_of(tables, branch, 0, through, page.limit)
-    if not turns or not await tables.flag_version(page.owner):
+    if not turns or not await tables.flag_version():
         return FlaggedPage(turns, {}, branch)
-    flags = await flags_of(tables, page.owner, branch, turns[0].number - 1, turns[-1].number)
+    flags = await flags_of(tables, branch, turns[0].number - 1, turns[-1].number)
     return FlaggedPage(turns, flags, branch)
 
 
@@ -226,23 +222,22 @@ def visible_to_user(turns: Sequence[Turn], flags: FlagsByTurn) -> list[Item]:
 class ReadTurns(Struct, frozen=True):
     """Turns that the caller was authorized to read."""
 
-    owner: str
     turns: tuple[TurnId, ...]
 
 
 async def flags_of_read(tables: Tables, request: ReadTurns) -> FlagsByTurn:
     """Return the flags of these turns, where there are any. Their owner was checked when they were read."""
-    if not await tables.flag_version(request.owner):
+    if not await tables.flag_version():
         return {}
-    return await tables.flags(request.owner, request.turns)
+    return await tables.flags(request.turns)
 
 
 async def hidden_in(store: Store, owner: str, turns: Sequence[Turn], page: int) -> list[tuple[int, ...]]:
     """Return for each turn the places of the items hidden from the user, in order; read in pages."""
     hidden: dict[TurnId, Collection[int]] = {}
     for start in range(0, len(turns), page):
-        read = ReadTurns(owner, tuple(turn.id for turn in turns[start : start + page]))
-        hidden |= hidden_from_user(await store.read(flags_of_read, read))
+        read = ReadTurns(tuple(turn.id for turn in turns[start : start + page]))
+        hidden |= hidden_from_user(await store.read(flags_of_read, read, owner))
     if not hidden:
         return [()] * len(turns)
     hidden_places = hidden_in_parts(
@@ -251,14 +246,16 @@ async def hidden_in(store: Store, owner: str, turns: Sequence[Turn], page: int) 
     return [tuple(sorted(places)) for places in hidden_places]
 
 
-async def whole_history(store: Store, page_before: Callable[[int | None], TurnPageRequest]) -> list[Item]:
+async def whole_history(
+    store: Store, owner: str, page_before: Callable[[int | None], TurnPageRequest]
+) -> list[Item]:
     """Return all items that the user sees, read in pages, last page first."""
     turns: list[Turn] = []
     flags: dict[TurnId, Mapping[int, Flags]] = {}
     before: int | None = None
     line: Branch | None = None
     while before is None or before > 1:
-        page = await store.read(flagged_page, LinePageRequest(page_before(before), line))
+        page = await store.read(flagged_page, LinePageRequest(page_before(before), line), owner)
         turns[:0] = page.turns
         flags |= page.flags
         line = page.branch

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from turnledger.engine.feed import record_change
 from turnledger.engine.limits import UNLIMITED, Quota, check_quota
 from turnledger.engine.ports import Tables
+from turnledger.engine.tables.lanes import Lane
 from turnledger.errors import (
     ConversationDeleted,
     ConversationExpired,
@@ -52,7 +53,6 @@ def is_entry_complete(conversation: Conversation) -> bool:
 
 async def update_entry(
     tables: Tables,
-    owner: str,
     id: ConversationId,
     branch: Branch,
     turn: Turn,
@@ -62,12 +62,12 @@ async def update_entry(
     """List the chat of a turn that was just added to a branch. Without a title, name it by its first words,
     hidden items left out. `at` is the time of the interaction, if it was one. The revision stays, since no
     user gave the name. Return the chat as it was before."""
-    found = await tables.conversation(owner, id)
+    found = await tables.conversation(id)
     if found is None:
         return None
     entered = replace(found, is_listed=True, touched_at=max(found.touched_at, at or 0))
     if found.title is None and not found.internal:
-        entered = with_words_as_title(entered, await _first_words(tables, owner, branch, turn, hidden))
+        entered = with_words_as_title(entered, await _first_words(tables, branch, turn, hidden))
     if entered != found:
         await tables.save_conversation(entered)
     if entered.title != found.title and found.is_listed:
@@ -79,23 +79,21 @@ def with_words_as_title(conversation: Conversation, title: str | None) -> Conver
     return replace(conversation, title=title, named_by=None if title is None else TitleSource.WORDS)
 
 
-async def _first_words(
-    tables: Tables, owner: str, branch: Branch, turn: Turn, hidden: Collection[int]
-) -> str | None:
+async def _first_words(tables: Tables, branch: Branch, turn: Turn, hidden: Collection[int]) -> str | None:
     """Return the first words of the branch; if its first turn has none, those of this turn."""
     is_first = turn.number == branch.start + 1
-    before = None if is_first else await first_words_of(tables, owner, branch)
+    before = None if is_first else await first_words_of(tables, branch)
     return before or first_words(turn.input, hidden)
 
 
-async def first_words_of(tables: Tables, owner: str, branch: Branch) -> str | None:
+async def first_words_of(tables: Tables, branch: Branch) -> str | None:
     """Return the first visible words of the branch's own turns. Shared turns name the other branch."""
     first = await tables.turns(branch.id, branch.start, branch.start + 1, 1)
-    return first_words(first[0].input, await hidden_of(tables, owner, first[0])) if first else None
+    return first_words(first[0].input, await hidden_of(tables, first[0])) if first else None
 
 
-async def hidden_of(tables: Tables, owner: str, turn: Turn) -> Collection[int]:
-    return hidden_from_user(await tables.flags(owner, (turn.id,))).get(turn.id, ())
+async def hidden_of(tables: Tables, turn: Turn) -> Collection[int]:
+    return hidden_from_user(await tables.flags((turn.id,))).get(turn.id, ())
 
 
 async def rename_by_words(
@@ -108,7 +106,7 @@ async def rename_by_words(
     if conversation.title not in (None, first_words(turn.input, before)):
         return
     branch = await tables.branch(conversation.branch)
-    title = await first_words_of(tables, conversation.owner, branch) if branch is not None else None
+    title = await first_words_of(tables, branch) if branch is not None else None
     if title == conversation.title:
         return
     named = with_words_as_title(conversation, title)
@@ -117,27 +115,26 @@ async def rename_by_words(
         await record_change(tables, ChangeKind.CHAT_CHANGED, named, now)
 
 
-async def preview_at(tables: Tables, owner: str, turn: Turn | None) -> str:
+async def preview_at(tables: Tables, turn: Turn | None) -> str:
     """Return the preview of a branch that ends with this turn: the beginning of its last visible text, or
     that of an earlier turn."""
     for _ in range(PREVIEW_TURNS):
         if turn is None:
             break
-        if preview := preview_of(turn, await hidden_of(tables, owner, turn)):
+        if preview := preview_of(turn, await hidden_of(tables, turn)):
             return preview
-        turn = await tables.turn(owner, turn.parent) if turn.parent is not None else None
+        turn = await tables.turn(turn.parent) if turn.parent is not None else None
     return ""
 
 
 async def update_previews(tables: Tables, conversation: Conversation, turn: Turn) -> None:
     """Update previews after flags of a turn have changed: of its own branch, of the current one, and of
     branches that were made from it."""
-    owner = conversation.owner
     for id in dict.fromkeys((turn.branch, conversation.branch, *await tables.empty_branches_at(turn, ENDS))):
         branch = await tables.branch(id)
         if branch is None or branch.head is None:
             continue
-        preview = await preview_at(tables, owner, await tables.turn(owner, branch.head))
+        preview = await preview_at(tables, await tables.turn(branch.head))
         if branch.preview != preview:
             await tables.save_branch(replace(branch, preview=preview))
 
@@ -208,13 +205,13 @@ def new_conversation(
 async def find(tables: Tables, target: Target) -> Conversation | None:
     """Return the conversation that the target names, in any state."""
     if target.id is not None:
-        found = await tables.conversation(target.owner, target.id)
+        found = await tables.conversation(target.id)
         return found if found is not None and target.sees(found) else None
     if target.conversation_key is not None:
-        found = await tables.conversation_by_key(target.owner, target.scope, target.conversation_key)
+        found = await tables.conversation_by_key(target.scope, target.conversation_key)
         return found if found is not None and target.sees(found) else None
     # A new one may exist already, if the result of its creation was lost.
-    return await tables.conversation(target.owner, target.fresh.id) if target.fresh else None
+    return await tables.conversation(target.fresh.id) if target.fresh else None
 
 
 async def resolve(
@@ -242,17 +239,17 @@ async def resolve(
 
 async def seen_lane(
     tables: Tables, target: Target, seen: ConversationId | None, lease: LeaseId
-) -> tuple[Conversation, Branch, bool, int, int] | None:
+) -> Lane | None:
     """Return the lane of a conversation that was found earlier under the target's conversation_key, if the
     key still names it. Saves most requests with a key one lookup."""
     if seen is None or target.conversation_key is None or target.id is not None:
         return None
-    found = await tables.lane(target.owner, seen, lease)
-    return found if found is not None and target.is_unambiguous(found[0]) else None
+    found = await tables.lane(seen, lease)
+    return found if found is not None and target.is_unambiguous(found.conversation) else None
 
 
 async def insert(tables: Tables, fresh: Conversation, quota: Quota = UNLIMITED) -> Conversation:
-    await check_quota(tables, fresh.owner, quota, adds_chat=True)
+    await check_quota(tables, quota, adds_chat=True)
     await tables.add_conversation(fresh)
     await tables.add_branch(Branch(id=fresh.branch, conversation=fresh.id))
     if fresh.is_listed:
@@ -311,9 +308,9 @@ async def check_live(tables: Tables, found: Conversation | None, now: int) -> Co
     return found
 
 
-async def live_conversation(tables: Tables, owner: str, id: ConversationId, now: int) -> Conversation:
+async def live_conversation(tables: Tables, id: ConversationId, now: int) -> Conversation:
     """Return the conversation with this id; raises as `check_live` does."""
-    return await check_live(tables, await tables.conversation(owner, id), now)
+    return await check_live(tables, await tables.conversation(id), now)
 
 
 async def has_expired(tables: Tables, found: Conversation, now: int) -> bool:
@@ -350,7 +347,6 @@ async def resolve_settled(tables: Tables, request: ResolveRequest) -> Conversati
 class UpdateRequest:
     """Changes to a conversation; None leaves a field unchanged."""
 
-    owner: str
     id: ConversationId
     title: str | None = None
     """Empty to remove the name: its first words name it again."""
@@ -368,7 +364,7 @@ class UpdateRequest:
 async def update(tables: Tables, request: UpdateRequest) -> Conversation:
     """Update the given fields in one transaction, if the revision is still the one that was read. Disturbs no
     running turn and does not count as interaction. A repetition after a lost result does not conflict."""
-    found = await live_conversation(tables, request.owner, request.id, request.due)
+    found = await live_conversation(tables, request.id, request.due)
     changed = replace(
         await _rename(tables, found, request.title),
         metadata=found.metadata if request.metadata is None else dict(request.metadata),
@@ -383,7 +379,7 @@ async def update(tables: Tables, request: UpdateRequest) -> Conversation:
     if is_so:
         return found
     if details_bytes(changed) > details_bytes(found):
-        await check_quota(tables, request.owner, request.quota)
+        await check_quota(tables, request.quota)
     changed = replace(changed, revision=found.revision + 1)
     await tables.save_conversation(changed)
     if changed.is_listed:  # else the feed has not reported it yet
@@ -399,5 +395,5 @@ async def _rename(tables: Tables, found: Conversation, title: str | None) -> Con
     if found.named_by is TitleSource.WORDS:
         return found
     branch = await tables.branch(found.branch)
-    words = await first_words_of(tables, found.owner, branch) if branch is not None else None
+    words = await first_words_of(tables, branch) if branch is not None else None
     return with_words_as_title(found, words)

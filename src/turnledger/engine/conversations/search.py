@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from turnledger.engine.conversations.resolve import has_expired
 from turnledger.engine.history import line
-from turnledger.engine.ports import Store, Sync, Tables
+from turnledger.engine.ports import Store, Sync, Tables, WholeStore
 from turnledger.errors import InvalidInput, StoreCorrupt, StoreError, StoreTooNew, TurnNotFound
 from turnledger.model.conversation import EVERYWHERE, Conversation, ConversationState, TitleSource, Within
 from turnledger.model.flags import hidden_from_user
@@ -95,7 +95,7 @@ async def search(tables: Tables, request: SearchRequest) -> SearchPage:
     effort = passed = 0
     count = request.limit + 1  # one more shows whether another page follows
     while not is_last and len(hits) < request.limit and effort < MOST_EFFORT and passed < MOST_PASSED:
-        found = await tables.search(request.owner, request.scope, request.phrases, before, count)
+        found = await tables.search(request.scope, request.phrases, before, count)
         for each in found:
             before = each.place
             if homes is not None and each.conversation not in homes:
@@ -116,7 +116,7 @@ async def search(tables: Tables, request: SearchRequest) -> SearchPage:
     if homes is not None:
         is_last = len(hits) < request.limit and effort < MOST_EFFORT
     after = None if is_last or before is None else cursor_at(before)
-    return SearchPage(tuple(hits.values()), after, await tables.is_index_complete(request.owner))
+    return SearchPage(tuple(hits.values()), after, await tables.is_index_complete())
 
 
 async def _homes(tables: Tables, request: SearchRequest) -> frozenset[ConversationId] | None:
@@ -143,13 +143,13 @@ async def _hit(
     """Return the hit for a place; None if it is not visible, or if its chat is in the page already."""
     if found.conversation in hits:
         return None
-    home = await tables.conversation(request.owner, found.conversation)
+    home = await tables.conversation(found.conversation)
     if home is None:
         return None
     if found.turn is None:
         return await _title_hit(tables, home, request)
     try:
-        turn = await tables.turn(request.owner, found.turn)
+        turn = await tables.turn(found.turn)
         if turn is None:
             return None
         shown = await _showing_chat(tables, request, home, turn)
@@ -180,10 +180,10 @@ async def _showing_chat(
     """Return the chat that shows a turn: its own, or the first visible one that was made from it."""
     if await request.shows(tables, home):
         return home, await _branch_showing(tables, home, turn, turn.branch)
-    for id, branch in await tables.forks_showing(turn.branch, turn.number, MOST_FORKS):
-        fork = await tables.conversation(request.owner, id)
+    for shown in await tables.forks_showing(turn.branch, turn.number, MOST_FORKS):
+        fork = await tables.conversation(shown.conversation)
         if fork is not None and await request.shows(tables, fork):
-            return fork, await _branch_showing(tables, fork, turn, branch)
+            return fork, await _branch_showing(tables, fork, turn, shown.branch)
     return None
 
 
@@ -204,7 +204,7 @@ async def _branch_showing(
 
 
 async def _snippet(tables: Tables, request: SearchRequest, turn: Turn) -> Snippet | None:
-    flags = await tables.flags(request.owner, (turn.id,))
+    flags = await tables.flags((turn.id,))
     hidden = hidden_from_user(flags).get(turn.id, ())
     return snippet_of(visible_texts(turn, hidden), request.phrases)
 
@@ -223,24 +223,20 @@ def place_of(cursor: str | None) -> int | None:
     return place
 
 
-async def index_some(tables: Tables, limit: int) -> int:
-    return await tables.index_texts(limit)
+async def index_some(rows: WholeStore | Tables, limit: int) -> int:
+    return await rows.index_texts(limit)
 
 
-async def index_own(tables: Tables, owner: str) -> int:
-    return await tables.index_texts(AT_ONCE, owner)
-
-
-async def is_index_complete(tables: Tables, owner: str | None) -> bool:
-    return await tables.is_index_complete(owner)
+async def is_index_complete(rows: WholeStore | Tables, _: None) -> bool:
+    return await rows.is_index_complete()
 
 
 async def index_texts(store: Store, steps: int) -> bool:
     """Index in at most `steps` steps; return whether all is indexed. Steps lost in a crash are repeated."""
     for _ in range(steps):
-        if await store.read(is_index_complete, None):
+        if await store.read_whole(is_index_complete, None):
             return True
-        await store.transact(index_some, AT_ONCE, Sync.PROCESS)
+        await store.transact_whole(index_some, AT_ONCE, Sync.PROCESS)
     return False
 
 
@@ -249,9 +245,9 @@ async def index_own_texts(store: Store, owner: str) -> None:
     if await index_texts(store, OTHERS_STEPS):
         return
     for _ in range(SEARCH_STEPS):
-        if await store.read(is_index_complete, owner):
+        if await store.read(is_index_complete, None, owner):
             return
-        if not await store.transact(index_own, owner, Sync.PROCESS):
+        if not await store.transact(index_some, AT_ONCE, owner, Sync.PROCESS):
             return
 
 
@@ -261,4 +257,4 @@ async def search_all(store: Store, request: SearchRequest) -> SearchPage:
         return SearchPage((), None, is_complete=True)
     with suppress(StoreError):  # an incomplete page is worth more than none
         await index_own_texts(store, request.owner)
-    return await store.read(search, request)
+    return await store.read(search, request, request.owner)

@@ -147,7 +147,9 @@ class EventReader:
             self._waiter = self._enlist()
         is_alone = len(process.begin_waiters[self._turn]) == 1
         found = await (
-            process.store.read(read_turn_log, request) if is_alone else process.log_reads.take(request)
+            process.store.read(read_turn_log, request, self._owner)
+            if is_alone
+            else process.log_reads.take(request)
         )
         if found is None:
             if not self._has_found_turn:

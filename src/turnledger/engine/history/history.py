@@ -176,7 +176,6 @@ def _unpack(packed: bytes, number: int, parent: TurnId | None) -> Turn:
 
 @dataclass(frozen=True)
 class TurnsRequest:
-    owner: str
     branch: Branch
     after: int
     through: int
@@ -189,7 +188,7 @@ async def read_turns(tables: Tables, request: TurnsRequest) -> list[Turn]:
     try:
         return await line.turns_of(tables, branch, after, through, through - after)
     except StoreCorrupt:
-        reason = await line.missing_reason(tables, request.owner, branch.conversation)
+        reason = await line.missing_reason(tables, branch.conversation)
         if isinstance(reason, ConversationDeleted):
             raise reason from None
         raise

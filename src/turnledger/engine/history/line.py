@@ -36,11 +36,9 @@ async def turns_of(tables: Tables, branch: Branch, after: int, through: int, lim
     return found
 
 
-async def missing_reason(
-    tables: Tables, owner: str, conversation: ConversationId
-) -> ConversationDeleted | StoreCorrupt:
+async def missing_reason(tables: Tables, conversation: ConversationId) -> ConversationDeleted | StoreCorrupt:
     """Return why turns are missing: the conversation was removed since, or the store is damaged."""
-    found = await tables.conversation(owner, conversation)
+    found = await tables.conversation(conversation)
     is_there = found is not None and found.state is ConversationState.LIVE
     return StoreCorrupt(MISSING) if is_there else ConversationDeleted()
 
@@ -74,9 +72,9 @@ async def last_shared(tables: Tables, one: Branch, other: Branch) -> int:
             return 0
 
 
-async def flags_of(tables: Tables, owner: str, branch: Branch, after: int, through: int) -> FlagsByTurn:
+async def flags_of(tables: Tables, branch: Branch, after: int, through: int) -> FlagsByTurn:
     """Return the flags of the turns of the line numbered after < number <= through, where there are any."""
-    return await tables.flags_in(owner, await _stretches(tables, branch, after, min(through, branch.length)))
+    return await tables.flags_in(await _stretches(tables, branch, after, min(through, branch.length)))
 
 
 async def _stretches(tables: Tables, branch: Branch, after: int, through: int) -> list[Stretch]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 
-from turnledger.engine.ports import Clock, Store, Sync, Tables
+from turnledger.engine.ports import Clock, Inspection, Store, Tables, WholeStore
+from turnledger.engine.tables.inspection import Owned
 from turnledger.errors import OutcomeUnknown, StoreCorrupt, StoreUnavailable
 from turnledger.model.conversation import Lease
 from turnledger.model.ids import BranchId, LeaseId
@@ -49,12 +50,12 @@ class LeaseWatch:
             del self._seen[lease]
 
 
-async def all_leases(tables: Tables, _: None) -> list[Lease]:
-    return await tables.leases()
+async def all_leases(whole: WholeStore, _: None) -> list[Lease]:
+    return await whole.leases()
 
 
-async def renew(tables: Tables, id: LeaseId) -> None:
-    await tables.beat(id)
+async def renew(whole: WholeStore, id: LeaseId) -> None:
+    await whole.beat(id)
 
 
 SAMPLE = 5
@@ -72,16 +73,16 @@ class Probe:
     async def run(self) -> None:
         """Write to disk, then read. Raises LedgerClosed, and a StoreError if turns cannot run."""
         try:
-            await self._store.transact(renew, self._lease, Sync.DISK)
+            await self._store.transact_whole(renew, self._lease)
         except OutcomeUnknown as problem:
             # Nothing depends on this write, so its outcome does not matter.
             raise (problem.because or StoreUnavailable)(str(problem)) from problem
-        sample = await self._store.read(_next_branches, self._after)
-        self._after = sample[-1][1] if len(sample) == SAMPLE else None
+        sample = await self._store.inspect(_next_branches, self._after)
+        self._after = sample[-1].row if len(sample) == SAMPLE else None
         damage: StoreCorrupt | None = None
-        for owner, branch in sample:
+        for each in sample:
             try:
-                await self._store.read(_read_as_a_turn, (owner or "", branch, self._lease))
+                await self._store.read(_read_as_a_turn, (each.row, self._lease), each.owner or "")
                 return
             except StoreCorrupt as problem:
                 damage = problem
@@ -89,19 +90,19 @@ class Probe:
             raise damage
 
 
-async def _next_branches(tables: Tables, after: BranchId | None) -> list[tuple[str | None, BranchId]]:
-    return await tables.all_branches(after, SAMPLE)
+async def _next_branches(inspection: Inspection, after: BranchId | None) -> list[Owned[BranchId]]:
+    return await inspection.all_branches(after, SAMPLE)
 
 
-async def _read_as_a_turn(tables: Tables, request: tuple[str, BranchId, LeaseId]) -> None:
+async def _read_as_a_turn(tables: Tables, request: tuple[BranchId, LeaseId]) -> None:
     """Read every table that begin reads."""
-    owner, id, lease = request
+    id, lease = request
     branch = await tables.branch(id)
     if branch is None:
         return
-    await tables.lane(owner, branch.conversation, lease)
+    await tables.lane(branch.conversation, lease)
     await tables.turns(id, branch.length - 1, branch.length, 1)
     await tables.attempts(branch.conversation, 1)
     await tables.tickets(id)
-    await tables.claim(owner, "")
-    await tables.change_position(None)
+    await tables.claim("")
+    await tables.newest_position()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from turnledger.engine.ports import Tables
+from turnledger.engine.tables.lanes import LeaseRows
 from turnledger.model.conversation import Branch, Ticket
 from turnledger.model.ids import LeaseId, TurnId
 
@@ -12,12 +13,12 @@ Dead = Mapping[LeaseId, int | None]
 """Leases found dead, with their beat at that time: one that beats again is alive."""
 
 
-async def is_dead(tables: Tables, lease: LeaseId, dead: Dead) -> bool:
+async def is_dead(tables: LeaseRows, lease: LeaseId, dead: Dead) -> bool:
     """Return whether the lease still has the beat at which it was found dead."""
     return lease in dead and await beat_of(tables, lease) == dead[lease]
 
 
-async def beat_of(tables: Tables, lease: LeaseId) -> int | None:
+async def beat_of(tables: LeaseRows, lease: LeaseId) -> int | None:
     found = await tables.lease(lease)
     return found.beat if found else None
 

@@ -37,7 +37,7 @@ async def create_chat(tables: Tables, request: CreateChatRequest) -> Conversatio
     """Return the conversation that was made or found under the same idempotency_key, else resolve the target
     and claim it. A deleted one is not made again. Raises IdempotencyMismatch, and as `resolve`."""
     target, key = request.target, request.key
-    claim = await tables.claim(target.owner, key.text)
+    claim = await tables.claim(key.text)
     if claim is not None:
         if claim.fingerprint != key.fingerprint:
             raise IdempotencyMismatch
@@ -49,14 +49,13 @@ async def create_chat(tables: Tables, request: CreateChatRequest) -> Conversatio
 
 @dataclass(frozen=True)
 class KeyRequest:
-    owner: str
     scope: str
     conversation_key: str
 
 
 async def find_by_key(tables: Tables, request: KeyRequest) -> ConversationId | None:
     """Return the conversation that a key currently names, in any state."""
-    found = await tables.conversation_by_key(request.owner, request.scope, request.conversation_key)
+    found = await tables.conversation_by_key(request.scope, request.conversation_key)
     return found.id if found else None
 
 
@@ -65,7 +64,6 @@ class ResetRequest:
     """Give the conversation_key to the fresh conversation, if it still names the one in `replaces`. Without
     that condition, concurrent or repeated resets would each create one."""
 
-    owner: str
     scope: str
     conversation_key: str
     replaces: ConversationId | None
@@ -83,12 +81,12 @@ async def reset(tables: Tables, request: ResetRequest) -> Conversation:
 
     Raises AdmissionMoved, and ConversationNotFound or InvalidInput if `replaces` never had this key.
     """
-    again = await tables.conversation(request.owner, request.fresh.id)
+    again = await tables.conversation(request.fresh.id)
     if again is None:
-        await check_admitted(tables, request.owner, request.admitted)
+        await check_admitted(tables, request.admitted)
     if request.replaces is not None:
         await _check_had_key(tables, request, request.replaces)
-    found = await tables.conversation_by_key(request.owner, request.scope, request.conversation_key)
+    found = await tables.conversation_by_key(request.scope, request.conversation_key)
     if found is None:
         return await insert(tables, request.fresh, request.quota)
     if found.id == request.replaces or await _has_expired(tables, found, request.now):
@@ -98,7 +96,7 @@ async def reset(tables: Tables, request: ResetRequest) -> Conversation:
 
 async def _check_had_key(tables: Tables, request: ResetRequest, id: ConversationId) -> None:
     """Raise if the reset never could succeed, so that it does not look like one that came second."""
-    named = await tables.conversation(request.owner, id)
+    named = await tables.conversation(id)
     if named is None or not request.within.sees(named):
         raise ConversationNotFound
     # A deleted conversation no longer shows its key.

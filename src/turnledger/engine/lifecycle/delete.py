@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from turnledger.engine.attempt.end import DELETED, end_running
 from turnledger.engine.feed import record_change
-from turnledger.engine.ports import Tables
+from turnledger.engine.ports import Tables, WholeStore
 from turnledger.engine.process import Process
 from turnledger.errors import ConversationDeleted, ConversationExpired, ConversationNotFound
 from turnledger.model.change import ChangeKind
@@ -29,7 +29,6 @@ REQUESTED, FOR_GOOD, EXPIRED = "deleted", "purged", "expired"
 
 @dataclass(frozen=True)
 class DeleteRequest:
-    owner: str
     id: ConversationId
     now: int
     purge_at: int | None = None
@@ -41,7 +40,7 @@ async def delete(tables: Tables, request: DeleteRequest) -> Conversation:
     """Delete the conversation and return it. Frees its conversation_key, raises its fence, ends its running
     attempt and drops its queue. Repeating it changes nothing, unless the repetition purges. An expired one is
     always purged, since parts of it may be gone. Raises ConversationNotFound."""
-    found = await _find(tables, request.owner, request.id, request.within)
+    found = await _find(tables, request.id, request.within)
     if found.state is ConversationState.PURGED:
         return found
     if request.purge_at is None or found.state is ConversationState.EXPIRED:
@@ -65,7 +64,7 @@ async def soft_delete(
     await tables.save_conversation(deleted)
     await _close_lane(tables, found, now, forget=False)
     # Read again: a turn kept on the way may be its first, or an edit, and has changed the row.
-    deleted = await tables.conversation(found.owner, found.id) or deleted
+    deleted = await tables.conversation(found.id) or deleted
     await _record_deletion(tables, deleted, now, reason)
     return deleted
 
@@ -101,7 +100,7 @@ async def _close_lane(tables: Tables, conversation: Conversation, now: int, *, f
     if branch is None:
         return
     branch = replace(branch, fence=branch.fence + 1)
-    running = await tables.attempt(conversation.owner, branch.running) if branch.running else None
+    running = await tables.attempt(branch.running) if branch.running else None
     if running is not None:
         drop = running.stop is None
         branch, _ = await end_running(tables, branch, running, DELETED, now, forget=forget, drop=drop)
@@ -113,7 +112,6 @@ async def _close_lane(tables: Tables, conversation: Conversation, now: int, *, f
 
 @dataclass(frozen=True)
 class RestoreRequest:
-    owner: str
     id: ConversationId
     now: int
     due: int
@@ -129,7 +127,7 @@ async def restore(tables: Tables, request: RestoreRequest) -> Conversation:
     Raises ConversationNotFound, ConversationExpired, and ConversationDeleted if it was purged or its time is
     over.
     """
-    found = await _find(tables, request.owner, request.id, request.within)
+    found = await _find(tables, request.id, request.within)
     if found.state is ConversationState.LIVE:
         return found
     if found.state is ConversationState.EXPIRED:
@@ -138,7 +136,7 @@ async def restore(tables: Tables, request: RestoreRequest) -> Conversation:
         raise ConversationDeleted("This conversation was purged and cannot be restored.")
     restored = replace(found, state=ConversationState.LIVE, purge_at=None)
     key = found.former_conversation_key
-    if key is not None and await tables.conversation_by_key(found.owner, found.scope, key) is None:
+    if key is not None and await tables.conversation_by_key(found.scope, key) is None:
         restored = replace(restored, conversation_key=key, former_conversation_key=None)
     if _would_end_again(restored, request):
         restored = replace(restored, touched_at=request.now)
@@ -154,8 +152,8 @@ def _would_end_again(restored: Conversation, request: RestoreRequest) -> bool:
     return is_old or restored.is_expired(request.due)
 
 
-async def _find(tables: Tables, owner: str, id: ConversationId, within: Within) -> Conversation:
-    found = await tables.conversation(owner, id)
+async def _find(tables: Tables, id: ConversationId, within: Within) -> Conversation:
+    found = await tables.conversation(id)
     if found is None or not within.sees(found):
         raise ConversationNotFound
     return found
@@ -170,9 +168,15 @@ class EndDueRequest:
     """How long a conversation without a committed turn is kept."""
 
 
+async def owners_due(whole: WholeStore, request: EndDueRequest) -> list[str]:
+    """Return owners of conversations whose time is over."""
+    unlisted_by = request.due - request.unlisted_kept_ms
+    return await whole.owners_due(request.due, unlisted_by, request.limit)
+
+
 async def end_due(tables: Tables, request: EndDueRequest) -> int:
-    """End conversations whose time is over, up to `limit` of each kind; return how many. Lapsed ones expire.
-    Purged are those deleted long enough ago, and those begun in which no turn was ever committed."""
+    """End conversations of an owner whose time is over, up to `limit` of each kind; return how many. Lapsed
+    ones expire. Purged are those deleted long enough ago, and those in which no turn was ever committed."""
     now, due, limit = request.now, request.due, request.limit
     lapsed = await tables.lapsed_conversations(due, limit)
     for each in lapsed:
@@ -192,7 +196,7 @@ async def delete_for(
     """Delete or purge the conversation and return it; repeatable. Raises ConversationNotFound."""
     now = process.clock.now_ms()
     purge_at = None if purge else purge_time(process, now)
-    deleted = await process.persist(delete, DeleteRequest(owner, id, now, purge_at, within))
+    deleted = await process.persist(delete, DeleteRequest(id, now, purge_at, within), owner)
     process.forget_deleted(deleted)
     return deleted
 
@@ -201,8 +205,8 @@ async def restore_for(process: Process, owner: str, id: ConversationId, within: 
     kept = process.limits.retain_for
     retain_ms = None if kept is None else round(kept * 1000)
     now, due = process.clock.now_ms(), process.clock.due_ms()
-    request = RestoreRequest(owner, id, now, due, within, retain_ms)
-    return await process.persist(restore, request)
+    request = RestoreRequest(id, now, due, within, retain_ms)
+    return await process.persist(restore, request, owner)
 
 
 def purge_time(process: Process, now: int) -> int:

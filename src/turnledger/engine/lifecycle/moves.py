@@ -90,7 +90,6 @@ async def find_claimed_move(tables: Tables, claim: Claim, attempt: TurnId) -> Mo
 
 async def check_move(
     tables: Tables,
-    owner: str,
     lane: Branch,
     move: Move,
     *,
@@ -101,7 +100,7 @@ async def check_move(
     last."""
     if isinstance(move, Switch):
         if await missing_effects(tables, lane, await _target(tables, lane, move)):
-            await check_quota(tables, owner, quota)
+            await check_quota(tables, quota)
     else:
         _check_last(move, (await last_turn(tables, lane)).id if kept is None else kept)
 
@@ -112,12 +111,12 @@ def _check_last(undo: Undo, last: TurnId) -> None:
 
 
 async def move(
-    tables: Tables, owner: str, lane: Branch, move: Move, attempt: TurnId, quota: Quota = UNLIMITED
+    tables: Tables, lane: Branch, move: Move, attempt: TurnId, quota: Quota = UNLIMITED
 ) -> MoveResult:
     """Move the conversation; the caller has the lane. Raises TurnNotFound without a turn to undo,
     HistoryDiverged if the last turn is another, BranchNotFound, and StorageFull without room for effects."""
     if isinstance(move, Undo):
-        return await _undo(tables, owner, lane, move)
+        return await _undo(tables, lane, move)
     target = await _target(tables, lane, move)
     await tables.save_branch(lane)
     made_before = await tables.switches(lane.conversation)
@@ -128,9 +127,9 @@ async def move(
     if missing:
         # Copies hold results of any size, on each branch. Refusing hides no effect: the current branch shows
         # them.
-        await check_quota(tables, owner, quota)
-        copies = await make_copies(tables, owner, target, missing)
-        target = await add_copies(tables, owner, target, copies)
+        await check_quota(tables, quota)
+        copies = await make_copies(tables, target, missing)
+        target = await add_copies(tables, target, copies)
         await tables.save_branch(target)
     if not await tables.move_conversation(lane.conversation, lane.id, target.id):
         raise Superseded
@@ -146,15 +145,15 @@ async def _target(tables: Tables, lane: Branch, move: Switch) -> Branch:
     return target
 
 
-async def _undo(tables: Tables, owner: str, lane: Branch, undo: Undo) -> MoveResult:
+async def _undo(tables: Tables, lane: Branch, undo: Undo) -> MoveResult:
     undone = await last_turn(tables, lane)
     _check_last(undo, undone.id)
     divergence = Divergence(branch=undo.branch, replaces=undone.id, forget=undo.forget)
-    fork = await fork_at(tables, owner, lane, divergence, undone)
+    fork = await fork_at(tables, lane, divergence, undone)
     if undo.forget:
         await forget_effects(tables, lane, fork.number)
     await tables.save_branch(lane)
-    made = await open_branch(tables, owner, lane, await place_of(tables, owner, lane, fork))
+    made = await open_branch(tables, lane, await place_of(tables, lane, fork))
     return MoveResult(made)
 
 
@@ -162,7 +161,6 @@ async def _undo(tables: Tables, owner: str, lane: Branch, undo: Undo) -> MoveRes
 class ForkRequest:
     """Asks for a new conversation that begins as another one does, up to a turn, or to its head."""
 
-    owner: str
     conversation: ConversationId
     turn: TurnId | None
     fresh: Conversation
@@ -178,28 +176,28 @@ async def fork(tables: Tables, request: ForkRequest) -> Conversation:
     idempotency_key. Copies only the effects of later turns, and is independent of the other one from then on.
     Has the same scope. A running turn goes on; effects that wait are settled first. Raises TurnNotFound,
     IdempotencyMismatch, AdmissionMoved, and InvalidInput if the conversation_key is taken."""
-    again = await tables.conversation(request.owner, request.fresh.id)
+    again = await tables.conversation(request.fresh.id)
     if again is not None:
         return again
-    await check_admitted(tables, request.owner, request.admitted)
-    claim = await tables.claim(request.owner, request.key.text) if request.key else None
+    await check_admitted(tables, request.admitted)
+    claim = await tables.claim(request.key.text) if request.key else None
     if request.key is not None and claim is not None:
         if claim.fingerprint != request.key.fingerprint:
             raise IdempotencyMismatch
         return await check_live(tables, await live_conversation_of(tables, claim), request.due)
-    source = await live_conversation(tables, request.owner, request.conversation, request.due)
+    source = await live_conversation(tables, request.conversation, request.due)
     lane = await tables.branch(source.branch)
     if lane is None:
         raise BranchNotFound
-    waiting = await tables.attempt(request.owner, lane.unsettled) if lane.unsettled else None
+    waiting = await tables.attempt(lane.unsettled) if lane.unsettled else None
     if waiting is not None and lane.running is None:
         lane = await settle(tables, lane, waiting, request.now)
         await tables.save_branch(lane)
     fresh = replace(request.fresh, scope=source.scope)
     key = fresh.conversation_key
-    if key is not None and await tables.conversation_by_key(request.owner, fresh.scope, key) is not None:
+    if key is not None and await tables.conversation_by_key(fresh.scope, key) is not None:
         raise InvalidInput(f"The conversation_key {key!r} is taken. Use another one.")
-    await check_quota(tables, request.owner, request.quota, adds_chat=True)
+    await check_quota(tables, request.quota, adds_chat=True)
     await _copy_beginning(tables, request, fresh, lane)
     if request.key is not None:
         await tables.save_claim(claim_of(request.key, fresh, fresh.branch, request.now))
@@ -209,10 +207,10 @@ async def fork(tables: Tables, request: ForkRequest) -> Conversation:
 
 async def _copy_beginning(tables: Tables, request: ForkRequest, fresh: Conversation, lane: Branch) -> None:
     divergence = Divergence(branch=fresh.branch, after=request.turn or lane.head)
-    fork = await fork_at(tables, request.owner, lane, divergence)
-    place = await place_of(tables, request.owner, lane, fork)
+    fork = await fork_at(tables, lane, divergence)
+    place = await place_of(tables, lane, fork)
     await tables.add_conversation(fresh)
-    await make_branch(tables, request.owner, lane, place, fresh.id)
+    await make_branch(tables, lane, place, fresh.id)
 
 
 class Sibling(Struct, frozen=True):
@@ -224,7 +222,6 @@ class Sibling(Struct, frozen=True):
 
 @dataclass(frozen=True)
 class SiblingsRequest:
-    owner: str
     conversation: ConversationId
     turn: TurnId
     limit: int
@@ -233,11 +230,11 @@ class SiblingsRequest:
 
 async def siblings(tables: Tables, request: SiblingsRequest) -> list[Sibling]:
     """Return the turns at the place of a turn of the current branch, itself included, oldest first."""
-    conversation = await live_conversation(tables, request.owner, request.conversation, request.now)
+    conversation = await live_conversation(tables, request.conversation, request.now)
     lane = await tables.branch(conversation.branch)
     if lane is None:
         raise BranchNotFound
-    turn = await turn_on(tables, request.owner, lane, request.turn)
+    turn = await turn_on(tables, lane, request.turn)
     found_at = {turn.id: Sibling(turn, lane.id)}
     before = await _before(tables, lane, turn)
     branches = [await _branch_of(tables, conversation, before)]

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from turnledger.engine.lifecycle.delete import purge, purge_time, soft_delete
-from turnledger.engine.ports import Tables
+from turnledger.engine.limits import usage
+from turnledger.engine.ports import Tables, WholeStore
 from turnledger.engine.process import Process
 from turnledger.model.conversation import Conversation
 from turnledger.model.retention import RetentionReason, RetentionReport, RetiredConversation
@@ -33,22 +34,21 @@ class RetentionBounds:
         return None if self.age_ms is None else self.due - self.age_ms
 
 
-async def owners_beyond(tables: Tables, request: tuple[Sequence[str], RetentionBounds]) -> list[str]:
+async def owners_beyond(whole: WholeStore, request: tuple[Sequence[str], RetentionBounds]) -> list[str]:
     """Return the owners that have something old, or too much."""
     owners, bounds = request
-    return [owner for owner in owners if await _exceeds_bounds(tables, owner, bounds)]
+    return [owner for owner in owners if await _exceeds_bounds(whole.of(owner), bounds)]
 
 
-async def _exceeds_bounds(tables: Tables, owner: str, bounds: RetentionBounds) -> bool:
-    if bounds.bytes is not None and (await tables.usage(owner)).bytes > bounds.bytes:
+async def _exceeds_bounds(tables: Tables, bounds: RetentionBounds) -> bool:
+    if bounds.bytes is not None and (await tables.usage()).bytes > bounds.bytes:
         return True
     by = bounds.touched_by
-    return by is not None and bool(await tables.oldest_conversations(owner, by, 1))
+    return by is not None and bool(await tables.oldest_conversations(by, 1))
 
 
 @dataclass(frozen=True)
 class RetireRequest:
-    owner: str
     bounds: RetentionBounds
     purge_at: int
     """Until when old ones can be restored."""
@@ -58,7 +58,7 @@ class RetireRequest:
 async def retire_old(tables: Tables, request: RetireRequest) -> list[Conversation]:
     """Delete an owner's conversations that were unused for too long, oldest first; they can be restored."""
     by = request.bounds.touched_by
-    old = [] if by is None else await tables.oldest_conversations(request.owner, by, request.limit)
+    old = [] if by is None else await tables.oldest_conversations(by, request.limit)
     now, until = request.bounds.now, request.purge_at
     return [await soft_delete(tables, each, until, now, RetentionReason.AGE) for each in old]
 
@@ -77,15 +77,15 @@ async def shed_excess(tables: Tables, request: RetireRequest) -> ShedResult:
     The stored size falls only when purged turns are swept. So nothing is purged while there is something to
     sweep: otherwise two processes at once would both make room, and purge too much.
     """
-    bound, owner = request.bounds.bytes, request.owner
+    bound = request.bounds.bytes
     if await tables.purge_ended(request.limit):
         return ShedResult([], is_done=False)
-    excess = 0 if bound is None else (await tables.usage(owner)).bytes - bound
+    excess = 0 if bound is None else (await tables.usage()).bytes - bound
     if excess <= 0:
         return ShedResult([], is_done=True)
-    candidates = await tables.oldest_deleted(owner, request.limit)
+    candidates = await tables.oldest_deleted(request.limit)
     if not candidates:
-        candidates = await tables.oldest_conversations(owner, ANY_TIME, request.limit)
+        candidates = await tables.oldest_conversations(ANY_TIME, request.limit)
     purged: list[Conversation] = []
     for each in candidates:
         purged.append(await purge(tables, each, request.bounds.now, RetentionReason.SIZE))
@@ -136,31 +136,30 @@ class RetentionTimer:
         retired: list[RetiredConversation] = []
         full: list[str] = []
         after: str | None = None
-        while owners := await process.store.read(_owners, after):
-            for owner in await process.store.read(owners_beyond, (owners, bounds)):
-                request = RetireRequest(
-                    owner, bounds, purge_time(process, bounds.now), process.limits.purge_rows
-                )
-                retired += await self._retire_old(request)
-                retired += await self._shed(request)
-                if bounds.bytes is not None and await process.store.read(_stored_bytes, owner) > bounds.bytes:
+        while owners := await process.store.read_whole(_owners, after):
+            for owner in await process.store.read_whole(owners_beyond, (owners, bounds)):
+                request = RetireRequest(bounds, purge_time(process, bounds.now), process.limits.purge_rows)
+                retired += await self._retire_old(owner, request)
+                retired += await self._shed(owner, request)
+                stored = await process.store.read(usage, None, owner)
+                if bounds.bytes is not None and stored.bytes > bounds.bytes:
                     full.append(owner)
             after = owners[-1]
         return RetentionReport(retired=tuple(retired), full=tuple(full))
 
-    async def _retire_old(self, request: RetireRequest) -> list[RetiredConversation]:
+    async def _retire_old(self, owner: str, request: RetireRequest) -> list[RetiredConversation]:
         retired: list[RetiredConversation] = []
         while True:
-            batch = await self._process.store.transact(retire_old, request)
+            batch = await self._process.store.transact(retire_old, request, owner)
             retired += [self._report_removal(each, RetentionReason.AGE) for each in batch]
             if len(batch) < request.limit:
                 return retired
 
-    async def _shed(self, request: RetireRequest) -> list[RetiredConversation]:
+    async def _shed(self, owner: str, request: RetireRequest) -> list[RetiredConversation]:
         retired: list[RetiredConversation] = []
         step = ShedResult([], is_done=request.bounds.bytes is None)
         while not step.is_done:
-            step = await self._process.store.transact(shed_excess, request)
+            step = await self._process.store.transact(shed_excess, request, owner)
             retired += [self._report_removal(each, RetentionReason.SIZE) for each in step.purged]
         return retired
 
@@ -170,9 +169,5 @@ class RetentionTimer:
         return report_retired(conversation, reason)
 
 
-async def _owners(tables: Tables, after: str | None) -> list[str]:
-    return await tables.owners(after, OWNERS)
-
-
-async def _stored_bytes(tables: Tables, owner: str) -> int:
-    return (await tables.usage(owner)).bytes
+async def _owners(whole: WholeStore, after: str | None) -> list[str]:
+    return await whole.owners(after, OWNERS)

@@ -19,6 +19,7 @@ from turnledger.engine.conversations.resolve import check_live
 from turnledger.engine.history import line
 from turnledger.engine.ports import Tables
 from turnledger.errors import BranchNotFound, ConversationNotFound
+from turnledger.model.catalogue import ListPosition
 from turnledger.model.conversation import EVERYWHERE, Branch, Conversation, Stretch, Within
 from turnledger.model.flags import Flags, HiddenPlaces, hidden_from_user
 from turnledger.model.ids import BranchId, ConversationId, TurnId
@@ -43,7 +44,6 @@ class UnsettledTurn(Struct, frozen=True):
 class Outline(Struct, frozen=True, kw_only=True):
     """The parts of a chat: its header line, and where its turns are."""
 
-    owner: str
     conversation: Conversation
     header: bytes
     stretches: tuple[Stretch, ...]
@@ -56,7 +56,6 @@ class Outline(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class ExportRequest:
-    owner: str
     conversation: ConversationId
     now: int
     within: Within = EVERYWHERE
@@ -65,7 +64,7 @@ class ExportRequest:
 async def read_outline(tables: Tables, request: ExportRequest) -> Outline:
     """Return the outline of a live conversation. Raises ConversationNotFound, also for other owners,
     ConversationDeleted and ConversationExpired."""
-    found = await tables.conversation(request.owner, request.conversation)
+    found = await tables.conversation(request.conversation)
     if found is not None and not request.within.sees(found):
         raise ConversationNotFound
     return await outline(tables, await check_live(tables, found, request.now))
@@ -81,7 +80,7 @@ async def outline(tables: Tables, conversation: Conversation) -> Outline:
         own = await _not_covered(tables, branch, covered)
         covered.update({each.branch: each.through for each in own})
         stretches += own
-        settled = await _to_settle(tables, conversation.owner, branch)
+        settled = await _to_settle(tables, branch)
         if settled is not None:
             waiting.append(settled)
             # Its place among the stretches, after the turn it follows.
@@ -90,7 +89,6 @@ async def outline(tables: Tables, conversation: Conversation) -> Outline:
         heads.append(BranchLine(id=str(branch.id), head=None if head is None else str(head)))
     turns = sum(each.through - each.after for each in stretches)
     return Outline(
-        owner=conversation.owner,
         conversation=conversation,
         header=encode_line(chat_line(conversation, heads, turns, await tables.forgotten(conversation.id))),
         stretches=tuple(stretches),
@@ -129,13 +127,13 @@ async def _not_covered(tables: Tables, branch: Branch, covered: dict[BranchId, i
     return found[::-1]
 
 
-async def _to_settle(tables: Tables, owner: str, branch: Branch) -> UnsettledTurn | None:
+async def _to_settle(tables: Tables, branch: Branch) -> UnsettledTurn | None:
     """Return what waits to be settled after the head of a branch, as it would be settled."""
-    attempt = await tables.attempt(owner, branch.unsettled) if branch.unsettled else None
+    attempt = await tables.attempt(branch.unsettled) if branch.unsettled else None
     if attempt is None:
         return None
     given = attempt.instructions if attempt.fork is None else None
-    place = await place_of(tables, owner, branch, attempt.fork) if attempt.fork else None
+    place = await place_of(tables, branch, attempt.fork) if attempt.fork else None
     input = settled_input(branch, attempt)
     turn = Turn.of(
         id=attempt.id,
@@ -176,9 +174,9 @@ async def read_page(tables: Tables, request: ExportPageRequest) -> list[bytes]:
             continue
         found = await tables.turns(part.branch, part.after, part.through, part.through - part.after)
         if len(found) != part.through - part.after:
-            raise await line.missing_reason(tables, outline.owner, outline.conversation.id)
+            raise await line.missing_reason(tables, outline.conversation.id)
         turns += found
-    flags = await tables.flags(outline.owner, tuple(turn.id for turn in turns))
+    flags = await tables.flags(tuple(turn.id for turn in turns))
     lines = []
     for turn in turns:
         waits = late.get(turn.id) or UnsettledTurn(
@@ -213,7 +211,6 @@ async def begin_export(tables: Tables, request: ExportRequest) -> tuple[Outline,
 
 @dataclass(frozen=True)
 class ShownRequest:
-    owner: str
     conversation: ConversationId
     now: int
     within: Within = EVERYWHERE
@@ -234,7 +231,7 @@ class ShownPart(Struct, frozen=True):
 
 async def shown_part(tables: Tables, request: ShownRequest) -> ShownPart:
     """Return the next turns of the branch that was current at first. Raises as `read_outline`."""
-    found = await tables.conversation(request.owner, request.conversation)
+    found = await tables.conversation(request.conversation)
     if found is not None and not request.within.sees(found):
         raise ConversationNotFound
     found = await check_live(tables, found, request.now)
@@ -242,19 +239,18 @@ async def shown_part(tables: Tables, request: ShownRequest) -> ShownPart:
     if branch is None:
         raise BranchNotFound
     turns = await line.turns_of(tables, branch, request.after, request.after + PAGE, PAGE)
-    flags = await tables.flags(request.owner, tuple(turn.id for turn in turns))
+    flags = await tables.flags(tuple(turn.id for turn in turns))
     return ShownPart(found, branch, turns, hidden_from_user(flags))
 
 
 @dataclass(frozen=True)
 class OwnedPageRequest:
-    owner: str
     scope: str | None
-    after: tuple[int, ConversationId] | None
+    after: ListPosition | None
     limit: int
 
 
 async def owned_page(tables: Tables, request: OwnedPageRequest) -> list[Conversation]:
     """Return a page of the conversations of an owner, longest untouched first: one that is used meanwhile
     moves to the end, and is still read."""
-    return await tables.least_recent_conversations(request.owner, request.scope, request.after, request.limit)
+    return await tables.least_recent_conversations(request.scope, request.after, request.limit)

@@ -267,7 +267,7 @@ async def find_place(tables: Tables, request: ImportRequest) -> ConversationId |
     plan, planned = request.plan, request.plan.conversation
     for tried in range(TRIES):
         id = _name(planned, tried)
-        found = await tables.conversation(planned.owner, id)
+        found = await tables.conversation(id)
         if found is not None and not request.within.sees(found):
             continue  # looks to the caller like another owner's conversation
         if found is None and ((not tried and not request.keeps_ids) or await tables.is_id_taken(id)):
@@ -356,14 +356,14 @@ async def _write(tables: Tables, request: ImportRequest, draft: ImportDraft) -> 
     if conversation.is_expired(request.due):
         why = "The chat has expired. Remove expires_after to import it."
         return _end(plan, conversation, ImportOutcome.REFUSED, why)
-    await check_quota(tables, conversation.owner, request.quota, adds_chat=True)
+    await check_quota(tables, request.quota, adds_chat=True)
     conversation, notes = await _with_its_key(tables, plan, conversation)
     await tables.add_conversation(conversation)
     await tables.add_branches(draft.branches)
     if plan.forgotten:
         await tables.save_forgotten(conversation.id, plan.forgotten)
     for turn, flags in draft.flags.items():
-        await tables.save_flags(conversation.owner, turn, flags)
+        await tables.save_flags(turn, flags)
     await record_change(tables, ChangeKind.CHAT_CREATED, conversation, request.now)
     report = ImportReport(
         line=plan.line, did=ImportOutcome.IMPORTED, chat=str(conversation.id), turns=len(plan.turns)
@@ -376,7 +376,7 @@ async def _with_its_key(
 ) -> tuple[Conversation, Sequence[ImportReport]]:
     """Return the conversation with its conversation_key, unless the key names another one."""
     key = conversation.conversation_key
-    if key is None or await tables.conversation_by_key(conversation.owner, conversation.scope, key) is None:
+    if key is None or await tables.conversation_by_key(conversation.scope, key) is None:
         return conversation, ()
     why = f"The conversation_key {key!r} names another chat; it was dropped."
     note = ImportReport(line=plan.line, did=ImportOutcome.DROPPED, chat=str(conversation.id), why=why)
@@ -392,7 +392,7 @@ async def _still_holds(tables: Tables, request: ImportRequest, draft: ImportDraf
         ):
             return False
     for base in draft.bases:
-        found = await tables.turn(draft.conversation.owner, base.id)
+        found = await tables.turn(base.id)
         if found is None or (found.branch, found.number) != (base.branch, base.number):
             return False
     return True
@@ -427,23 +427,22 @@ async def _find_shared(
     tables: Tables, plan: Plan, existing: ExistingRows, turns: Sequence[PlannedTurn]
 ) -> None:
     """Find equal turns that exist already, with all turns before them."""
-    owner = plan.conversation.owner
     homes: dict[BranchId, str | None] = {}
     for turn in turns:
         if turn.id not in existing.turns or (turn.parent is not None and turn.parent not in existing.shared):
             continue
-        found = await tables.turn(owner, turn.id)
+        found = await tables.turn(turn.id)
         if found is None:
             continue
         if found.branch not in homes:
-            homes[found.branch] = await _scope_of(tables, owner, found.branch)
-        flags = (await tables.flags(owner, (found.id,))).get(found.id, {})
+            homes[found.branch] = await _scope_of(tables, found.branch)
+        flags = (await tables.flags((found.id,))).get(found.id, {})
         stored_line = encode_line(turn_line("", found, flags, await failure_of(tables, found)))
         if homes[found.branch] == plan.conversation.scope and stored_line == _line_of(turn, "", {}):
             existing.shared[turn.id] = found
 
 
-async def _scope_of(tables: Tables, owner: str, branch: BranchId) -> str | None:
+async def _scope_of(tables: Tables, branch: BranchId) -> str | None:
     home = await tables.branch(branch)
-    found = await tables.conversation(owner, home.conversation) if home is not None else None
+    found = await tables.conversation(home.conversation) if home is not None else None
     return None if found is None else found.scope

@@ -38,6 +38,7 @@ from turnledger.engine.lifecycle.moves import (
 )
 from turnledger.engine.limits import check_quota, count_set_aside
 from turnledger.engine.ports import Tables
+from turnledger.engine.tables.lanes import Lane
 from turnledger.engine.turn.request import (
     Beginning,
     BeginRequest,
@@ -112,7 +113,7 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
     waiting_with = request.round.ticket or stored
     verdict = await _claimed(tables, request, waiting_with)
     if isinstance(verdict, SharedOutcome):
-        if request.admitted is not None and request.admitted != await tables.admission(target.owner):
+        if request.admitted is not None and request.admitted != await tables.admission():
             raise AdmissionMoved
         if request.retry is not None and verdict.outcome is not None:
             # Power loss must not restore the mark of a lost answer that this try is about to receive.
@@ -125,19 +126,20 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
         target = target.at(verdict.claim.conversation)
     elif waiting_with is not None and target.id is None:
         target = await _where_it_waits(tables, target, waiting_with)
-    conversation, branch, flagged, admission = await _lane(tables, target, request)
+    lane = await _lane(tables, target, request)
+    conversation, branch = lane.conversation, lane.branch
     if request.move is not None and request.round.is_repeated:
         moved = await find_earlier_move(tables, branch, request.move, request.attempt)
         if moved is not None:
             return moved
-    if request.admitted is not None and request.admitted != admission:
+    if request.admitted is not None and request.admitted != lane.admission:
         raise AdmissionMoved
     if request.move is not None and verdict.claim is not None:
         return await find_claimed_move(tables, verdict.claim, request.attempt)
     if not isinstance(request.move, Switch):  # needs room only where it copies effects; see moves
         fresh = target.fresh
         made = conversation if fresh is not None and fresh.id == conversation.id else None
-        await check_quota(tables, target.owner, request.bounds.quota, made=made)
+        await check_quota(tables, request.bounds.quota, made=made)
     if branch.running is not None:
         held, branch = branch, await _free_of_dead(tables, branch, request)
         if branch is not held and (request.is_resent or request.retry is not None):
@@ -153,10 +155,10 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
     if request.move is not None:
         return await _move(tables, conversation, branch, request, request.move)
     seen = request.content.seen
-    if seen is not None and seen.flag_version != flagged:
+    if seen is not None and seen.flag_version != lane.flag_version:
         raise HistoryMoved(conversation.id)
     begun = await _take_lane(tables, conversation, branch, request, verdict)
-    return replace(begun, flag_version=flagged) if flagged else begun
+    return replace(begun, flag_version=lane.flag_version) if lane.flag_version else begun
 
 
 async def _claimed(tables: Tables, request: BeginRequest, waiting_with: Ticket | None) -> Verdict:
@@ -171,39 +173,35 @@ async def _claimed(tables: Tables, request: BeginRequest, waiting_with: Ticket |
 
 async def _begun_before(tables: Tables, request: BeginRequest) -> Begun | SharedOutcome | None:
     """Return the result of a begin that had succeeded and whose result was lost; None for a new one."""
-    owner = request.target.owner
-    attempt = await tables.attempt(owner, request.attempt)
+    attempt = await tables.attempt(request.attempt)
     if attempt is None:
-        turn = await tables.turn(owner, request.attempt)
+        turn = await tables.turn(request.attempt)
         home = await tables.branch(turn.branch) if turn else None
         if turn is None or home is None:
             return None
-        return SharedOutcome(turn.id, await read_outcome(tables, owner, turn.id), home.conversation)
+        return SharedOutcome(turn.id, await read_outcome(tables, turn.id), home.conversation)
     if attempt.state is not AttemptState.RUNNING:
-        return SharedOutcome(attempt.id, await read_outcome(tables, owner, attempt.id), attempt.conversation)
-    conversation = await tables.conversation(owner, attempt.conversation)
+        return SharedOutcome(attempt.id, await read_outcome(tables, attempt.id), attempt.conversation)
+    conversation = await tables.conversation(attempt.conversation)
     branch = await tables.branch(attempt.branch)
     assert conversation is not None  # noqa: S101 - rows of one transaction
     assert branch is not None  # noqa: S101
     journal = Journal.of(await tables.journal(attempt.id))
-    place = await place_of(tables, owner, branch, attempt.fork) if attempt.fork else None
-    return Begun(conversation, branch, attempt, journal, place, await tables.flag_version(owner))
+    place = await place_of(tables, branch, attempt.fork) if attempt.fork else None
+    return Begun(conversation, branch, attempt, journal, place, await tables.flag_version())
 
 
 async def _where_it_waits(tables: Tables, target: Target, ticket: Ticket) -> Target:
     """Return the target of a waiting request: it stays in its queue even if its conversation_key has moved.
     If that conversation was deleted, it goes to the original target."""
-    found = await tables.conversation(target.owner, ticket.conversation)
+    found = await tables.conversation(ticket.conversation)
     if found is None or found.is_deleted:
         return target
     return target.at(found.id)
 
 
-async def _lane(
-    tables: Tables, target: Target, request: BeginRequest
-) -> tuple[Conversation, Branch, int, int]:
-    """Return the conversation and its branch, created if allowed, and the owner's flag version and admission
-    version. Restores a missing lease."""
+async def _lane(tables: Tables, target: Target, request: BeginRequest) -> Lane:
+    """Return the lane, of a conversation created if allowed. Restores a missing lease."""
     found, seen = None, request.content.seen
     if seen is not None:
         found = await resolve.seen_lane(tables, target, seen.conversation, request.lease)
@@ -216,15 +214,14 @@ async def _lane(
         target = target.at(conversation.id)
     if found is None:
         assert target.id is not None  # noqa: S101 - for the type checker
-        found = await tables.lane(target.owner, target.id, request.lease)
-    if found is not None and not target.sees(found[0]):
+        found = await tables.lane(target.id, request.lease)
+    if found is None or not target.sees(found.conversation):
         raise ConversationNotFound
-    conversation = await resolve.check_live(tables, found[0] if found else None, request.round.due)
-    assert found is not None  # noqa: S101 - else check_live has raised
-    if not found[2]:
+    await resolve.check_live(tables, found.conversation, request.round.due)
+    if not found.has_lease:
         # Buried while it was only late: recovery finds rows through their lease.
         await tables.beat(request.lease)
-    return conversation, found[1], found[3], found[4]
+    return found
 
 
 async def _free_of_dead(tables: Tables, branch: Branch, request: BeginRequest) -> Branch:
@@ -244,7 +241,7 @@ def _demand_disk(request: BeginRequest) -> None:
 
 
 async def _running(tables: Tables, branch: Branch, request: BeginRequest) -> Attempt | None:
-    return await tables.attempt(request.target.owner, branch.running) if branch.running else None
+    return await tables.attempt(branch.running) if branch.running else None
 
 
 async def _must_wait(
@@ -287,13 +284,13 @@ async def _check_before_stopping(
     wish = request.content.diverge
     if request.move is not None:
         kept = running.id if keeps_running else None
-        await check_move(tables, running.owner, branch, request.move, kept=kept, quota=request.bounds.quota)
+        await check_move(tables, branch, request.move, kept=kept, quota=request.bounds.quota)
     elif wish is None:
         admit(() if keeps_running else branch.pending, request.content.input)
     elif not (keeps_running and wish.may_replace(running.id)):
         await _find_place(tables, branch, request, wish)
     elif not wish.regenerates:
-        place = await place_of(tables, running.owner, branch, running.fork) if running.fork else branch
+        place = await place_of(tables, branch, running.fork) if running.fork else branch
         admit(place.pending, request.content.input)
 
 
@@ -303,7 +300,7 @@ async def _move(
     """Do the whole move now, while the lane is free."""
     _demand_disk(request)
     branch = await _settled(tables, branch, request)
-    moved = await move(tables, request.target.owner, branch, wish, request.attempt, request.bounds.quota)
+    moved = await move(tables, branch, wish, request.attempt, request.bounds.quota)
     await tables.drop_ticket(request.attempt)
     await tables.touch_conversation(conversation.id, request.round.now)
     if request.key is not None:
@@ -391,7 +388,7 @@ async def _ready(
     must not have settled anything."""
     if resumed is not None:
         return branch, resumed.input
-    waiting = await tables.attempt(request.target.owner, branch.unsettled) if branch.unsettled else None
+    waiting = await tables.attempt(branch.unsettled) if branch.unsettled else None
     if waiting is None:
         return branch, admit(branch.pending, request.content.input)
     settled = unfinished.settled_output(Journal.of(await tables.journal(waiting.id)), waiting.failure)
@@ -417,7 +414,7 @@ async def _ready_to_diverge(
 
 
 async def _settled(tables: Tables, branch: Branch, request: BeginRequest) -> Branch:
-    waiting = await tables.attempt(request.target.owner, branch.unsettled) if branch.unsettled else None
+    waiting = await tables.attempt(branch.unsettled) if branch.unsettled else None
     if waiting is None:
         return branch
     _demand_disk(request)
@@ -427,9 +424,8 @@ async def _settled(tables: Tables, branch: Branch, request: BeginRequest) -> Bra
 async def _find_place(
     tables: Tables, branch: Branch, request: BeginRequest, wish: Divergence
 ) -> tuple[CommitPlace, tuple[Item, ...]]:
-    owner = request.target.owner
-    instead_of = await find_replaced(tables, owner, branch, wish)
-    place = await place_of(tables, owner, branch, await fork_at(tables, owner, branch, wish, instead_of))
+    instead_of = await find_replaced(tables, branch, wish)
+    place = await place_of(tables, branch, await fork_at(tables, branch, wish, instead_of))
     input = request.content.input
     if wish.regenerates and instead_of is not None:
         input = reuse_input(place, instead_of)
@@ -440,7 +436,7 @@ async def _instructions_there(
     tables: Tables, branch: Branch, request: BeginRequest, wish: Divergence
 ) -> Instructions | None:
     """Return the instructions that the replaced turn set: they stay with its place."""
-    instead_of = await find_replaced(tables, request.target.owner, branch, wish)
+    instead_of = await find_replaced(tables, branch, wish)
     return instructions_from(instead_of) if instead_of is not None else None
 
 
@@ -475,7 +471,6 @@ GAVE_UP = Failure("gave_up", "its caller gave up before it ran")
 
 @dataclass(frozen=True)
 class AbandonRequest:
-    owner: str
     attempt: TurnId
     now: int
 
@@ -485,9 +480,9 @@ async def abandon(tables: Tables, request: AbandonRequest) -> ConversationId | N
     conversation it waited for."""
     ticket = await tables.ticket(request.attempt)
     await tables.drop_ticket(request.attempt)
-    attempt = await tables.attempt(request.owner, request.attempt)
+    attempt = await tables.attempt(request.attempt)
     if attempt is None and ticket is not None:
-        await record_withdrawal(tables, request.owner, ticket.conversation, ticket.attempt, request.now)
+        await record_withdrawal(tables, ticket.conversation, ticket.attempt, request.now)
     if attempt is None or attempt.state is not AttemptState.RUNNING:
         return ticket.conversation if ticket else None
     branch = await tables.branch(attempt.branch)

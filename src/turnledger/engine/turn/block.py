@@ -131,7 +131,7 @@ async def acquire(process: Process, asked: AcquireRequest) -> Begun | MoveResult
                 # Turns of dead processes must not refuse a request: check the leases once.
                 if request.round.dead:
                     raise
-                leases = await process.store.read(all_leases, None)
+                leases = await process.store.read_whole(all_leases, None)
                 dead = process.watch.dead_among([(lease.id, lease.beat) for lease in leases])
                 if not dead:
                     raise
@@ -189,8 +189,9 @@ async def _first_round(process: Process, asked: AcquireRequest, request: BeginRe
 
 def _send(process: Process, request: BeginRequest) -> Coroutine[Any, Any, Beginning | Freed]:
     if not request.round.is_repeated:
-        return process.store.transact(begin, request, Sync.PROCESS)
-    return process.persist(begin, request, Sync.DISK if request.round.is_durable else Sync.PROCESS)
+        return process.store.transact(begin, request, request.target.owner, Sync.PROCESS)
+    sync = Sync.DISK if request.round.is_durable else Sync.PROCESS
+    return process.persist(begin, request, request.target.owner, sync)
 
 
 def _with(request: BeginRequest, **changes: Any) -> BeginRequest:
@@ -299,7 +300,7 @@ async def _check_still_admitted(process: Process, asked: AcquireRequest, request
     """Raise the authorization error for a revoked caller, in place of the error of its request."""
     if request.admitted is None:
         return
-    version = await process.store.read(admission_of, request.target.owner)
+    version = await process.store.read(admission_of, None, request.target.owner)
     if version != request.admitted:
         await _readmitted(asked, request)
 
@@ -328,9 +329,9 @@ async def _give_up(
 
 
 async def _withdraw(process: Process, request: BeginRequest) -> None:
-    abandoning = AbandonRequest(request.target.owner, request.attempt, process.clock.now_ms())
+    abandoning = AbandonRequest(request.attempt, process.clock.now_ms())
     try:
-        conversation = await uninterrupted(process.persist(abandon, abandoning))
+        conversation = await uninterrupted(process.persist(abandon, abandoning, request.target.owner))
     except (StoreError, LedgerClosed) as error:
         log.warning("a ticket is left to be withdrawn later: %s", error.code)
     else:

@@ -84,7 +84,6 @@ class CommitRequest(Struct, frozen=True, kw_only=True):
 class DoubtRequest:
     """Asks for the outcome of a commit whose result was lost."""
 
-    owner: str
     branch: BranchId
     attempt: TurnId
 
@@ -102,16 +101,16 @@ async def commit(tables: Tables, request: CommitRequest) -> Turn:
     turn = request.turn
     branch = await tables.branch(request.lane)
     if branch is None or not may_commit(branch, request):
-        committed = await _committed(tables, request.owner, turn.id)
+        committed = await _committed(tables, turn.id)
         if committed is None:
             raise Superseded
         return committed
     asked = NO_FLAGS
     if request.fork is not None:
         branch, asked = await _diverge(tables, branch, request.owner, request.fork)
-    stored = await store_turn(tables, request.owner, branch, turn, request.log)
+    stored = await store_turn(tables, branch, turn, request.log)
     if asked:
-        await tables.save_flags(request.owner, turn.id, asked)
+        await tables.save_flags(turn.id, asked)
     await tables.save_branch(behind(branch, request, stored, asked))
     await tables.drop_attempt(turn.id)
     if request.journaled:
@@ -119,7 +118,7 @@ async def commit(tables: Tables, request: CommitRequest) -> Turn:
     if request.is_flushed:
         await tables.drop_log(turn.id)
     if request.idempotency_key is not None:
-        claim = await tables.claim(request.owner, request.idempotency_key)
+        claim = await tables.claim(request.idempotency_key)
         if claim is not None and claim.attempt == turn.id:
             await tables.save_claim(replace(claim, expires_at=request.now + CLAIM_KEPT_MS))
     if request.unheard is not None:
@@ -128,10 +127,10 @@ async def commit(tables: Tables, request: CommitRequest) -> Turn:
             tables,
             [DeliveryNote(request.owner, request.unheard, turn.id, is_delivered=False, at=request.now)],
         )
-    home = request.home or await tables.conversation(request.owner, request.conversation)
+    home = request.home or await tables.conversation(request.conversation)
     if home is not None and not is_entry_complete(home):
         at = request.now if request.is_interaction else None
-        home = await update_entry(tables, request.owner, home.id, branch, turn, at, hidden_among(asked))
+        home = await update_entry(tables, home.id, branch, turn, at, hidden_among(asked))
     elif request.is_interaction:
         await tables.touch_conversation(request.conversation, request.now)
     await record_commit(tables, home, turn, has_moved=request.fork is not None)
@@ -165,8 +164,8 @@ async def _diverge(
 ) -> tuple[Branch, Mapping[int, Flags]]:
     """Free the lane; return the branch made for the turn, and the flags of its input."""
     await tables.save_branch(replace(lane, running=None))
-    place = await place_of(tables, owner, lane, fork)
-    return await open_branch(tables, owner, lane, place), place.input_flags
+    place = await place_of(tables, lane, fork)
+    return await open_branch(tables, lane, place), place.input_flags
 
 
 def may_commit(branch: Branch, request: CommitRequest) -> bool:
@@ -187,12 +186,12 @@ async def resolve_doubt(tables: Tables, request: DoubtRequest) -> Certainty:
         raised = replace(branch, fence=branch.fence + 1)
         await tables.save_branch(raised)
         return Certainty(None, raised.fence)
-    return Certainty(await _committed(tables, request.owner, request.attempt), None)
+    return Certainty(await _committed(tables, request.attempt), None)
 
 
-async def _committed(tables: Tables, owner: str, id: TurnId) -> Turn | None:
+async def _committed(tables: Tables, id: TurnId) -> Turn | None:
     """Return the turn if this attempt itself committed it, not what others settled or kept of it."""
-    turn = await tables.turn(owner, id)
+    turn = await tables.turn(id)
     return turn if turn is not None and turn.kind is TurnKind.COMPLETED else None
 
 
@@ -415,7 +414,7 @@ async def commit_turn(process: Process, running: OpenTurn, request: CommitReques
         try:
             if is_in_doubt:
                 return await _try_again(process, request)
-            return await process.store.transact(commit, request)
+            return await process.store.transact(commit, request, request.owner)
         except StoreError as error:
             is_over = process.clock.monotonic() >= patience_ends or is_cancelled()
             if is_in_doubt and is_over:
@@ -433,13 +432,13 @@ async def commit_turn(process: Process, running: OpenTurn, request: CommitReques
 
 async def _try_again(process: Process, request: CommitRequest) -> Turn:
     """Resolve the lost commit, and commit again under the raised fence if it did not happen."""
-    doubt = DoubtRequest(request.owner, request.lane, request.turn.id)
-    certainty = await process.store.transact(resolve_doubt, doubt)
+    doubt = DoubtRequest(request.lane, request.turn.id)
+    certainty = await process.store.transact(resolve_doubt, doubt, request.owner)
     if certainty.turn is not None:
         return certainty.turn
     if certainty.fence is None:
         raise Superseded
-    return await process.store.transact(commit, replace(request, fence=certainty.fence))
+    return await process.store.transact(commit, replace(request, fence=certainty.fence), request.owner)
 
 
 async def _end(
@@ -457,7 +456,7 @@ async def _end(
 async def end_attempt(process: Process, request: EndRequest, running: OpenTurn | None) -> Outcome | None:
     """End an attempt in the store; return None if it cannot write now: recovery repeats it."""
     try:
-        return await process.persist(end, request)
+        return await process.persist(end, request, request.owner)
     except TurnledgerError as error:
         put_off_end(process, request, running, error)
         return None

@@ -65,9 +65,9 @@ async def current(tables: Tables, request: CurrentRequest) -> tuple[Branch | Non
     target = request.target
     found = await find(tables, target)
     if found is None and target.fresh is not None and target.id in (None, target.fresh.id):
-        return None, await tables.flag_version(target.owner)
+        return None, await tables.flag_version()
     conversation = await check_live(tables, found, request.now)
-    return await tables.branch(conversation.branch), await tables.flag_version(target.owner)
+    return await tables.branch(conversation.branch), await tables.flag_version()
 
 
 def guess_line(cache: BranchCache, target: Target) -> LatestLine | None:
@@ -127,7 +127,7 @@ class ResentRequest:
                     return self._added(guess)
                 return await self._read(target.owner, guess.branch, guess.flag_version)
         request = CurrentRequest(target, process.clock.due_ms())
-        branch, flagged = await process.store.read(current, request)
+        branch, flagged = await process.store.read(current, request, target.owner)
         if branch is None:
             assert target.fresh is not None  # noqa: S101 - else it would have to be there
             branch = Branch(id=target.fresh.branch, conversation=target.fresh.id)

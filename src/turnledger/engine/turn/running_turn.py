@@ -207,7 +207,6 @@ def _essence(call: Item) -> dict[str, Any]:
 class RecordRequest:
     """Records numbered from `first`. Repeating it changes nothing."""
 
-    owner: str
     branch: BranchId
     attempt: TurnId
     fence: int
@@ -219,7 +218,7 @@ async def record(tables: Tables, request: RecordRequest) -> None:
     """Append to the journal, if the lane is still held; raise Superseded if not. A call recorded as started
     may act only after this has returned."""
     branch = await tables.branch(request.branch)
-    attempt = await tables.attempt(request.owner, request.attempt)
+    attempt = await tables.attempt(request.attempt)
     if attempt is None or not holds_lane(branch, request.attempt, request.fence):
         raise Superseded
     await tables.add_records(request.attempt, request.first, request.records)
@@ -399,11 +398,9 @@ class OpenTurn:
         """Write to the journal. The caller updates the draft before anything else can happen, so that both
         agree even if a task is cancelled."""
         attempt = self.attempt
-        request = RecordRequest(
-            attempt.owner, attempt.branch, attempt.id, self.branch.fence, self._journaled, records
-        )
+        request = RecordRequest(attempt.branch, attempt.id, self.branch.fence, self._journaled, records)
         try:
-            await self.process.persist(record, request)
+            await self.process.persist(record, request, attempt.owner)
         except OutcomeUnknown:
             self._is_in_doubt = True
             raise

@@ -99,8 +99,8 @@ async def _read(process: Process, base: Base, through: int, limit: int) -> list[
     limit = min(limit, through)
     if not limit:
         return []
-    asked = TurnsRequest(base.owner, base.line, through - limit, through)
-    turns = await process.store.read(read_turns, asked)
+    asked = TurnsRequest(base.line, through - limit, through)
+    turns = await process.store.read(read_turns, asked, base.owner)
     if through == base.length and turns[-1].id != base.head:
         raise StoreCorrupt(MISSING)
     return turns
@@ -120,7 +120,8 @@ async def _flags(process: Process, base: Base, turns: Sequence[Turn]) -> FlagsBy
     after, through = (turns[0].number - 1, min(turns[-1].number, base.length)) if turns else (0, 0)
     if not base.flag_version or after >= through:
         return NO_FLAGS
-    return await process.store.read(read_flags, FlagsRequest(base.owner, base.line, after, through))
+    request = FlagsRequest(base.line, after, through)
+    return await process.store.read(read_flags, request, base.owner)
 
 
 NOTHING_HIDDEN: HiddenPlaces = {}
@@ -199,5 +200,6 @@ async def _in_force(process: Process, begun: Begun, base: Base, history: Sequenc
         return ()
     if len(history) >= number:
         return history[number - 1].instructions or ()
-    [found] = await process.store.read(read_turns, TurnsRequest(base.owner, base.line, number - 1, number))
+    asked = TurnsRequest(base.line, number - 1, number)
+    [found] = await process.store.read(read_turns, asked, base.owner)
     return found.instructions or ()

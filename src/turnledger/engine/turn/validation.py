@@ -329,7 +329,6 @@ def fork_request(
     base = TurnId(turn) if turn is not None else None
     details = (fresh.conversation_key, fresh.title, sorted(fresh.metadata.items()), fresh.internal)
     return ForkRequest(
-        source.owner,
         source.id,
         base,
         fresh,

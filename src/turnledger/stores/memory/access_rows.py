@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from msgspec.structs import replace
 
+from turnledger.engine.tables.access import FoundToken
 from turnledger.errors import StoreError
 from turnledger.model.access.share import Share
 from turnledger.model.access.token import Token
 from turnledger.model.ids import ShareId, TokenId
-from turnledger.stores.memory.database import UndoLog
-
-if TYPE_CHECKING:
-    from turnledger.stores.memory.database import Database
+from turnledger.stores.memory.database import MemoryRows
 
 
-class MemoryAccessRows(UndoLog):
-    _db: Database
-
+class MemoryAccessRows(MemoryRows):
     async def share(self, owner: str | None, id: ShareId) -> Share | None:
         found = self._db.shares.get(id)
         return found if found is not None and owner in (None, found.owner) else None
@@ -77,12 +71,12 @@ class MemoryAccessRows(UndoLog):
         found = self._db.tokens.get(id)
         return found if found is not None and owner in (None, found.owner) else None
 
-    async def token_by_digest(self, digest: bytes) -> tuple[Token, int] | None:
+    async def token_by_digest(self, digest: bytes) -> FoundToken | None:
         id = self._db.by_digest.get(digest)
         if id is None:
             return None
         token = self._db.tokens[id]
-        return token, self._db.admissions.get(token.owner, 0)
+        return FoundToken(token, self._db.admissions.get(token.owner, 0))
 
     async def tokens(self, owner: str | None, before: TokenId | None, limit: int) -> list[Token]:
         ids = sorted((id for id in self._db.tokens if before is None or id < before), reverse=True)
@@ -92,9 +86,6 @@ class MemoryAccessRows(UndoLog):
     async def child_tokens(self, parent: TokenId) -> list[Token]:
         made = [each for each in self._db.tokens.values() if each.parent == parent]
         return sorted(made, key=lambda each: each.id)
-
-    async def secret(self) -> bytes:
-        return self._db.secret
 
     async def count_tokens(self, owner: str, now: int, limit: int) -> int:
         own = [each for each in self._db.tokens.values() if each.owner == owner and each.share is None]
@@ -123,9 +114,6 @@ class MemoryAccessRows(UndoLog):
             self._remove(self._db.by_digest, token.digest)
             self._remove(self._db.tokens, token.id)
         return len(old)
-
-    async def admission(self, owner: str) -> int:
-        return self._db.admissions.get(owner, 0)
 
     async def raise_admission(self, owner: str) -> None:
         self._put(self._db.admissions, owner, self._db.admissions.get(owner, 0) + 1)

@@ -1,57 +1,69 @@
-"""The changes that a memory store keeps for the feed."""
+"""The changes that a memory store keeps for the feed. A position is the number of a change, as text."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from turnledger.model.change import ChangeKind, LiveChange, Position, mark_of
-from turnledger.model.conversation import Conversation
-from turnledger.model.ids import TurnId
-from turnledger.stores.memory.database import UndoLog
+from turnledger.engine.tables.changes import ChangeTail
+from turnledger.errors import StoreError
+from turnledger.model.change import LiveChange, Position
+from turnledger.stores.memory.database import MemoryRows
 
-if TYPE_CHECKING:
-    from turnledger.stores.memory.database import Database
+_POSITION = re.compile("[0-9a-f]{15}")
 
 
-class MemoryChangeRows(UndoLog):
-    _db: Database
+def _position(number: int) -> Position:
+    return Position(f"{number:015x}")
+
+
+class MemoryPositionRows(MemoryRows):
+    async def newest_position(self) -> Position:
+        return _position(self._newest())
+
+    async def is_kept(self, position: Position) -> bool:
+        if _POSITION.fullmatch(position) is None:
+            return False
+        number = int(position, 16)
+        return number in self._db.changes or (number == 0 and self._starts_at_one())
+
+    def _starts_at_one(self) -> bool:
+        return not self._db.changes or 1 in self._db.changes
+
+    def _newest(self) -> int:
+        return self._db.last_change.get(None, 0)
+
+    def _behind(self, after: Position, limit: int) -> list[LiveChange]:
+        first = int(after, 16) + 1
+        rows, through = self._db.changes, min(self._newest(), first + limit - 1)
+        return [rows[number] for number in range(first, through + 1) if number in rows]
+
+
+class MemoryChangeRows(MemoryPositionRows):
+    owner: str
 
     async def add_change(self, change: LiveChange) -> None:
-        assert change.conversation is not None  # noqa: S101 - only changes of conversations are stored
+        if change.owner != self.owner:
+            raise StoreError(f"The change of {change.conversation} is of another owner.")
+        self._add_change(change)
+
+    def _add_change(self, change: LiveChange) -> None:
         number = self._newest() + 1
-        mark = mark_of(change.at, change.conversation.raw, change.turn.raw if change.turn else None)
-        self._put(self._db.changes, number, replace(change, position=Position(number, mark)))
+        self._put(self._db.changes, number, replace(change, position=_position(number)))
         self._put(self._db.last_change, None, number)
 
-    async def _record_removal(self, conversation: Conversation, why: str, at: int) -> None:
-        """Record a chat that this store ended by itself, if the feed has reported it."""
-        if conversation.is_listed and not conversation.internal:
-            owner, id, scope = conversation.owner, conversation.id, conversation.scope
-            kind = ChangeKind.CHAT_DELETED
-            await self.add_change(
-                LiveChange(kind=kind, owner=owner, conversation=id, scope=scope, detail=why, at=at)
-            )
+    async def changes(self, after: Position | None, limit: int) -> list[LiveChange]:
+        behind = self._behind(after or _position(0), self._newest())
+        return [each for each in behind if each.owner == self.owner][:limit]
 
-    async def changes(
-        self, after: int, owners: Collection[str], limit: int
-    ) -> tuple[list[LiveChange], Position | None]:
+
+class MemoryTailRows(MemoryPositionRows):
+    async def tail(self, after: Position, owners: Collection[str], limit: int) -> ChangeTail:
         found = self._behind(after, limit)
-        return [each for each in found if each.owner in owners], found[-1].position if found else None
-
-    async def changes_of(self, owner: str, after: int, limit: int) -> list[LiveChange]:
-        behind = self._behind(after, self._newest())
-        return [each for each in behind if each.owner == owner][:limit]
-
-    async def change_position(self, number: int | None) -> Position | None:
-        rows = self._db.changes
-        if number is None:
-            number = self._newest()
-        if number == 0:
-            return Position() if not rows or 1 in rows else None
-        return rows[number].position if number in rows else None
+        through = found[-1].position if found else after
+        return ChangeTail([each for each in found if each.owner in owners], through, len(found) == limit)
 
     async def purge_changes(self, before: int, keep: int, limit: int) -> int:
         newest, removed = self._newest(), 0
@@ -63,14 +75,5 @@ class MemoryChangeRows(UndoLog):
             removed += 1
         return removed
 
-    async def owner_of_ticket(self, attempt: TurnId) -> str | None:
-        ticket = self._db.tickets.get(attempt)
-        found = self._db.conversations.get(ticket.conversation) if ticket else None
-        return found.owner if found else None
-
-    def _newest(self) -> int:
-        return self._db.last_change.get(None, 0)
-
-    def _behind(self, after: int, limit: int) -> list[LiveChange]:
-        rows, through = self._db.changes, min(self._newest(), after + limit)
-        return [rows[number] for number in range(after + 1, through + 1) if number in rows]
+    async def secret(self) -> bytes:
+        return self._db.secret

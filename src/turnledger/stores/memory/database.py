@@ -11,11 +11,22 @@ from contextvars import Context
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from turnledger.engine.ports import ClockMark
+from msgspec.structs import replace
+
+from turnledger.engine.tables.maintenance import ClockMark
 from turnledger.model.access.share import Share
 from turnledger.model.access.token import Token
 from turnledger.model.change import LiveChange
-from turnledger.model.conversation import Branch, Claim, Conversation, Lease, Origin, Ticket, Usage
+from turnledger.model.conversation import (
+    Branch,
+    Claim,
+    Conversation,
+    Lease,
+    Origin,
+    Ticket,
+    Usage,
+    link_of,
+)
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, ShareId, TokenId, TurnId
 from turnledger.model.turn import Attempt, Turn
@@ -68,10 +79,11 @@ Row = TypeVar("Row")
 
 
 class UndoLog:
-    """Changes rows, and records how to revert it."""
+    """How to revert the changes of a transaction."""
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], object]] = []
+        self.add = self._undo.append
 
     @property
     def has_written(self) -> bool:
@@ -81,15 +93,40 @@ class UndoLog:
         while self._undo:
             self._undo.pop()()
 
+
+class MemoryRows:
+    """Changes rows, and records how to revert it."""
+
+    def __init__(self, database: Database, log: UndoLog) -> None:
+        self._db = database
+        self._log = log
+
     def _put(self, table: MutableMapping[Name, Row], name: Name, row: Row) -> None:
         if name in table:
             before = table[name]
-            self._undo.append(lambda: table.__setitem__(name, before))
+            self._log.add(lambda: table.__setitem__(name, before))
         else:
-            self._undo.append(lambda: table.pop(name))
+            self._log.add(lambda: table.pop(name))
         table[name] = row
 
     def _remove(self, table: MutableMapping[Name, Row], name: Name) -> None:
         if name in table:
             before = table.pop(name)
-            self._undo.append(lambda: table.__setitem__(name, before))
+            self._log.add(lambda: table.__setitem__(name, before))
+
+    def _count(self, owner: str, more: int, chats: int = 0) -> None:
+        """Add to what an owner stores, and all visitors of the same link."""
+        if not more and not chats:
+            return
+        before = self._db.stored.get(owner, Usage(bytes=0))
+        now = Usage(bytes=before.bytes + more, chats=before.chats + chats)
+        self._put(self._db.stored, owner, now)
+        link = link_of(owner)
+        share = None if link is None else self._db.shares.get(link)
+        if share is not None:
+            counted = replace(share, bytes=share.bytes + more, chats=share.chats + chats)
+            self._put(self._db.shares, share.id, counted)
+
+    def _owner_of(self, id: ConversationId) -> str | None:
+        found = self._db.conversations.get(id)
+        return found.owner if found else None

@@ -4,41 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
 
+from turnledger.engine.tables.search import ShownBranch
 from turnledger.model.conversation import Conversation, ConversationState, TitleSource
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.text.plain import visible_texts
 from turnledger.model.text.search import TITLES, Phrase, SearchMatch, words_of
 from turnledger.model.turn import Turn
-from turnledger.stores.memory.database import UndoLog
-
-if TYPE_CHECKING:
-    from turnledger.stores.memory.database import Database
+from turnledger.stores.memory.database import MemoryRows
 
 
-class MemorySearchRows(UndoLog):
-    _db: Database
+class MemorySearchRows(MemoryRows):
+    owner: str
 
     def _give_place(self, id: TurnId | ConversationId) -> None:
         """Give it a place after all earlier ones, rolled back or not."""
         self._db.last_place += 1
         self._put(self._db.places, id, self._db.last_place)
 
-    async def index_texts(self, limit: int, owner: str | None = None) -> int:
+    async def index_texts(self, limit: int) -> int:
         return 0
 
-    async def is_index_complete(self, owner: str | None = None) -> bool:
+    async def is_index_complete(self) -> bool:
         return True
 
     async def search(
-        self, owner: str, scope: str | None, phrases: Sequence[Phrase], before: int | None, limit: int
+        self, scope: str | None, phrases: Sequence[Phrase], before: int | None, limit: int
     ) -> list[SearchMatch]:
         db = self._db
         searched = {
             each.id: each
             for each in db.conversations.values()
-            if each.owner == owner and not each.internal and scope in (None, each.scope)
+            if each.owner == self.owner and not each.internal and scope in (None, each.scope)
         }
         if not phrases:
             return []
@@ -56,21 +53,24 @@ class MemorySearchRows(UndoLog):
         for turn in db.turns.values():
             id = db.branches[turn.branch].conversation
             if id in searched:
-                yield (
-                    SearchMatch(db.places[turn.id], id, turn.id),
-                    self._visible_texts(searched[id].owner, turn),
-                )
+                yield SearchMatch(db.places[turn.id], id, turn.id), self._visible_texts(turn)
 
-    def _visible_texts(self, owner: str, turn: Turn) -> list[str]:
-        flags = self._db.flags.get((owner, turn.id), {})
+    def _visible_texts(self, turn: Turn) -> list[str]:
+        flags = self._db.flags.get((self.owner, turn.id), {})
         return visible_texts(turn, {place for place, each in flags.items() if not each.to_user})
 
-    async def forks_showing(
-        self, branch: BranchId, number: int, limit: int
-    ) -> list[tuple[ConversationId, BranchId]]:
+    async def forks_showing(self, branch: BranchId, number: int, limit: int) -> list[ShownBranch]:
         made = self._made_from(branch, number)
-        homes = ((self._db.branches[each].conversation, each) for each in self._db.branches if each in made)
-        live = (each for each in homes if self._db.conversations[each[0]].state is ConversationState.LIVE)
+        homes = (
+            (self._db.conversations[each.conversation], each.id)
+            for each in self._db.branches.values()
+            if each.id in made
+        )
+        live = (
+            ShownBranch(home.id, id)
+            for home, id in homes
+            if home.state is ConversationState.LIVE and home.owner == self.owner
+        )
         return list(islice(live, limit))
 
     def _made_from(self, branch: BranchId, number: int) -> set[BranchId]:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 
 from turnledger.engine.attempt.takeover import end_lease
 from turnledger.engine.lane.lease import renew
 from turnledger.engine.lane.shield import Home
-from turnledger.engine.ports import Operation, Request, Result, Sync
+from turnledger.engine.ports import InspectOperation, Operation, Request, Result, Sync, WholeOperation
 from turnledger.errors import LedgerClosed
 from turnledger.model.ids import LeaseId
-from turnledger.stores.memory.database import Database
-from turnledger.stores.memory.tables import MemoryTables
+from turnledger.stores.memory.database import Database, UndoLog
+from turnledger.stores.memory.whole import MemoryWholeStore
 
 
 class MemoryStore:
@@ -27,26 +27,40 @@ class MemoryStore:
         self._home = Home()
 
     async def transact(
-        self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
+        self, operation: Operation[Request, Result], request: Request, owner: str, sync: Sync = Sync.DISK
     ) -> Result:
-        tables = self._tables()
+        return await self._run(lambda whole: operation(whole.of(owner), request), sync)
+
+    async def transact_whole(
+        self, operation: WholeOperation[Request, Result], request: Request, sync: Sync = Sync.DISK
+    ) -> Result:
+        return await self._run(lambda whole: operation(whole, request), sync)
+
+    async def _run(self, operation: Callable[[MemoryWholeStore], Awaitable[Result]], sync: Sync) -> Result:
+        log = UndoLog()
         try:
-            result = await operation(tables, request)
+            result = await operation(self._whole(log))
         except BaseException:
-            tables.undo()
+            log.undo()
             raise
-        if tables.has_written:
+        if log.has_written:
             self._notify_others()
         return result
 
-    async def read(self, operation: Operation[Request, Result], request: Request) -> Result:
-        return await operation(self._tables(), request)
+    async def read(self, operation: Operation[Request, Result], request: Request, owner: str) -> Result:
+        return await operation(self._whole(UndoLog()).of(owner), request)
 
-    def _tables(self) -> MemoryTables:
+    async def read_whole(self, operation: WholeOperation[Request, Result], request: Request) -> Result:
+        return await operation(self._whole(UndoLog()), request)
+
+    async def inspect(self, operation: InspectOperation[Request, Result], request: Request) -> Result:
+        return await operation(self._whole(UndoLog()), request)
+
+    def _whole(self, log: UndoLog) -> MemoryWholeStore:
         self._home.check()
         if self._closed:
             raise LedgerClosed
-        return MemoryTables(self._db)
+        return MemoryWholeStore(self._db, log)
 
     def _notify_others(self) -> None:
         for store, changed, context in self._db.watchers:
@@ -58,13 +72,13 @@ class MemoryStore:
 
     async def keep_lease(self, id: LeaseId, every: float) -> None:
         self._lease = id
-        await self.transact(renew, id)
+        await self.transact_whole(renew, id)
         self._keeper = asyncio.create_task(self._renew(id, every))
 
     async def _renew(self, id: LeaseId, every: float) -> None:
         while True:
             await asyncio.sleep(every)
-            await self.transact(renew, id)
+            await self.transact_whole(renew, id)
 
     def is_holder_dead(self, id: LeaseId) -> bool:
         return False
@@ -76,6 +90,6 @@ class MemoryStore:
         if self._keeper is not None:
             self._keeper.cancel()
         if self._lease is not None:
-            await self.transact(end_lease, self._lease)
+            await self.transact_whole(end_lease, self._lease)
         self._db.watchers[:] = [each for each in self._db.watchers if each[0] is not self]
         self._closed = True

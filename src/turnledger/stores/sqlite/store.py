@@ -13,7 +13,15 @@ import apsw
 from turnledger.engine.attempt.takeover import end_lease
 from turnledger.engine.lane.lease import renew
 from turnledger.engine.lane.shield import Home, Unstoppable, is_cancelled
-from turnledger.engine.ports import Operation, Request, Result, Sync, Tables
+from turnledger.engine.ports import (
+    InspectOperation,
+    Operation,
+    Request,
+    Result,
+    Sync,
+    WholeOperation,
+    WholeStore,
+)
 from turnledger.errors import LedgerClosed
 from turnledger.model.ids import LeaseId
 from turnledger.stores.sqlite import connections, files
@@ -85,45 +93,62 @@ class SqliteStore:
         return cls(*opened, inline=inline)
 
     async def transact(
-        self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
+        self, operation: Operation[Request, Result], request: Request, owner: str, sync: Sync = Sync.DISK
     ) -> Result:
         """Run a writing operation atomically. See `Store.transact`.
 
         When the caller is cancelled, a queued operation still runs, unless the writer cannot start it within
         the grace time: then it is withdrawn with StoreUnavailable, and nothing was written.
         """
+        return cast(Result, await self._write(Job(operation, request, owner, sync)))
+
+    async def transact_whole(
+        self, operation: WholeOperation[Request, Result], request: Request, sync: Sync = Sync.DISK
+    ) -> Result:
+        """As `transact`, on the rows of all owners."""
+        return cast(Result, await self._write(Job(operation, request, None, sync)))
+
+    async def _write(self, job: Job) -> Any:
         self._home.check()
         if self._closing is not None:
             raise LedgerClosed
         if self._write_worker is None:
-            return cast(Result, _inline(self._writer, Job(operation, request, sync)))
-        future = Unstoppable(loop=self._loop)
-        job = Job(operation, request, sync, future)
+            return _inline(self._writer, job)
+        job.future = future = Unstoppable(loop=self._loop)
         future.withdraw = job.withdraw
         if is_cancelled():
             future.cancel()
         self._write_worker.submit(job)
         try:
-            return cast(Result, await future)
+            return await future
         finally:
             # They refer to each other, and an error in them has this frame in its traceback: cycles that
             # would keep the request until the next garbage collection.
             future.withdraw = None
             del future, job
 
-    async def read(self, operation: Operation[Request, Result], request: Request) -> Result:
+    async def read(self, operation: Operation[Request, Result], request: Request, owner: str) -> Result:
         """Run a reading operation on one snapshot that includes all acknowledged writes."""
+        return cast(Result, await self._read(Job(operation, request, owner)))
+
+    async def read_whole(self, operation: WholeOperation[Request, Result], request: Request) -> Result:
+        return cast(Result, await self._read(Job(operation, request)))
+
+    async def inspect(self, operation: InspectOperation[Request, Result], request: Request) -> Result:
+        return cast(Result, await self._read(Job(operation, request)))
+
+    async def _read(self, job: Job) -> Any:
         self._home.check()
         if self._closing is not None:
             raise LedgerClosed
         if self._read_worker is None:
-            return cast(Result, _inline(self._reader, Job(operation, request)))
-        future: asyncio.Future[Any] = self._loop.create_future()
-        self._read_worker.submit(Job(operation, request, Sync.DISK, future))
+            return _inline(self._reader, job)
+        job.future = future = self._loop.create_future()
+        self._read_worker.submit(job)
         try:
-            return cast(Result, await future)
+            return await future
         finally:
-            del future
+            del future, job
 
     def watch(self, changed: Callable[[], None]) -> None:
         """Call `changed` on the loop soon after another process wrote, never for writes of this one. An
@@ -152,11 +177,11 @@ class SqliteStore:
         self._lease = id
         # Synced, and the log with it: SQLite may have recovered a commit that a killed process left unsynced,
         # and from now on it is served as done.
-        living = await self.transact(_first_beat, id)
+        living = await self.transact_whole(_first_beat, id)
         if self._write_worker is not None and self._lock_files is not None:
             await asyncio.to_thread(self._lock_files.sweep, living)
             submit = self._write_worker.submit
-            self._keeper = LeaseKeeper(lambda: submit(Job(renew, id, Sync.PROCESS)), every)
+            self._keeper = LeaseKeeper(lambda: submit(Job(renew, id, sync=Sync.PROCESS)), every)
 
     def is_holder_dead(self, id: LeaseId) -> bool:
         """Return whether the lock file of this lease exists and is unlocked. False without one: that of a
@@ -173,7 +198,7 @@ class SqliteStore:
     async def _close(self) -> None:
         if self._write_worker is None or self._read_worker is None:
             if self._lease is not None:
-                self._writer.run_batch([Job(end_lease, self._lease, Sync.PROCESS)])
+                self._writer.run_batch([Job(end_lease, self._lease, sync=Sync.PROCESS)])
             self._reader.close()
             self._writer.close()
         else:
@@ -184,7 +209,7 @@ class SqliteStore:
         if self._keeper is not None:
             self._keeper.stop()
         if self._lease is not None:
-            write_worker.submit(Job(end_lease, self._lease, Sync.PROCESS))
+            write_worker.submit(Job(end_lease, self._lease, sync=Sync.PROCESS))
         read_worker.stop()
         write_worker.stop()
         if self._lock_files is not None:
@@ -198,7 +223,7 @@ class SqliteStore:
         if self._keeper is not None:
             self._keeper.stop()
         if self._lease is not None:
-            self._write_worker.submit(Job(end_lease, self._lease, Sync.PROCESS))
+            self._write_worker.submit(Job(end_lease, self._lease, sync=Sync.PROCESS))
         if self._read_worker is not None:
             self._read_worker.end()
         if self._lock_files is not None:
@@ -240,6 +265,6 @@ def _inline(driven: Writer | SqliteReader, job: Job) -> Any:
     return job.outcome()
 
 
-async def _first_beat(tables: Tables, id: LeaseId) -> set[LeaseId]:
-    await tables.beat(id)
-    return {lease.id for lease in await tables.leases()}
+async def _first_beat(whole: WholeStore, id: LeaseId) -> set[LeaseId]:
+    await whole.beat(id)
+    return {lease.id for lease in await whole.leases()}

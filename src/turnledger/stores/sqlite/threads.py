@@ -24,28 +24,41 @@ from turnledger.stores.sqlite.failures import commit_failure, translate
 from turnledger.stores.sqlite.files import OpenFiles
 from turnledger.stores.sqlite.migrations import VERSION, check_version
 from turnledger.stores.sqlite.tables.tables import SqliteTables
+from turnledger.stores.sqlite.tables.whole import SqliteWholeStore
 
 WITHDRAWN = "The caller was cancelled before the write began. Nothing was written."
 
 logger = logging.getLogger(__name__)
 
-AnyOperation: TypeAlias = Callable[[SqliteTables, Any], Awaitable[Any]]
+AnyOperation: TypeAlias = Callable[[Any, Any], Awaitable[Any]]
 
 
 class Job:
-    """One operation and, after it ran, its result or error."""
+    """One operation and, after it ran, its result or error. Without an owner, it is on the rows of all."""
 
-    __slots__ = ("_unclaimed", "error", "future", "is_withdrawn", "operation", "request", "result", "sync")
+    __slots__ = (
+        "_unclaimed",
+        "error",
+        "future",
+        "is_withdrawn",
+        "operation",
+        "owner",
+        "request",
+        "result",
+        "sync",
+    )
 
     def __init__(
         self,
         operation: AnyOperation,
         request: Any,
+        owner: str | None = None,
         sync: Sync = Sync.DISK,
         future: asyncio.Future[Any] | None = None,
     ) -> None:
         self.operation = operation
         self.request = request
+        self.owner = owner
         self.sync = sync
         self.future = future
         self.result: Any = None
@@ -67,7 +80,8 @@ class Job:
     def run(self, cursor: apsw.Cursor) -> None:
         """Drive the operation to its end; it must wait for its tables only."""
         self.error = None
-        steps: Generator[Any, Any, Any] = self.operation(SqliteTables(cursor), self.request).__await__()
+        rows = SqliteWholeStore(cursor) if self.owner is None else SqliteTables(cursor, self.owner)
+        steps: Generator[Any, Any, Any] = self.operation(rows, self.request).__await__()
         try:
             next(steps)
         except StopIteration as stop:

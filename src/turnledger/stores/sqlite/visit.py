@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from os import PathLike, fsdecode
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import apsw
 import msgspec
 
-from turnledger.engine.ports import Operation, Request, Result
+from turnledger.engine.ports import InspectOperation, Operation, Request, Result, WholeOperation
 from turnledger.model.ids import LeaseId
 from turnledger.stores.sqlite import connections
 from turnledger.stores.sqlite.failures import translate
@@ -32,11 +32,19 @@ class SqliteVisit:
         """Open an existing, current store in this file; raises as `SqliteStore.open`."""
         return cls(await asyncio.to_thread(_open, fsdecode(path)))
 
-    async def read(self, operation: Operation[Request, Result], request: Request) -> Result:
+    async def read(self, operation: Operation[Request, Result], request: Request, owner: str) -> Result:
         """Run a reading operation on one snapshot. One at a time."""
-        job = Job(operation, request)
+        return cast(Result, await self._run(Job(operation, request, owner)))
+
+    async def read_whole(self, operation: WholeOperation[Request, Result], request: Request) -> Result:
+        return cast(Result, await self._run(Job(operation, request)))
+
+    async def inspect(self, operation: InspectOperation[Request, Result], request: Request) -> Result:
+        return cast(Result, await self._run(Job(operation, request)))
+
+    async def _run(self, job: Job) -> Any:
         await asyncio.to_thread(self._reader.run_batch, [job])
-        return cast(Result, job.outcome())
+        return job.outcome()
 
     async def close(self) -> None:
         await asyncio.to_thread(self._reader.close)

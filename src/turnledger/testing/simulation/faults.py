@@ -12,8 +12,9 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from turnledger.engine.lane.lease import renew
-from turnledger.engine.ports import Operation, Request, Result, Store, Sync, Tables
+from turnledger.engine.ports import Store, Sync
 from turnledger.engine.turn.request import HistoryMoved, MustReachDisk
+from turnledger.engine.wrapped_store import AnyOperation, WrappedStore
 from turnledger.errors import OutcomeUnknown, StoreUnavailable, TurnledgerError
 from turnledger.model.ids import LeaseId
 
@@ -99,7 +100,7 @@ class Medium:
                     continue
 
 
-class FaultyStore:
+class FaultyStore(WrappedStore):
     """The store of one simulated process. `die` kills it as kill -9 does."""
 
     def __init__(
@@ -109,36 +110,34 @@ class FaultyStore:
         *,
         die: Callable[[], None],
         pause: Callable[[], None],
-        observe: Callable[[Operation[Any, Any]], Operation[Any, Any]],
+        observe: Callable[[AnyOperation, str | None], AnyOperation],
         on_result: Callable[[Any], None],
         is_holder_dead: Callable[[LeaseId], bool],
         on_lease: Callable[[LeaseId], None],
     ) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._medium = medium
         self._die = die
         self._pause = pause
         self._observe = observe
         self._on_result = on_result
-        self.is_holder_dead = is_holder_dead
+        self._is_holder_dead = is_holder_dead
         self._on_lease = on_lease
         self._keeper: asyncio.Task[None] | None = None
         self.is_starting = True
         """No faults happen while the process starts."""
 
-    async def transact(
-        self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
-    ) -> Result:
+    async def write(self, operation: AnyOperation, request: Any, owner: str | None, sync: Sync) -> Any:
         if self.is_starting:
-            return await self._write(operation, request, sync)
+            return await self._write(operation, request, owner, sync)
         fate = self._medium.weather.fate(self._medium.random)
         await self._latency()
         if fate is WriteFate.PAUSE_BEFORE:
             self._pause()
             await asyncio.sleep(0)
         await self._medium.decide_in_flight(self)
-        await self._before(fate, operation, request, sync)
-        result = await self._write(operation, request, sync)
+        await self._before(fate, operation, request, owner, sync)
+        result = await self._write(operation, request, owner, sync)
         if fate is WriteFate.CRASH_AFTER:
             await self._crash()
         if fate is WriteFate.LOST_DONE:
@@ -149,39 +148,40 @@ class FaultyStore:
         self._on_result(result)
         return result
 
-    async def _write(self, operation: Operation[Request, Result], request: Request, sync: Sync) -> Result:
+    async def _write(self, operation: AnyOperation, request: Any, owner: str | None, sync: Sync) -> Any:
         power = self._medium.power
         before = power.before_write() if power else 0
-        result: Result = await self._inner.transact(self._observe(operation), request, sync)
+        # On the rows of all owners, which the observer reads, too.
+        result = await super().write(self._observe(operation, owner), request, None, sync)
         if power:
             power.after_write(before, request)
         return result
 
     async def _before(
-        self, fate: WriteFate, operation: Operation[Request, Result], request: Request, sync: Sync
+        self, fate: WriteFate, operation: AnyOperation, request: Any, owner: str | None, sync: Sync
     ) -> None:
         match fate:
             case WriteFate.CRASH_BEFORE:
                 await self._crash()
             case WriteFate.CRASH_INSIDE:
-                await self._run_and_undo(operation, request)
+                await self._run_and_undo(operation, request, owner)
                 await self._crash()
             case WriteFate.REFUSED:
                 raise StoreUnavailable
             case WriteFate.LOST_UNDONE:
                 raise OutcomeUnknown
             case WriteFate.LOST_LATE:
-                write = partial(self._write, operation, request, sync)
+                write = partial(self._write, operation, request, owner, sync)
                 self._medium.in_flight.append((self, write))
                 raise OutcomeUnknown
 
-    async def _run_and_undo(self, operation: Operation[Request, Result], request: Request) -> None:
-        async def run_and_raise(tables: Tables, request: Request) -> None:
-            await operation(tables, request)
+    async def _run_and_undo(self, operation: AnyOperation, request: Any, owner: str | None) -> None:
+        async def run_and_raise(rows: Any, request: Any) -> None:
+            await operation(rows, request)
             raise _Undo
 
         try:
-            await self._inner.transact(run_and_raise, request)
+            await super().write(run_and_raise, request, owner, Sync.DISK)
         except (_Undo, TurnledgerError, MustReachDisk, HistoryMoved):
             return
 
@@ -193,9 +193,9 @@ class FaultyStore:
         if self._medium.weather.latency:
             await asyncio.sleep(self._medium.random.random() * self._medium.weather.latency)
 
-    async def read(self, operation: Operation[Request, Result], request: Request) -> Result:
+    async def look(self, operation: AnyOperation, request: Any, owner: str | None) -> Any:
         if self.is_starting:
-            return await self._inner.read(operation, request)
+            return await super().look(operation, request, owner)
         fate = self._medium.weather.fate(self._medium.random)
         await self._latency()
         if fate in (WriteFate.CRASH_BEFORE, WriteFate.CRASH_AFTER):
@@ -205,7 +205,7 @@ class FaultyStore:
         if fate is WriteFate.PAUSE_BEFORE:
             self._pause()
             await asyncio.sleep(0)
-        return await self._inner.read(operation, request)
+        return await super().look(operation, request, owner)
 
     def watch(self, changed: Callable[[], None]) -> None:
         loop, context = asyncio.get_running_loop(), copy_context()
@@ -214,7 +214,10 @@ class FaultyStore:
             if self._medium.random.random() >= self._medium.weather.hints_lost:
                 loop.call_soon(changed, context=context)
 
-        self._inner.watch(hint)
+        self.inner.watch(hint)
+
+    def is_holder_dead(self, id: LeaseId) -> bool:
+        return self._is_holder_dead(id)
 
     async def keep_lease(self, id: LeaseId, every: float) -> None:
         self._on_lease(id)
@@ -229,7 +232,7 @@ class FaultyStore:
     async def _beat(self, id: LeaseId) -> None:
         if self._medium.power is not None:
             self._medium.power.before_write()
-        await self._inner.transact(self._observe(renew), id, Sync.PROCESS)
+        await super().write(self._observe(renew, None), id, None, Sync.PROCESS)
 
     async def close(self) -> None:
         if self._keeper is not None:

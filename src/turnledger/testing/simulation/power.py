@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from turnledger.engine.ports import ClockMark, Tables
+from turnledger.engine.ports import Tables
 from turnledger.engine.process import FlushRequest
+from turnledger.engine.tables.maintenance import ClockMark
 from turnledger.engine.turn.request import BeginRequest
-from turnledger.ledger import OWNER
 from turnledger.model.conversation import ConversationState
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.testing.machine import Machine
@@ -66,7 +66,7 @@ class Power:
         conversation."""
         if isinstance(request, BeginRequest):
             return self._world.moves[request.attempt] > 0
-        return not isinstance(request, FlushRequest | ClockMark | int | str | tuple)
+        return not isinstance(request, FlushRequest | ClockMark | int | str | list)
 
     def begin_action(self, name: str) -> None:
         """Record that the current task, with the tasks it starts, runs an action of a client."""
@@ -106,10 +106,10 @@ async def _find_losses(
     for (conversation, id), body in acknowledged.items():
         if conversation is None or id is None:
             continue
-        found = await tables.conversation(OWNER, conversation)
+        found = await tables.conversation(conversation)
         if found is None:
             yield f"{conversation} was acknowledged, and lost with the power"
         elif found.state is ConversationState.LIVE:
-            turn = await tables.turn(OWNER, id)
+            turn = await tables.turn(id)
             if turn is None or turn.body != body:
                 yield f"{id} was acknowledged or shown, and lost with the power"

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Store
-from turnledger.ledger import Ledger
+from turnledger.ledger import OWNER, Ledger
 from turnledger.model.ids import LeaseId
 from turnledger.testing.loop import SimulatedLoop, SimulatedProcess
 from turnledger.testing.simulation.clients.names import Names
@@ -87,13 +87,13 @@ class Servers:
         power = self.medium.power
         if power is not None and power.has_failed:
             power.has_failed = False
-            self._world.violations += await inner.read(find_losses, self._world)
+            self._world.violations += await inner.read(find_losses, self._world, OWNER)
         store = FaultyStore(
             inner,
             self.medium,
             die=lambda: self._die(server),
             pause=lambda: server.process.pause(LEASE_TIME * random.choice((0.3, 1.2, 3.0))),
-            observe=lambda operation: observe(operation, self._world),
+            observe=lambda operation, owner: observe(operation, owner, self._world),
             on_result=self._world.note_result,
             is_holder_dead=self._gone.__contains__,
             on_lease=lambda lease: setattr(server, "lease", lease),

@@ -40,21 +40,53 @@ from turnledger.testing.store_contract import (  # noqa: E402
     lanes,
     missing_conversations,
     power_loss,
-    rows,
     search,
     tokens,
     transfer,
     usage,
 )
+from turnledger.testing.store_contract.rows import access as row_access  # noqa: E402
+from turnledger.testing.store_contract.rows import changes as row_changes  # noqa: E402
+from turnledger.testing.store_contract.rows import claims as row_claims  # noqa: E402
+from turnledger.testing.store_contract.rows import conversations as row_conversations  # noqa: E402
+from turnledger.testing.store_contract.rows import foreign as row_foreign  # noqa: E402
+from turnledger.testing.store_contract.rows import inspection as row_inspection  # noqa: E402
+from turnledger.testing.store_contract.rows import lanes as row_lanes  # noqa: E402
+from turnledger.testing.store_contract.rows import maintenance as row_maintenance  # noqa: E402
+from turnledger.testing.store_contract.rows import search as row_search  # noqa: E402
+from turnledger.testing.store_contract.rows import transactions as row_transactions  # noqa: E402
+from turnledger.testing.store_contract.rows import turns as row_turns  # noqa: E402
 from turnledger.testing.store_contract.stage import Capabilities, OpenStore  # noqa: E402
 
-__all__ = ["Capabilities", "OpenStore", "StoreContract"]
+__all__ = ["Capabilities", "OpenStore", "RowContract", "StoreContract"]
+
+
+class RowContract(
+    row_access.LinkRows,
+    row_access.TokenRows,
+    row_changes.StoredChanges,
+    row_claims.StoredClaims,
+    row_conversations.ConversationsWhoseTimeIsOver,
+    row_conversations.StoredAmounts,
+    row_conversations.StoredConversations,
+    row_foreign.ForeignRows,
+    row_inspection.InspectedRows,
+    row_lanes.StoredAttempts,
+    row_lanes.StoredLeases,
+    row_lanes.StoredTickets,
+    row_maintenance.StoreUpkeep,
+    row_search.StoredTexts,
+    row_transactions.Transactions,
+    row_turns.StoredBranches,
+    row_turns.StoredFlags,
+    row_turns.StoredTurns,
+):
+    """The part about rows: begin with it when you write a store."""
 
 
 class StoreContract(
+    RowContract,
     atomicity.Atomicity,
-    branches.BranchRows,
-    branches.EffectRows,
     branches.NestedEdits,
     branches.SharedTurns,
     catalogue.CatalogueEntries,
@@ -74,11 +106,6 @@ class StoreContract(
     conversation_keys.ConcurrentResets,
     power_loss.PowerLoss,
     power_loss.Restarts,
-    rows.Rows,
-    rows.Overview,
-    rows.FlagRows,
-    rows.ChangeRows,
-    rows.ClockRows,
     search.Search,
     tokens.StoredTokens,
     tokens.ShareLinks,

@@ -9,33 +9,21 @@ import pytest
 from msgspec.structs import replace
 
 from turnledger.chat import Chat
-from turnledger.engine.ports import Store
 from turnledger.engine.turn.begin import begin
 from turnledger.errors import ConversationDeleted, ConversationNotFound
 from turnledger.model.change import ChangeKind, LiveChange
 from turnledger.model.conversation import (
     BLOCK,
     EVERYWHERE,
-    Branch,
-    Claim,
     Conversation,
     ConversationState,
-    Stretch,
     Within,
 )
-from turnledger.model.ids import TurnId
 from turnledger.model.retention import RetentionReason
-from turnledger.model.turn import AttemptState
 from turnledger.testing.scripted_model import ScriptedModel
-from turnledger.testing.store_contract.branches import branch_off, grow
-from turnledger.testing.store_contract.rows import (
-    IDS,
-    conversation,
+from turnledger.testing.store_contract.rows.kit import (
     do,
-    full_attempt,
-    insert_conversation,
     read,
-    turn,
     write,
 )
 from turnledger.testing.store_contract.stage import LIMITS, Contract, Stage, StageProcess, exchange, soon
@@ -92,8 +80,8 @@ class Deletion(Contract):
         assert left.state is ConversationState.PURGED
         assert (left.title, left.metadata, left.tags, left.purge_at) == (None, {}, (), None)
         assert (left.conversation_key, left.former_conversation_key) == (None, None)
-        assert await read(here.store, do("turn", chat.owner, turn.id)) is None
-        assert (await read(here.store, do("branch", left.branch))).preview == ""
+        assert await read(here.store, do("turn", turn.id, owner=chat.owner)) is None
+        assert (await read(here.store, do("branch", left.branch, owner=chat.owner))).preview == ""
         assert (await here.ledger.for_owner(chat.owner).usage()).bytes == 0
         assert await here.ledger.check(at_rest=True) == []
 
@@ -166,12 +154,12 @@ class Deletion(Contract):
 
 
 async def changes_of(process: StageProcess, chat: Chat) -> list[LiveChange]:
-    found: list[LiveChange] = await read(process.store, do("changes_of", chat.owner, 0, 100))
+    found: list[LiveChange] = await read(process.store, do("changes", None, 100, owner=chat.owner))
     return found
 
 
 async def _row(process: StageProcess, chat: Chat) -> Conversation:
-    found: Conversation = await read(process.store, do("conversation", chat.owner, chat.id))
+    found: Conversation = await read(process.store, do("conversation", chat.id, owner=chat.owner))
     return found
 
 
@@ -254,63 +242,6 @@ class Retention(Contract):
         await holder.finish()
         assert len(await pinned.turns()) == 1
 
-    async def test_unlisted_conversation_is_purged_after_a_day(self, stores: list[Store]) -> None:
-        store, other = stores
-        idle = await insert_conversation(store, conversation(is_listed=False, touched_at=5))
-        for each in (conversation(touched_at=5), conversation(is_listed=False, touched_at=6)):
-            await insert_conversation(store, each)
-        for running, unsettled in ((IDS.new(TurnId), None), (None, IDS.new(TurnId))):
-            busy = await insert_conversation(store, conversation(is_listed=False, touched_at=5))
-            branch = Branch(id=busy.branch, conversation=busy.id, running=running, unsettled=unsettled)
-            await write(store, do("save_branch", branch))
-        assert await read(other, do("unlisted_conversations", 5, 9)) == [idle]
-        assert await read(other, do("unlisted_conversations", 4, 9)) == []
-
-    async def test_oldest_conversations_of_an_owner_come_first(self, stores: list[Store]) -> None:
-        store, other = stores
-        made = [
-            conversation(touched_at=3),
-            conversation(touched_at=1, archived=True),
-            conversation(touched_at=2, internal=True),
-            conversation(touched_at=1, pinned=True),
-            conversation(touched_at=1, is_listed=False),
-            conversation(touched_at=1, state=ConversationState.DELETED, purge_at=9),
-            conversation(touched_at=4),
-            conversation(owner="bob", touched_at=1),
-        ]
-        for each in made:
-            await insert_conversation(store, each)
-        oldest = [made[1], made[2], made[0]]
-        assert await read(other, do("oldest_conversations", "ann", 3, 9)) == oldest
-        assert await read(other, do("oldest_conversations", "ann", 3, 2)) == oldest[:2]
-        assert await read(other, do("oldest_deleted", "ann", 9)) == [made[5]]
-        assert await read(other, do("oldest_deleted", "bob", 9)) == []
-
-    async def test_deleted_conversations_are_purged_when_due(self, stores: list[Store]) -> None:
-        store, other = stores
-        made = [conversation(state=ConversationState.DELETED, purge_at=at) for at in (7, 5, 9)]
-        for each in made:
-            await insert_conversation(store, each)
-        await insert_conversation(store, conversation())
-        assert await read(other, do("conversations_to_purge", 7, 9)) == [made[1], made[0]]
-        assert await read(other, do("conversations_to_purge", 7, 1)) == [made[1]]
-        assert await read(other, do("conversations_to_purge", 4, 9)) == []
-
-    async def test_owners_with_stored_rows_are_listed(self, stores: list[Store]) -> None:
-        store, other = stores
-        for owner, count in (("bob", 1), ("ann", 1), ("eve", 1), ("eve", -1)):
-            await write(store, do("count_bytes", owner, count))
-        assert await read(other, do("owners", None, 9)) == ["ann", "bob"]
-        assert await read(other, do("owners", None, 1)) == ["ann"]
-        assert await read(other, do("owners", "ann", 9)) == ["bob"]
-
-    async def test_conversation_counts_bytes_of_its_branches(self, stores: list[Store]) -> None:
-        found = await insert_conversation(stores[0])
-        branch = Branch(id=found.branch, conversation=found.id, bytes=BLOCK + 1)
-        await write(stores[0], do("add_turn", turn(found.branch, 1)), do("save_branch", branch))
-        assert await read(stores[1], do("bytes_of", found.id)) == 2 * BLOCK
-        assert await read(stores[1], do("bytes_of", conversation().id)) == 0
-
 
 async def make_used_chat(process: StageProcess, stage: Stage, owner: str) -> Chat:
     chat = await process.chat(owner=owner)
@@ -320,47 +251,11 @@ async def make_used_chat(process: StageProcess, stage: Stage, owner: str) -> Cha
 
 
 async def rewrite_row(process: StageProcess, chat: Chat, **details: bool) -> None:
-    found = await read(process.store, do("conversation", chat.owner, chat.id))
+    found = await read(process.store, do("conversation", chat.id, owner=chat.owner))
     await write(process.store, do("save_conversation", replace(found, **details)))
 
 
 class Purges(Contract):
-    async def test_ended_attempts_are_purged_by_age_unless_unsettled(self, stores: list[Store]) -> None:
-        store = stores[0]
-        found = await insert_conversation(store)
-        old = [full_attempt(found, state=AttemptState.FAILED, ended_at=10) for _ in range(3)]
-        young = full_attempt(found, state=AttemptState.FAILED, ended_at=20)
-        running = full_attempt(found)
-        for attempt in (*old, young, running):
-            await write(store, do("add_attempt", attempt), do("add_records", attempt.id, 0, [b"record"]))
-        branch = Branch(id=found.branch, conversation=found.id, unsettled=old[0].id, running=running.id)
-        await write(store, do("save_branch", branch))
-        assert await write(store, do("purge_attempts", 20, 1)) == [1]
-        assert await write(store, do("purge_attempts", 20, 9)) == [1]
-        assert await write(store, do("purge_attempts", 20, 9)) == [0]
-        left = await read(stores[1], do("attempts", found.id, 9))
-        assert {each.id for each in left} == {old[0].id, young.id, running.id}
-        for attempt, records in ((old[0], [b"record"]), (old[1], []), (old[2], []), (young, [b"record"])):
-            found_records = await read(store, do("journal", attempt.id))
-            assert found_records == records
-
-    async def test_claims_are_purged_when_expired(self, stores: list[Store]) -> None:
-        for name, expires_at in (("running", None), ("old", 10), ("older", 9), ("young", 20)):
-            claim = Claim(
-                owner="ann",
-                idempotency_key=name,
-                fingerprint=b"",
-                conversation=conversation().id,
-                attempt=IDS.new(TurnId),
-                expires_at=expires_at,
-            )
-            await write(stores[0], do("save_claim", claim))
-        assert await write(stores[1], do("purge_claims", 15, 1)) == [1]
-        assert await write(stores[1], do("purge_claims", 15, 9)) == [1]
-        for name, kept in (("running", True), ("old", False), ("older", False), ("young", True)):
-            claim_found = await read(stores[0], do("claim", "ann", name))
-            assert (claim_found is not None) is kept
-
     async def test_one_purge_round_removes_all_due_rows(self, stage: Stage) -> None:
         """Otherwise a store grows when traffic adds more rows than a round removes."""
         here = await stage.process(with_limits(LIMITS, purge_rows=2, attempts_kept=60.0, restore_time=60.0))
@@ -375,58 +270,9 @@ class Purges(Contract):
         await here.tend()
         assert await read(here.store, do("all_claims", None, 99)) == []
         assert await read(here.store, do("all_attempts", None, 99)) == []
-        assert [await read(here.store, do("bytes_of", chat.id)) for chat in chats] == [0] * 7
+        assert [await read(here.store, do("bytes_of", chat.id, owner=chat.owner)) for chat in chats] == [
+            0
+        ] * 7
         for chat in chats:
             with pytest.raises(ConversationDeleted):
                 await here.ledger.restore(chat.id)
-
-    async def test_purge_removes_turns_of_ended_conversations_only(self, stores: list[Store]) -> None:
-        store = stores[0]
-        live, deleted, expired = [await insert_conversation(store) for _ in range(3)]
-        for each in (live, deleted, expired):
-            for number in (1, 2, 3):
-                await write(store, do("add_turn", turn(each.branch, number)))
-        await write(
-            store,
-            do("save_conversation", replace(deleted, state=ConversationState.PURGED)),
-            do("save_conversation", replace(expired, state=ConversationState.EXPIRED)),
-        )
-        removed = 0
-        while count := (await write(store, do("purge_ended", 2)))[0]:
-            assert count <= 2
-            removed += count
-            for each in (deleted, expired):
-                left = await read(store, do("turns", each.branch, 0, 9, 9))
-                # Newest first: a turn never outlives its parent.
-                assert [one.number for one in left] == [1, 2, 3][: len(left)]
-        assert removed == 6
-        for each, left in ((live, 3), (deleted, 0), (expired, 0)):
-            turns = await read(stores[1], do("turns", each.branch, 0, 9, 9))
-            assert len(turns) == left
-            row = await read(stores[1], do("conversation", "ann", each.id))
-            assert row is not None
-
-    async def test_empty_branches_are_cleared_in_bounded_steps(self, stores: list[Store]) -> None:
-        """Each was created from the one before, as by repeated undo, and has no turns of its own."""
-        store = stores[0]
-        found = await insert_conversation(store)
-        [first] = await grow(store, found.branch, 1)
-        line = (Stretch(found.branch, 0, 1),)
-        made = [(await branch_off(store, found, first, *line))[0].id for _ in range(10)]
-        await write(store, do("save_conversation", replace(found, state=ConversationState.PURGED)))
-        removed = [(await write(stores[step % 2], do("purge_ended", 3)))[0] for step in range(5)]
-        assert removed == [3, 3, 3, 2, 0]
-        for branch in made:
-            assert await read(stores[1], do("origin", branch)) is None
-        assert await read(stores[1], do("turn", "ann", first.id)) is None
-
-    async def test_lapsed_conversations_exclude_those_in_use(self, stores: list[Store]) -> None:
-        store = stores[0]
-        lapsed = await insert_conversation(store, conversation(touched_at=0, expires_after=10))
-        await insert_conversation(store, conversation(touched_at=5, expires_after=10))
-        await insert_conversation(store, conversation(touched_at=0))
-        busy = await insert_conversation(store, conversation(touched_at=0, expires_after=10))
-        running = Branch(id=busy.branch, conversation=busy.id, running=IDS.new(TurnId))
-        await write(store, do("save_branch", running))
-        assert await read(stores[1], do("lapsed_conversations", 10, 9)) == [lapsed]
-        assert await read(stores[1], do("lapsed_conversations", 9, 9)) == []

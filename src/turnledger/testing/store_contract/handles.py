@@ -10,7 +10,7 @@ from turnledger.engine.lane.lease import renew
 from turnledger.engine.ports import Store
 from turnledger.errors import LedgerClosed
 from turnledger.model.ids import LeaseId
-from turnledger.testing.store_contract.rows import IDS, do, read, write
+from turnledger.testing.store_contract.rows.kit import IDS, do, read, write
 from turnledger.testing.store_contract.stage import Contract, OpenStore, soon
 
 
@@ -48,7 +48,7 @@ class Handles(Contract):
 
     async def test_store_works_after_a_caller_is_cancelled(self, stores: list[Store]) -> None:
         lease = IDS.new(LeaseId)
-        tasks = [asyncio.create_task(stores[0].transact(renew, lease)) for _ in range(10)]
+        tasks = [asyncio.create_task(stores[0].transact_whole(renew, lease)) for _ in range(10)]
         await asyncio.sleep(0)
         for task in tasks:
             task.cancel()
@@ -77,5 +77,5 @@ async def _keep_writing(store: Store) -> None:
     """Write repeatedly, because a hint may be lost."""
     lease = IDS.new(LeaseId)
     while True:
-        await store.transact(renew, lease)
+        await store.transact_whole(renew, lease)
         await asyncio.to_thread(int)

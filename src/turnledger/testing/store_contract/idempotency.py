@@ -111,16 +111,16 @@ class UnknownOutcome(Contract):
         chat = await here.chat()
         transact, requests = here.store.transact, []
 
-        async def record_commits(operation: Any, request: Any, *sync: Any) -> Any:
+        async def record_commits(operation: Any, request: Any, *others: Any) -> Any:
             if operation is commit:
                 requests.append(request)
-            return await transact(operation, request, *sync)
+            return await transact(operation, request, *others)
 
         monkeypatch.setattr(here.store, "transact", record_commits)
         turn = await exchange(chat, "q0", "a0")
-        assert await there.store.transact(commit, requests[0]) == turn
+        assert await there.store.transact(commit, requests[0], chat.owner) == turn
         turns = [turn, await exchange(chat, "q1", "a1")]
-        assert await there.store.transact(commit, requests[0]) == turn
+        assert await there.store.transact(commit, requests[0], chat.owner) == turn
         assert await chat.turns() == turns
 
     @every_fate

@@ -25,7 +25,7 @@ from turnledger.model.conversation import Conversation, Within
 from turnledger.model.ids import TurnId
 from turnledger.testing.scripted_model import ScriptedModel
 from turnledger.testing.store_contract.missing_conversations import USES
-from turnledger.testing.store_contract.rows import conversation, do, write
+from turnledger.testing.store_contract.rows.kit import conversation, do, write
 from turnledger.testing.store_contract.stage import (
     Contract,
     Stage,

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from turnledger.chat import Chat
-from turnledger.engine.attempt.takeover import forget, take_over
+from turnledger.engine.attempt.takeover import take_over, withdraw
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.commit import commit, resolve_doubt
 from turnledger.errors import Superseded
@@ -179,12 +179,12 @@ class Fences(Contract):
         await there.tend()
         stage.clock.advance(LIMITS.lease_time)
         await there.store.beat()
-        with there.store.hold(take_over) as taking, there.store.hold(forget) as forgetting:
+        with there.store.hold(take_over) as taking, there.store.hold(withdraw) as withdrawing:
             burying = stage.start(there.tend())
             await stage.reach(taking, burying)
             await here.store.beat()
             taking.release()
-            await stage.reach(forgetting, burying)
+            await stage.reach(withdrawing, burying)
         await soon(burying)
         assert len(await stage.tickets(waiting)) == 1
         here.store.ignores_hints = False

@@ -250,7 +250,7 @@ class Search(Contract):
         here = await stage.process()
         await (await here.chat(title="Grebe")).run(answering("A grebe."), "Say")
         await here.tend()
-        assert await here.store.transact(index_some, 10) == 0
+        assert await here.store.transact_whole(index_some, 10) == 0
         assert len(await search(here, "grebe")) == 1
 
     async def test_search_finds_any_word_of_a_long_text(self, stage: Stage) -> None:

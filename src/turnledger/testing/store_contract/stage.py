@@ -18,9 +18,10 @@ import pytest
 from turnledger.chat import Chat
 from turnledger.chats import Chats
 from turnledger.engine.limits import Limits
-from turnledger.engine.ports import Operation, Request, Runner, Store, Sync, Tables
+from turnledger.engine.ports import Runner, Store, Sync, Tables
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.engine.turn.request import BeginRequest
+from turnledger.engine.wrapped_store import AnyOperation
 from turnledger.ledger import Ledger
 from turnledger.model.conversation import EVERYWHERE, LOCAL, Branch, Conversation, Ticket
 from turnledger.model.ids import BranchId, TurnId
@@ -35,7 +36,6 @@ GUARD = 20.0
 LIMITS = Limits(lease_time=600.0, queue_wait=6_000.0, flush_every=6_000.0)
 SHORT_WAIT = Limits(lease_time=600.0, queue_wait=60.0, flush_every=6_000.0)
 Result = TypeVar("Result")
-Answer = TypeVar("Answer")
 OpenStore: TypeAlias = Callable[[], Awaitable[Store]]
 StartTurn: TypeAlias = Callable[[ScriptedModel], Coroutine[Any, Any, Turn]]
 
@@ -175,10 +175,10 @@ class Stage:
 
     async def tickets(self, chat: Chat) -> list[Ticket]:
         branch = (await chat.info()).branch
-        return await self._processes[0].store.read(_tickets, branch)
+        return await self._processes[0].store.read(_tickets, branch, chat.owner)
 
     async def fence(self, chat: Chat) -> int:
-        branch = await self._processes[0].store.read(_branch, (await chat.info()).branch)
+        branch = await self._processes[0].store.read(_branch, (await chat.info()).branch, chat.owner)
         assert branch is not None
         return branch.fence
 
@@ -231,10 +231,8 @@ class _ObservedStore(GatedStore):
         super().__init__(store, renews=False, neighbours=neighbours)
         self._note_request = note
 
-    async def transact(
-        self, operation: Operation[Request, Answer], request: Request, sync: Sync = Sync.DISK
-    ) -> Answer:
-        answer = await super().transact(operation, request, sync)
+    async def write(self, operation: AnyOperation, request: Any, owner: str | None, sync: Sync) -> Any:
+        answer = await super().write(operation, request, owner, sync)
         self._note_request(request)
         return answer
 

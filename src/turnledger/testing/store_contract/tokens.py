@@ -9,33 +9,23 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from turnledger.engine.ports import Store
 from turnledger.errors import (
     AdmissionMoved,
     InvalidId,
     LinkNotValid,
     ShareNotFound,
-    StoreError,
     TokenEnded,
     TokenNotFound,
 )
 from turnledger.hosting import Authorization, Host
-from turnledger.model.access.share import Share
 from turnledger.model.access.token import Token, TokenScope, digest_of, is_token_text
 from turnledger.model.conversation import Within
-from turnledger.model.ids import IdSource, ShareId, TokenId
-from turnledger.testing.store_contract.rows import IDS, LATE, TEXT, do, insert_conversation, read, write
+from turnledger.model.ids import IdSource, TokenId
 from turnledger.testing.store_contract.stage import Contract, Stage, run_block
 
 ALL = frozenset(TokenScope)
 DAY = 24 * 3600.0
 UNKNOWN = IdSource(lambda: 1, Random(2).getrandbits).new(TokenId)
-
-
-def token(**changes: Any) -> Token:
-    id = IDS.new(TokenId)
-    made = Token(id=id, owner="ann", scopes=ALL, created_at=1, digest=digest_of(id))
-    return replace(made, **changes)
 
 
 class StoredTokens(Contract):
@@ -148,75 +138,6 @@ class StoredTokens(Contract):
         await process.tend()
         assert [each.id for each in await tokens.list()] == [kept.id]
 
-    async def test_token_is_read_as_written(self, stores: list[Store]) -> None:
-        here, there = stores
-        full = token(
-            owner=TEXT,
-            name=TEXT,
-            scopes=frozenset({TokenScope.ADMIN, TokenScope.CHATS_READ}),
-            chat_scope=TEXT,
-            models=(TEXT, "b", "a"),
-            created_at=LATE,
-            expires_at=LATE,
-            revoked_at=LATE,
-            used_at=LATE,
-            parent=IDS.new(TokenId),
-        )
-        plain = token()
-        await write(here, do("add_token", full), do("add_token", plain))
-        for each in (full, plain):
-            assert await read(there, do("token", each.owner, each.id)) == each
-            assert await read(there, do("token", None, each.id)) == each
-            assert await read(there, do("token", "eve", each.id)) is None
-            assert await read(there, do("token_by_digest", each.digest)) == (each, 0)
-        assert await read(there, do("token_by_digest", b"")) is None
-        assert await read(there, do("child_tokens", full.parent)) == [full]
-        assert await read(there, do("child_tokens", full.id)) == []
-        assert await read(there, do("tokens", None, None, 9)) == [plain, full]
-        assert await read(there, do("tokens", "ann", None, 9)) == [plain]
-        assert await read(there, do("tokens", None, plain.id, 9)) == [full]
-        assert await read(there, do("all_tokens", None, 1)) == [(TEXT, full.id)]
-        assert await read(there, do("all_tokens", full.id, 9)) == [("ann", plain.id)]
-
-    async def test_tokens_have_unique_ids_and_texts(self, stores: list[Store]) -> None:
-        here, there = stores
-        made = token()
-        await write(here, do("add_token", made))
-        for other in (token(id=made.id), token(digest=made.digest)):
-            with pytest.raises(StoreError):
-                await write(there, do("add_token", other))
-        assert await read(there, do("tokens", None, None, 9)) == [made]
-
-    async def test_admission_number_is_per_owner_and_read_with_lane_and_token(
-        self, stores: list[Store]
-    ) -> None:
-        here, there = stores
-        found, made = await insert_conversation(here), token()
-        await write(here, do("add_token", made))
-        versions = [await read(there, do("admission", "ann"))]
-        for number in range(3):
-            await write(stores[number % 2], do("raise_admission", "ann"))
-            versions.append(await read(there, do("admission", "ann")))
-            assert (await read(here, do("lane", "ann", found.id, found.id)))[4] == versions[-1]
-            assert (await read(here, do("token_by_digest", made.digest)))[1] == versions[-1]
-        assert versions == sorted(set(versions))
-        assert versions[0] == await read(there, do("admission", "eve")) == 0
-        assert (await read(here, do("lane", "ann", found.id, found.id)))[3] == 0
-        assert await read(here, do("flag_version", "ann")) == 0
-
-    async def test_tokens_are_counted_while_valid(self, stores: list[Store]) -> None:
-        here, there = stores
-        await write(
-            here,
-            do("add_token", token()),
-            do("add_token", token(expires_at=10)),
-            do("add_token", token(revoked_at=5)),
-            do("add_token", token(owner="ben")),
-        )
-        for now, limit, count in ((9, 9, 2), (10, 9, 1), (9, 1, 1)):
-            assert await read(there, do("count_tokens", "ann", now, limit)) == count
-        assert await read(there, do("count_tokens", "eve", 9, 9)) == 0
-
     async def test_token_revokes_only_itself_and_tokens_it_created(self, stage: Stage) -> None:
         here, there = await stage.processes()
         tokens = Host(here.ledger).tokens
@@ -236,42 +157,8 @@ class StoredTokens(Contract):
         assert [each.id for each in await tokens.revoke(child.id, by=child.id)] == [child.id, grandchild.id]
         assert [each.id for each in await tokens.revoke(other.id, by=root.id)] == [other.id]
 
-    async def test_token_row_is_revoked_once_and_its_use_time_increases(self, stores: list[Store]) -> None:
-        here, there = stores
-        made = token()
-        await write(here, do("add_token", made))
-        await write(there, do("revoke_token", made.id, 5), do("record_use", made.id, 7))
-        await write(here, do("revoke_token", made.id, 6), do("record_use", made.id, 6))
-        await write(here, do("revoke_token", UNKNOWN, 6), do("record_use", UNKNOWN, 6))
-        assert await read(there, do("tokens", None, None, 9)) == [replace(made, revoked_at=5, used_at=7)]
-
-    async def test_tokens_are_purged_by_end_in_bounded_steps(self, stores: list[Store]) -> None:
-        here, there = stores
-        rows = [
-            token(),
-            token(expires_at=10),
-            token(revoked_at=10),
-            token(revoked_at=10, expires_at=90),
-            token(revoked_at=90, expires_at=10),
-            token(revoked_at=90),
-            token(expires_at=20),
-        ]
-        await write(here, *(do("add_token", each) for each in rows))
-        assert await write(there, do("purge_tokens", 10, 9)) == [0]
-        assert await write(there, do("purge_tokens", 20, 3)) == [3]
-        assert await write(there, do("purge_tokens", 20, 9)) == [1]
-        assert await read(here, do("tokens", None, None, 9)) == [rows[6], rows[5], rows[0]]
-        assert await read(here, do("token_by_digest", rows[1].digest)) is None
-
 
 NONCE, OTHER = "n" * 22, "o" * 22
-
-
-def link(**changes: Any) -> Share:
-    id = IDS.new(ShareId)
-    return replace(
-        Share(id=id, owner="ann", chat_scope="shop", created_at=1, digest=digest_of(id)), **changes
-    )
 
 
 class ShareLinks(Contract):
@@ -365,58 +252,3 @@ class ShareLinks(Contract):
                 await shares.revoke(one.id, **seen)
         assert [each.revoked_at for each in await shares.list()] == [None, None, None]
         await shares.revoke(one.id, owner="ann", within=Within("shop"))
-
-    async def test_link_rows_are_read_as_written(self, stores: list[Store]) -> None:
-        store, there = stores
-        full = link(
-            name="n",
-            chat_scope="",
-            conversation=None,
-            models=("a", "b"),
-            max_uses=3,
-            uses=2,
-            per_minute=4,
-            visitor_lifetime=5,
-            expires_at=60,
-            parent=IDS.new(TokenId),
-        )
-        plain = link(owner="ben")
-        await write(store, do("add_share", full), do("add_share", plain))
-        assert await read(there, do("share", None, full.id)) == full
-        assert await read(there, do("share", "ben", full.id)) is None
-        assert await read(there, do("share_by_digest", plain.digest)) == plain
-        assert await read(there, do("share_by_digest", b"")) is None
-        assert full.parent is not None
-        assert await read(there, do("child_shares", full.parent)) == [full]
-        assert await read(there, do("shares", None, None, 9)) == [plain, full]
-        assert await read(there, do("shares", None, plain.id, 9)) == [full]
-        assert await read(there, do("shares", "ann", None, 9)) == [full]
-        counts = [do("count_shares", "ann", now, 9) for now in (59, 60)]
-        assert [await read(there, count) for count in counts] == [1, 0]
-        for twin in (replace(plain, id=IDS.new(ShareId)), replace(link(), id=plain.id)):
-            with pytest.raises(StoreError):
-                await write(store, do("add_share", twin))
-        await write(store, do("count_use", full.id), do("revoke_share", plain.id, 7))
-        await write(store, do("revoke_share", plain.id, 9))
-        changed = [replace(plain, revoked_at=7), replace(full, uses=3)]
-        assert await read(there, do("shares", None, None, 9)) == changed
-        assert await write(store, do("purge_shares", 7, 9)) == [0]
-        assert await write(store, do("purge_shares", 61, 1), do("purge_shares", 61, 9)) == [1, 1]
-
-    async def test_visitor_tokens_of_a_link_are_counted_and_revoked(self, stores: list[Store]) -> None:
-        store, there = stores
-        share = link()
-        visitors = [token(share=share.id, owner=owner, created_at=at) for owner, at in (("g1", 5), ("g2", 9))]
-        late = token(share=share.id, owner="g1", created_at=9)
-        apart = token(owner="g1", created_at=9)
-        rows = [do("add_token", each) for each in (*visitors, late, apart)]
-        await write(store, do("add_share", share), *rows)
-        bounds = [(4, 9), (5, 9), (9, 9), (0, 2)]
-        counts = [await read(there, do("count_visitors", share.id, *each)) for each in bounds]
-        assert counts == [3, 2, 0, 2]
-        assert await read(there, do("count_tokens", "g1", 1, 9)) == 1
-        await write(store, do("revoke_token", late.id, 10))
-        assert await write(store, do("revoke_visitors", share.id, 11)) == [["g1", "g2"]]
-        assert await write(store, do("revoke_visitors", share.id, 12)) == [[]]
-        ended = [await read(there, do("token", None, each.id)) for each in (*visitors, late, apart)]
-        assert [each.revoked_at for each in ended] == [11, 11, 10, None]

@@ -11,7 +11,7 @@ from turnledger.errors import StorageFull, TurnStopped
 from turnledger.hosting import Host
 from turnledger.model.conversation import BLOCK, ROW, Usage, block_bytes, branch_bytes
 from turnledger.testing.scripted_model import ScriptedModel, Tool
-from turnledger.testing.store_contract.rows import do, read
+from turnledger.testing.store_contract.rows.kit import do, read
 from turnledger.testing.store_contract.stage import (
     LIMITS,
     Contract,
@@ -34,7 +34,7 @@ async def stored_bytes(process: StageProcess, owner: str = "ann") -> int:
 async def turn_bytes(process: StageProcess, chat: Chat) -> int:
     """Count the bytes of the turns of a conversation and of their logs."""
     turns = await chat.turns(limit=1_000)
-    logs = [await read(process.store, do("turn_log", turn.id)) for turn in turns]
+    logs = [await read(process.store, do("turn_log", turn.id, owner=chat.owner)) for turn in turns]
     return sum(len(turn.body) for turn in turns) + sum(map(len, logs))
 
 

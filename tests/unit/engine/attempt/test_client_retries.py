@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.unit.engine.stage import CONVERSATION, attempt, branch, conversation, drive
+from tests.unit.engine.stage import (
+    CONVERSATION,
+    attempt,
+    drive,
+    lane_tables,
+)
 from tests.unit.model.shapes import some_id
 from turnledger import Ledger
 from turnledger.engine.attempt import client_retries
@@ -24,8 +29,9 @@ from turnledger.engine.attempt.client_retries import (
 from turnledger.engine.attempt.end import CLAIM_KEPT_MS, DIED
 from turnledger.engine.attempt.idempotency import NewAttempt
 from turnledger.engine.conversations.resolve import Target
-from turnledger.engine.ports import Operation, Request, Result, Sync
+from turnledger.engine.ports import Sync
 from turnledger.engine.turn.block import TurnBlock
+from turnledger.engine.wrapped_store import AnyOperation, WrappedStore
 from turnledger.errors import InvalidInput, StoreCorrupt, StoreFull
 from turnledger.hosting import Host, Retry
 from turnledger.model.conversation import Claim, Within
@@ -43,9 +49,7 @@ FAILURE = Failure("boom", "it broke")
 
 
 def claimed(row: Attempt | None = None, **changes: Any) -> MemoryTables:
-    tables = MemoryTables(Database())
-    drive(tables.add_conversation(conversation()))
-    drive(tables.add_branch(branch()))
+    tables = lane_tables()
     drive(tables.save_claim(replace(CLAIM, **changes)))
     if row is not None:
         drive(tables.add_attempt(row))
@@ -53,7 +57,7 @@ def claimed(row: Attempt | None = None, **changes: Any) -> MemoryTables:
 
 
 def claim_in(tables: MemoryTables) -> Claim:
-    found = drive(tables.claim("ann", FIRST.name))
+    found = drive(tables.claim(FIRST.name))
     assert found is not None
     return found
 
@@ -245,15 +249,13 @@ async def test_lost_answer_is_claimed_on_disk_before_it_is_returned_again() -> N
     """Power loss must not bring back that it was lost once it has been delivered."""
     synced: list[tuple[str, Sync]] = []
 
-    class Noted(MemoryStore):
-        async def transact(
-            self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
-        ) -> Result:
-            result = await super().transact(operation, request, sync)
+    class Noted(WrappedStore):
+        async def write(self, operation: AnyOperation, request: Any, owner: str | None, sync: Sync) -> Any:
+            result = await super().write(operation, request, owner, sync)
             synced.append((getattr(operation, "__name__", ""), sync))
             return result
 
-    async with await Ledger.over(Noted()) as ledger:
+    async with await Ledger.over(Noted(MemoryStore())) as ledger:
         chat = await ledger.conversation()
         first = chat.turn("q", retry=Retry(b"a"))
         turn = await first.run(ScriptedModel(["a"]))

@@ -5,7 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tests.unit.engine.stage import attempt, branch, conversation, drive, generated, ticket
+from tests.unit.engine.stage import (
+    attempt,
+    conversation,
+    drive,
+    generated,
+    lane_tables,
+    ticket,
+)
 from tests.unit.model.shapes import any_items, some_id, user
 from turnledger.engine.attempt.idempotency import (
     IdempotencyKey,
@@ -22,7 +29,7 @@ from turnledger.model.conversation import Claim, ConversationState, Ticket, With
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.turn import Attempt
-from turnledger.stores.memory import Database, MemoryTables
+from turnledger.stores.memory import MemoryTables
 
 PRINT = fingerprint([user()])
 ANN, BOB = Target("ann", conversation().id), Target("bob", conversation().id)
@@ -35,9 +42,7 @@ requests = st.lists(any_items, max_size=3)
 
 
 def claimed(row: Attempt | None = None) -> MemoryTables:
-    tables = MemoryTables(Database())
-    drive(tables.add_conversation(conversation()))
-    drive(tables.add_branch(branch()))
+    tables = lane_tables()
     drive(tables.save_claim(CLAIM))
     if row is not None:
         drive(tables.add_attempt(row))

@@ -9,7 +9,16 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 
-from tests.unit.engine.stage import CONVERSATION, attempt, branch, conversation, drive, generated
+from tests.unit.engine.stage import (
+    CONVERSATION,
+    attempt,
+    branch,
+    conversation,
+    drive,
+    generated,
+    lane_tables,
+    memory_tables,
+)
 from tests.unit.model.shapes import (
     assistant,
     call,
@@ -38,21 +47,21 @@ from turnledger.model.item import Item, message
 from turnledger.model.journal import Journal, item_record
 from turnledger.model.messages.calls import NOT_STARTED, open_calls
 from turnledger.model.turn import QUEUED, AttemptState, Failure
-from turnledger.stores.memory import Database, MemoryTables
+from turnledger.stores.memory import MemoryTables
 from turnledger.testing.store_contract.stage import answer_to
 
-REQUEST = OutcomeRequest("ann", some_id(TurnId, 1), CONVERSATION)
+REQUEST = OutcomeRequest(some_id(TurnId, 1), CONVERSATION)
 
 
 def tables(state: ConversationState = ConversationState.LIVE) -> MemoryTables:
-    made = MemoryTables(Database())
+    made = memory_tables()
     drive(made.add_conversation(conversation(state=state)))
     drive(made.add_branch(branch()))
     return made
 
 
 def test_outcome_of_an_attempt_removed_with_its_deleted_conversation_is_deleted() -> None:
-    for gone in (tables(ConversationState.DELETED), MemoryTables(Database())):
+    for gone in (tables(ConversationState.DELETED), memory_tables()):
         assert drive(outcome(gone, REQUEST)) == Outcome(AttemptState.FAILED, failure=DELETED)
 
 
@@ -131,19 +140,12 @@ async def test_standing_of_a_turn_of_another_conversation_raises_turn_not_found(
 TURN = some_id(TurnId, 1)
 
 
-def make_tables() -> MemoryTables:
-    made = MemoryTables(Database())
-    drive(made.add_conversation(conversation()))
-    drive(made.add_branch(branch()))
-    return made
-
-
-def request(owner: str = "ann", chunk: int = 0, item: int = 0) -> TurnLogRequest:
-    return TurnLogRequest(owner, CONVERSATION, TURN, chunk, item, 1)
+def request(chunk: int = 0, item: int = 0) -> TurnLogRequest:
+    return TurnLogRequest("ann", CONVERSATION, TURN, chunk, item, 1)
 
 
 def test_look_at_a_running_turn_returns_its_log_in_bounded_steps() -> None:
-    made = make_tables()
+    made = lane_tables()
     drive(made.add_attempt(attempt(1, journaled=2)))
     drive(made.add_records(TURN, 0, [item_record(call("a")), item_record(call("b"))]))
     for number in range(CHUNKS + 1):
@@ -173,7 +175,7 @@ def test_event_log_of_a_kept_turn_keeps_reasoning_that_was_sent() -> None:
 
 
 def test_attempt_without_events_leaves_no_log() -> None:
-    tables = MemoryTables(Database())
+    tables = memory_tables()
     drive(tables.add_log_chunk(TURN, 0, b"chunk"))
     drive(store_attempt_log(tables, TURN, Journal(), SentLog(b"", 0, "")))
     assert drive(tables.log_chunks(TURN, 0, 9)) == []

@@ -24,19 +24,20 @@ from tests.unit.engine.populated_store import (
     shown,
     turn_at,
 )
+from tests.unit.engine.stage import memory_whole
 from tests.unit.model.shapes import some_id
 from turnledger import Ledger
 from turnledger.engine.attempt.idempotency import claim_name
 from turnledger.engine.check.audit import REMEMBERED, Audit, Location, TooManyFindings
 from turnledger.engine.check.check import CheckRequest, check
-from turnledger.engine.ports import Store, Tables
+from turnledger.engine.ports import Inspection, Store
 from turnledger.errors import StoreCorrupt, StoreUnavailable
 from turnledger.hosting import Host, TokenScope
 from turnledger.model.access.token import Token
 from turnledger.model.conversation import ConversationState, Within
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TokenId, TurnId
 from turnledger.model.turn import Attempt, AttemptState
-from turnledger.stores.memory import Database, MemoryStore, MemoryTables
+from turnledger.stores.memory import Database, MemoryStore
 from turnledger.stores.sqlite import SqliteStore
 from turnledger.testing.gates import Gate
 from turnledger.testing.scripted_model import Tool
@@ -51,14 +52,14 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 
 async def test_check_of_a_new_store_finds_nothing(store: Store) -> None:
-    report = await store.read(check, CheckRequest(at_rest=True))
+    report = await store.inspect(check, CheckRequest(at_rest=True))
     assert (report.findings, report.conversations, report.is_whole) == ([], 0, True)
 
 
 async def test_check_of_a_store_after_every_operation_finds_nothing(store: Store) -> None:
     populated = await populate(store)
     assert await populated.ledger.check(at_rest=True) == []
-    report = await store.read(check, CheckRequest())
+    report = await store.inspect(check, CheckRequest())
     assert (report.conversations, report.branches, report.is_whole) == (8, 12, True)
     assert report.turns >= 18
     for purge in (False, True):
@@ -93,7 +94,7 @@ async def test_check_follows_lines_and_lists_over_several_pages(monkeypatch: pyt
     chats = [await populated.ledger.for_owner(f"{count}").conversation() for count in range(5)]
     for count in range(9):
         await asyncio.gather(*(run_turn(chat, f"q{count}", idempotency_key=f"{count}") for chat in chats))
-    report = await store.read(check, CheckRequest())
+    report = await store.inspect(check, CheckRequest())
     assert (report.findings, report.conversations) == ([], 13)
     assert report.turns >= 63
     await populated.ledger.close()
@@ -248,7 +249,7 @@ async def test_check_reports_findings_up_to_its_limit(populated: PopulatedStore,
     for name, claim in database.claims.items():
         database.claims[name] = replace(claim, conversation=ConversationId("conv_" + raw_id(9)))
     assert len(await populated.ledger.check()) == len(database.claims) > 2
-    report = await MemoryStore(database).read(check, CheckRequest(limit=2))
+    report = await MemoryStore(database).inspect(check, CheckRequest(limit=2))
     assert (len(report.findings), report.is_whole) == (2, False)
 
 
@@ -257,33 +258,33 @@ async def test_check_of_a_damaged_store_that_fails_still_reports_its_findings(
 ) -> None:
     store = MemoryStore(Database())
 
-    async def broken(tables: Tables, request: CheckRequest) -> object:
+    async def broken(whole: Inspection, request: CheckRequest) -> object:
         async def inconsistencies(limit: int) -> list[str]:
             return ["Page 7 is torn."]
 
         async def all_branches(after: object, limit: int) -> list[object]:
             raise OSError("cannot read page 7")
 
-        tables.inconsistencies = inconsistencies  # type: ignore[method-assign]
-        tables.all_branches = all_branches  # type: ignore[method-assign,assignment]
-        return await check(tables, request)
+        whole.inconsistencies = inconsistencies  # type: ignore[method-assign]
+        whole.all_branches = all_branches  # type: ignore[method-assign,assignment]
+        return await check(whole, request)
 
-    report = await store.read(broken, CheckRequest())
+    report = await store.inspect(broken, CheckRequest())
     messages = [finding.message for finding in report.findings]  # type: ignore[attr-defined]
     assert messages == ["Page 7 is torn.", "The check stopped early: cannot read page 7"]
     assert not report.is_whole  # type: ignore[attr-defined]
 
 
 async def test_check_of_an_unreadable_store_without_damage_raises_the_error() -> None:
-    async def unreachable(tables: Tables, request: CheckRequest) -> object:
+    async def unreachable(whole: Inspection, request: CheckRequest) -> object:
         async def all_branches(after: object, limit: int) -> list[object]:
             raise OSError("cut off")
 
-        tables.all_branches = all_branches  # type: ignore[method-assign,assignment]
-        return await check(tables, request)
+        whole.all_branches = all_branches  # type: ignore[method-assign,assignment]
+        return await check(whole, request)
 
     with pytest.raises(OSError, match="cut off"):
-        await MemoryStore(Database()).read(unreachable, CheckRequest())
+        await MemoryStore(Database()).inspect(unreachable, CheckRequest())
 
 
 async def test_check_of_a_turn_stopped_in_the_queue_finds_nothing(
@@ -308,7 +309,7 @@ HERE = Location(owner="ann")
 
 @pytest.fixture
 def audit() -> Audit:
-    return Audit(MemoryTables(Database()), 2, at_rest=False)
+    return Audit(memory_whole(), 2, at_rest=False)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from turnledger.model.conversation import Conversation, TitleSource, Within
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.text.search import TITLES, Phrase, SearchMatch
 from turnledger.stores.memory import MemoryStore, MemoryTables
+from turnledger.stores.memory.whole import MemoryWholeStore
 from turnledger.testing.fake_clock import FakeClock
 from turnledger.testing.gates import GatedStore
 from turnledger.types import Chats
@@ -171,7 +172,6 @@ async def test_search_skips_index_entries_that_are_stale(
 
     async def search(
         self: MemoryTables,
-        owner: str,
         scope: str | None,
         sought: Sequence[Phrase],
         before: int | None,
@@ -200,23 +200,29 @@ async def test_search_without_words_makes_no_trip_to_the_store() -> None:
         assert len(store.operations) == before
 
 
-class Behind(MemoryTables):
-    """Has so much to be made findable."""
+class Behind(MemoryWholeStore):
+    """Has so much to be made findable, all of it of others."""
 
     left = 5
 
-    async def is_index_complete(self, owner: str | None = None) -> bool:
+    def of(self, owner: str) -> MemoryTables:
+        return BehindTables(self._db, self._log, owner)
+
+    async def is_index_complete(self) -> bool:
         return Behind.left == 0
 
-    async def index_texts(self, limit: int, owner: str | None = None) -> int:
-        if owner is not None:
-            return 0
+    async def index_texts(self, limit: int) -> int:
         Behind.left -= 1
         return limit
 
 
+class BehindTables(MemoryTables):
+    async def is_index_complete(self) -> bool:
+        return Behind.left == 0
+
+
 async def test_search_indexes_outstanding_turns_in_bounded_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("turnledger.stores.memory.store.MemoryTables", Behind)
+    monkeypatch.setattr("turnledger.stores.memory.store.MemoryWholeStore", Behind)
     monkeypatch.setattr(search_module, "OTHERS_STEPS", 3)
     store = GatedStore(MemoryStore())
     async with await Ledger.over(store, limits=Limits(lease_time=600.0)) as ledger:
@@ -224,7 +230,7 @@ async def test_search_indexes_outstanding_turns_in_bounded_steps(monkeypatch: py
         assert Behind.left == 2
         assert (await ledger.search("heron")).is_complete
         await index_texts(store, 5)
-    assert store.operations.count(index_some.__name__) == 5
+    assert store.operations.count(index_some.__name__) == 5 + 1  # the last found nothing of the owner
 
 
 async def test_search_hit_names_the_current_branch_where_that_has_the_turn(ledger: Ledger) -> None:

@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.unit.engine.stage import BRANCH, CONVERSATION, HandClock, branch, conversation, drive
+from tests.unit.engine.stage import (
+    BRANCH,
+    CONVERSATION,
+    HandClock,
+    branch,
+    conversation,
+    drive,
+    memory_tables,
+)
 from tests.unit.model.shapes import assistant, call, result, some_id, turn, user
 from turnledger import Ledger
 from turnledger.chat import Chat
@@ -60,7 +68,7 @@ def test_check_live_raises_the_reason_for_a_missing_deleted_or_expired_conversat
     found: Conversation | None, problem: type[Exception]
 ) -> None:
     with pytest.raises(problem):
-        drive(check_live(MemoryTables(Database()), found, 1_000))
+        drive(check_live(memory_tables(), found, 1_000))
 
 
 def test_target_may_mean_only_the_conversation_that_it_names() -> None:
@@ -108,7 +116,7 @@ LATER = 1 + round(HOUR * 1000)
 
 def keyed(database: Database, **changes: Any) -> tuple[MemoryTables, Target]:
     """A conversation under the key "k", and a request for that key."""
-    tables = MemoryTables(database)
+    tables = memory_tables(database)
     row = conversation(conversation_key="k", **{"reset_policy": HOURLY, **changes})
     drive(insert(tables, row))
     fresh = conversation(id=FRESH, branch=some_id(BranchId, 99), conversation_key="k")
@@ -157,7 +165,7 @@ TWO = turn(2, input=[result("a")], output=[assistant()])
 
 
 def tables() -> MemoryTables:
-    made = MemoryTables(Database())
+    made = memory_tables()
     drive(made.add_conversation(conversation()))
     drive(made.add_branch(branch(head=TWO.id, length=2)))
     for each in (ONE, TWO):
@@ -174,19 +182,19 @@ def test_item_hidden_from_the_user_hides_its_call_or_result_in_another_turn() ->
 def test_page_of_turns_carries_the_flags_of_those_turns() -> None:
     made = tables()
     flags = {0: Flags(to_user=False)}
-    request = TurnPageRequest("ann", conversation().id, None, 1, 1)
+    request = TurnPageRequest(conversation().id, None, 1, 1)
     assert drive(flagged_page(made, LinePageRequest(request))).flags == {}
     for each in (ONE, TWO):
-        drive(made.save_flags("ann", each.id, flags))
+        drive(made.save_flags(each.id, flags))
     page = drive(flagged_page(made, LinePageRequest(request)))
     assert (page.turns, page.flags) == ([TWO], {TWO.id: flags})
 
 
 def test_page_of_turns_follows_the_branch_of_the_first_page() -> None:
     made = tables()
-    first = drive(flagged_page(made, LinePageRequest(TurnPageRequest("ann", conversation().id, None, 1, 1))))
+    first = drive(flagged_page(made, LinePageRequest(TurnPageRequest(conversation().id, None, 1, 1))))
     drive(made.add_branch(branch(id=OTHER)))
     assert drive(made.move_conversation(conversation().id, BRANCH, OTHER))
-    before = TurnPageRequest("ann", conversation().id, first.turns[0].number, 1, 1)
+    before = TurnPageRequest(conversation().id, first.turns[0].number, 1, 1)
     assert drive(flagged_page(made, LinePageRequest(before, first.branch))).turns == [ONE]
     assert drive(flagged_page(made, LinePageRequest(before))).turns == []

@@ -242,9 +242,9 @@ async def test_resent_history_of_a_known_conversation_is_matched_without_reading
     reads: list[Any] = []
     read = ledger._process.store.read
 
-    async def counted(operation: Any, request: Any) -> Any:
+    async def counted(operation: Any, request: Any, owner: str) -> Any:
         reads.append(operation)
-        return await read(operation, request)
+        return await read(operation, request, owner)
 
     monkeypatch.setattr(ledger._process.store, "read", counted)
     history = ["q1"]

@@ -513,8 +513,8 @@ class Reading(MemoryStore):
         super().__init__(database)
         self.read_turns: list[int] = []
 
-    async def read(self, operation: Operation[Request, Result], request: Request) -> Result:
-        result = await super().read(operation, request)
+    async def read(self, operation: Operation[Request, Result], request: Request, owner: str) -> Result:
+        result = await super().read(operation, request, owner)
         if isinstance(request, TurnsRequest):
             self.read_turns += [turn.number for turn in result]  # type: ignore[attr-defined]
         return result

@@ -13,7 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tests.unit.engine.stage import CONVERSATION, chain, conversation, drive, generated
+from tests.unit.engine.stage import (
+    CONVERSATION,
+    chain,
+    conversation,
+    drive,
+    generated,
+    lane_tables,
+    memory_tables,
+)
 from tests.unit.model.shapes import assistant, some_id, user
 from turnledger import Ledger, Limits
 from turnledger.engine import process
@@ -26,6 +34,7 @@ from turnledger.model.conversation import Branch, Origin, Stretch
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.stores.memory import Database, MemoryStore, MemoryTables
+from turnledger.stores.memory.database import UndoLog
 from turnledger.testing.gates import GatedStore
 
 FEW = 3
@@ -41,7 +50,7 @@ class Tree:
     """Branches in tables, and beside each the plain list of its turns."""
 
     def __init__(self) -> None:
-        self.tables = CountingTables(Database())
+        self.tables = CountingTables(Database(), UndoLog(), "ann")
         drive(self.tables.add_conversation(conversation(branch=some_id(BranchId, 1))))
         self.lines: dict[BranchId, list[Turn]] = {}
         self.branches: list[BranchId] = []
@@ -300,17 +309,17 @@ def test_history_view_being_iterated_does_not_grow() -> None:
 
 
 def test_read_turns_returns_exactly_the_requested_numbers() -> None:
-    tables = MemoryTables(Database())
+    tables = lane_tables(id=A)
     for each in TURNS:
         drive(tables.add_turn(each))
     line = Branch(id=A, conversation=CONVERSATION, head=TURNS[5].id, length=6)
-    assert drive(read_turns(tables, TurnsRequest("ann", line, 1, 5))) == [*TURNS[1:5]]
+    assert drive(read_turns(tables, TurnsRequest(line, 1, 5))) == [*TURNS[1:5]]
 
 
 def test_read_turns_with_missing_turns_raises_deleted_or_corrupt() -> None:
-    tables, there = MemoryTables(Database()), conversation(branch=A)
+    tables, there = memory_tables(), conversation(branch=A)
     line = Branch(id=A, conversation=CONVERSATION, head=TURNS[5].id, length=6)
-    request = TurnsRequest(there.owner, line, 1, 5)
+    request = TurnsRequest(line, 1, 5)
     with pytest.raises(ConversationDeleted):
         drive(read_turns(tables, request))
     drive(tables.add_conversation(there))

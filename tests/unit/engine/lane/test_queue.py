@@ -8,21 +8,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.engine.stage import CONVERSATION, OTHER, OWN, HandClock, branch, drive, generated, ticket
+from tests.unit.engine.stage import (
+    CONVERSATION,
+    OTHER,
+    OWN,
+    HandClock,
+    branch,
+    drive,
+    generated,
+    lane_tables,
+    memory_whole,
+    ticket,
+)
 from tests.unit.model.shapes import some_id
 from turnledger.engine.lane.lease import LeaseWatch, all_leases, renew
 from turnledger.engine.lane.queue import is_dead, queue_before
 from turnledger.engine.process import Waiter, Waiters
 from turnledger.model.conversation import Lease, Ticket
-from turnledger.model.ids import ConversationId, LeaseId, TurnId
-from turnledger.stores.memory import Database, MemoryTables
+from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
+from turnledger.stores.memory import MemoryTables
 
 FOREVER = 3600.0
-ELSEWHERE = some_id(ConversationId, 2)
+ELSEWHERE, OTHER_BRANCH = some_id(ConversationId, 2), some_id(BranchId, 2)
 
 
 def tables_with(*tickets: Ticket) -> MemoryTables:
-    tables = MemoryTables(Database())
+    tables = lane_tables()
+    drive(tables.add_branch(branch(id=OTHER_BRANCH)))
     drive(tables.beat(OWN))
     drive(tables.beat(OTHER))
     for each in tickets:
@@ -75,11 +87,12 @@ def test_ticket_of_a_dead_process_is_skipped_until_its_lease_beats_again() -> No
 
 
 def test_tickets_of_other_branches_are_not_counted() -> None:
-    assert before(tables_with(ticket(1, branch=ELSEWHERE)), 9) == []
+    assert before(tables_with(ticket(1, branch=OTHER_BRANCH)), 9) == []
 
 
 def test_lease_is_dead_only_at_the_beat_of_the_judgement() -> None:
-    tables = tables_with()
+    tables = memory_whole()
+    drive(tables.beat(OTHER))
     assert drive(is_dead(tables, OTHER, {OTHER: 1}))
     assert not drive(is_dead(tables, OTHER, {OTHER: 0}))
     assert not drive(is_dead(tables, OTHER, {}))
@@ -284,7 +297,7 @@ def test_lease_is_dead_exactly_when_its_beat_stood_still_for_the_lease_time(
 
 
 def test_renewal_raises_the_beat_of_a_lease() -> None:
-    tables = MemoryTables(Database())
+    whole = memory_whole()
     for beat in (1, 2, 3):
-        drive(renew(tables, OWN))
-        assert drive(all_leases(tables, None)) == [Lease(OWN, beat)]
+        drive(renew(whole, OWN))
+        assert drive(all_leases(whole, None)) == [Lease(OWN, beat)]

@@ -172,9 +172,9 @@ async def test_resent_history_reads_the_flags_of_a_line_once_after_each_change(
     store = chat._process.store
     original = type(store).read
 
-    async def counted(self: Any, operation: Any, request: Any) -> Any:
+    async def counted(self: Any, operation: Any, request: Any, owner: str) -> Any:
         reads.append(operation.__name__)
-        return await original(self, operation, request)
+        return await original(self, operation, request, owner)
 
     monkeypatch.setattr(type(store), "read", counted)
     for _ in range(2):

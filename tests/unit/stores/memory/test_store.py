@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import suppress
+from copy import deepcopy
 from random import Random
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +15,7 @@ from msgspec.structs import replace
 
 from tests.unit.engine.check.test_check import raw_id
 from tests.unit.engine.populated_store import PopulatedStore, populate
-from tests.unit.engine.stage import HandClock, drive
+from tests.unit.engine.stage import HandClock, drive, memory_tables, memory_whole
 from tests.unit.model.shapes import EXAMPLES, assistant, repeatable, some_id, user
 from turnledger import Ledger
 from turnledger.chat import Chat
@@ -34,8 +36,9 @@ from turnledger.model.ids import BranchId, ConversationId, LeaseId, TokenId, Tur
 from turnledger.model.text.search import TITLES, parse_query
 from turnledger.model.turn import Attempt, AttemptState, Turn, TurnKind
 from turnledger.stores.memory import Database, MemoryStore, MemoryTables
-from turnledger.stores.memory import tables as tables_of_memory
-from turnledger.stores.memory.database import UndoLog
+from turnledger.stores.memory import whole as whole_store
+from turnledger.stores.memory.database import MemoryRows, UndoLog
+from turnledger.stores.memory.whole import MemoryWholeStore
 from turnledger.types import Rule
 
 
@@ -105,62 +108,82 @@ def claim(n: int, number: int) -> Claim:
     )
 
 
-async def add_conversation(tables: MemoryTables, n: int, number: int) -> None:
+async def add_conversation(tables: MemoryTables, n: int, number: int = 2) -> None:
     await tables.add_conversation(conversation(n, conversation_key=f"k{n}" if number % 2 else None))
     await tables.add_branch(branch(n))
 
 
 async def end_conversation(tables: MemoryTables, n: int, number: int) -> None:
-    found = await tables.conversation("ann", some_id(ConversationId, n))
+    found = await tables.conversation(some_id(ConversationId, n))
     if found is not None:
         states = [ConversationState.LIVE, ConversationState.PURGED, ConversationState.EXPIRED]
         await tables.save_conversation(replace(found, state=states[number % 3]))
 
 
 async def end_attempt(tables: MemoryTables, n: int, number: int) -> None:
-    if await tables.attempt("ann", some_id(TurnId, n)):
+    if await tables.attempt(some_id(TurnId, n)):
         await tables.save_attempt(attempt(n, state=AttemptState.FAILED, ended_at=number))
 
 
-async def add_attempt(tables: MemoryTables, n: int, number: int) -> None:
-    if await tables.branch(some_id(BranchId, n)):
-        await tables.add_attempt(attempt(n))
+async def save_flags(tables: MemoryTables, n: int, number: int) -> None:
+    if await tables.turn(some_id(TurnId, 10 * n + 1)):
+        flags = {number: Flags(to_user=False)} if number > 2 else {}
+        await tables.save_flags(some_id(TurnId, 10 * n + 1), flags)
 
 
-OPERATIONS: dict[str, Callable[[MemoryTables, int, int], Coroutine[Any, Any, Any]]] = {
-    "add conversation": add_conversation,
-    "end conversation": end_conversation,
-    "save branch": lambda tables, n, number: tables.save_branch(branch(n, fence=number)),
-    "add turn": lambda tables, n, number: tables.add_turn(turn(n, number)),
-    "save flags": lambda tables, n, number: tables.save_flags(
-        "ann", some_id(TurnId, 10 * n + 1), {number: Flags(to_user=False)} if number > 2 else {}
-    ),
-    "add attempt": add_attempt,
-    "end attempt": end_attempt,
-    "drop attempt": lambda tables, n, _: tables.drop_attempt(some_id(TurnId, n)),
-    "purge attempts": lambda tables, n, number: tables.purge_attempts(number, n),
-    "add records": lambda tables, n, number: tables.add_records(some_id(TurnId, n), number, [b"a", b"b"]),
-    "drop journal": lambda tables, n, _: tables.drop_journal(some_id(TurnId, n)),
-    "add ticket": lambda tables, n, number: tables.add_ticket(
-        Ticket(
+async def add_ticket(tables: MemoryTables, n: int, number: int) -> None:
+    if await tables.branch(some_id(BranchId, number)):
+        ticket = Ticket(
             attempt=some_id(TurnId, n),
             conversation=some_id(ConversationId, number),
             branch=some_id(BranchId, number),
             lease=some_id(LeaseId, n),
             deadline=5,
         )
-    ),
+        await tables.add_ticket(ticket)
+
+
+TablesStep: TypeAlias = Callable[[MemoryTables, int, int], Coroutine[Any, Any, Any]]
+WholeStep: TypeAlias = Callable[[MemoryWholeStore, int, int], Coroutine[Any, Any, Any]]
+
+
+def on_branch(step: TablesStep) -> TablesStep:
+    """Take this step only if there is a branch."""
+
+    async def guarded(tables: MemoryTables, n: int, number: int) -> None:
+        if await tables.branch(some_id(BranchId, n)):
+            await step(tables, n, number)
+
+    return guarded
+
+
+OF_ANN: dict[str, TablesStep] = {
+    "add conversation": add_conversation,
+    "end conversation": end_conversation,
+    "save branch": on_branch(lambda tables, n, number: tables.save_branch(branch(n, fence=number))),
+    "add turn": on_branch(lambda tables, n, number: tables.add_turn(turn(n, number))),
+    "save flags": save_flags,
+    "add attempt": on_branch(lambda tables, n, _: tables.add_attempt(attempt(n))),
+    "end attempt": end_attempt,
+    "drop attempt": lambda tables, n, _: tables.drop_attempt(some_id(TurnId, n)),
+    "add records": lambda tables, n, number: tables.add_records(some_id(TurnId, n), number, [b"a", b"b"]),
+    "drop journal": lambda tables, n, _: tables.drop_journal(some_id(TurnId, n)),
+    "add ticket": add_ticket,
     "drop ticket": lambda tables, n, _: tables.drop_ticket(some_id(TurnId, n)),
     "save claim": lambda tables, n, number: tables.save_claim(claim(n, number)),
-    "drop claim": lambda tables, n, _: tables.drop_claim("ann", f"i{n}"),
-    "purge claims": lambda tables, n, number: tables.purge_claims(number, n),
+    "drop claim": lambda tables, n, _: tables.drop_claim(f"i{n}"),
     "purge ended": lambda tables, n, number: tables.purge_ended(number),
-    "beat": lambda tables, n, _: tables.beat(some_id(LeaseId, n)),
-    "drop lease": lambda tables, n, _: tables.drop_lease(some_id(LeaseId, n)),
-    "bury lease": lambda tables, n, _: tables.bury_lease(some_id(LeaseId, n)),
+}
+OF_ALL: dict[str, WholeStep] = {
+    "purge attempts": lambda whole, n, number: whole.purge_attempts(number, n),
+    "purge claims": lambda whole, n, number: whole.purge_claims(number, n),
+    "purge ended of all": lambda whole, n, number: whole.purge_ended(number),
+    "beat": lambda whole, n, _: whole.beat(some_id(LeaseId, n)),
+    "drop lease": lambda whole, n, _: whole.drop_lease(some_id(LeaseId, n)),
+    "bury lease": lambda whole, n, _: whole.bury_lease(some_id(LeaseId, n)),
 }
 Step = tuple[str, int, int]
-steps = st.tuples(st.sampled_from(sorted(OPERATIONS)), st.integers(1, 3), st.integers(1, 4))
+steps = st.tuples(st.sampled_from(sorted(OF_ANN | OF_ALL)), st.integers(1, 3), st.integers(1, 4))
 
 
 def snapshot(database: Database) -> dict[str, Any]:
@@ -171,13 +194,16 @@ def snapshot(database: Database) -> dict[str, Any]:
     return tables
 
 
-async def take(tables: MemoryTables, taken: list[Step]) -> None:
+async def take(whole: Any, taken: list[Step]) -> None:
     for name, n, number in taken:
-        await OPERATIONS[name](tables, n, number)
+        if name in OF_ALL:
+            await OF_ALL[name](whole, n, number)
+        else:
+            await OF_ANN[name](whole.of("ann"), n, number)
 
 
-async def take_and_raise(tables: MemoryTables, taken: list[Step]) -> None:
-    await take(tables, taken)
+async def take_and_raise(whole: Any, taken: list[Step]) -> None:
+    await take(whole, taken)
     raise Abandoned
 
 
@@ -188,24 +214,23 @@ def test_failed_transaction_is_undone_completely(
 ) -> None:
     database = Database(max_conversations=maximum)
     for step in [("add conversation", 1, 1), ("add turn", 1, 1), *before]:
-        tables = MemoryTables(database)
-        try:
-            drive(take(tables, [step]))
-        except StoreError:
-            tables.undo()
+        with suppress(StoreError):
+            drive(MemoryStore(database).transact_whole(take, [step]))
     earlier = snapshot(database)
     # An operation that the store itself refuses ends the transaction likewise.
     with pytest.raises((Abandoned, StoreError)):
-        drive(MemoryStore(database).transact(take_and_raise, failed))
+        drive(MemoryStore(database).transact_whole(take_and_raise, failed))
     assert snapshot(database) == earlier
 
 
 @pytest.mark.parametrize("step", [("add turn", 1, 1), ("add records", 1, 1)], ids=["line", "journal"])
 def test_failed_transaction_leaves_no_empty_rows(step: Step) -> None:
     database = Database()
+    drive(add_conversation(memory_tables(database), 1))
+    before = deepcopy(database)
     with pytest.raises(Abandoned):
-        drive(MemoryStore(database).transact(take_and_raise, [step]))
-    assert database == Database()
+        drive(MemoryStore(database).transact_whole(take_and_raise, [step]))
+    assert database == before
 
 
 def test_cancelled_transaction_is_undone() -> None:
@@ -215,7 +240,7 @@ def test_cancelled_transaction_is_undone() -> None:
 
     database = Database()
     with pytest.raises(KeyboardInterrupt):
-        drive(MemoryStore(database).transact(beat_and_exit, 1))
+        drive(MemoryStore(database).transact(beat_and_exit, 1, "ann"))
     assert database == Database()
 
 
@@ -226,32 +251,35 @@ def test_cancelled_transaction_is_undone() -> None:
     "taken",
     [
         [("add conversation", 1, 2), ("add conversation", 1, 2)],
-        [("add turn", 1, 1), ("add turn", 1, 1)],
+        [("add conversation", 1, 1), ("add turn", 1, 1), ("add turn", 1, 1)],
         [("add conversation", 1, 1), ("add attempt", 1, 1), ("add attempt", 1, 1)],
     ],
     ids=["conversation", "turn", "attempt"],
 )
 def test_row_that_exists_cannot_be_added_again(taken: list[Step]) -> None:
     with pytest.raises(StoreError, match="already"):
-        drive(MemoryStore().transact(take, taken))
+        drive(MemoryStore().transact_whole(take, taken))
 
 
 def test_conversation_key_that_is_taken_is_refused() -> None:
-    tables = MemoryTables(Database())
+    tables = memory_tables()
     drive(tables.add_conversation(conversation(1, conversation_key="k")))
     with pytest.raises(StoreError, match="'k' is taken"):
         drive(tables.add_conversation(conversation(2, conversation_key="k")))
-    drive(tables.add_conversation(conversation(3, conversation_key="k", owner="bob")))
+    bob = memory_tables(tables._db, "bob")
+    drive(bob.add_conversation(conversation(3, conversation_key="k", owner="bob")))
 
 
 async def test_closed_store_refuses_reads_and_writes() -> None:
     store = MemoryStore()
     await store.close()
     await store.close()
-    with pytest.raises(LedgerClosed):
-        await store.transact(take, [])
-    with pytest.raises(LedgerClosed):
-        await store.read(take, [])
+    for run in (store.transact, store.read):
+        with pytest.raises(LedgerClosed):
+            await run(take, [], "ann")
+    for run_whole in (store.transact_whole, store.read_whole, store.inspect):
+        with pytest.raises(LedgerClosed):
+            await run_whole(take, [])
 
 
 # Bounds.
@@ -400,9 +428,9 @@ async def test_conversation_may_set_its_own_time_to_live(clock: HandClock) -> No
 def with_ended(*numbers: int, turns: int = 0) -> Database:
     """Deleted conversations with turns and a failed attempt each."""
     database = Database()
-    tables = MemoryTables(database)
+    tables = memory_tables(database)
     for n in numbers:
-        drive(add_conversation(tables, n, 2))
+        drive(add_conversation(tables, n))
         for number in range(1, turns + 1):
             drive(tables.add_turn(turn(n, number)))
         drive(tables.add_attempt(attempt(n, state=AttemptState.FAILED, ended_at=1)))
@@ -411,31 +439,30 @@ def with_ended(*numbers: int, turns: int = 0) -> Database:
 
 
 def purged(database: Database, limit: int) -> int:
-    return drive(MemoryStore(database).transact(purge, PurgeRequest(10**6, 0, limit)))
+    return drive(MemoryStore(database).transact_whole(purge, PurgeRequest(10**6, 0, limit)))
 
 
 def test_tombstones_beyond_the_limit_are_dropped_oldest_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tables_of_memory, "KEPT_TOMBSTONES", 2)
+    monkeypatch.setattr(whole_store, "KEPT_TOMBSTONES", 2)
     database = with_ended(1, 2, 3, turns=2)
     purged(database, 100)
-    tables = MemoryTables(database)
-    found = [drive(tables.conversation("ann", some_id(ConversationId, n))) for n in (1, 2, 3)]
+    tables = memory_tables(database)
+    found = [drive(tables.conversation(some_id(ConversationId, n))) for n in (1, 2, 3)]
     assert [each is not None for each in found] == [False, True, True]
     assert len(database.branches) == len(database.ended) == 2
 
 
 def test_turns_of_ended_conversations_are_purged_in_bounded_steps() -> None:
     database = with_ended(1, 2, turns=3)
-    tables = MemoryTables(database)
-    assert [drive(tables.purge_ended(3)) for _ in range(4)] == [3, 3, 2, 0]
+    assert [drive(memory_whole(database).purge_ended(3)) for _ in range(4)] == [3, 3, 2, 0]
     assert database.turns == {}
     assert database.attempts == {}
 
 
 def test_dropped_tombstone_takes_all_its_rows_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables_of_memory, "KEPT_TOMBSTONES", 1)
+    monkeypatch.setattr(whole_store, "KEPT_TOMBSTONES", 1)
     database = with_ended(1, 2, turns=3)
     for _ in range(10):
         purged(database, 1)
@@ -444,32 +471,32 @@ def test_dropped_tombstone_takes_all_its_rows_with_it(monkeypatch: pytest.Monkey
 
 
 def test_turn_of_a_dropped_tombstone_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables_of_memory, "KEPT_TOMBSTONES", 1)
+    monkeypatch.setattr(whole_store, "KEPT_TOMBSTONES", 1)
     database = with_ended(1, 2, turns=3)
-    while drive(MemoryTables(database).purge_ended(1)):
+    while drive(memory_whole(database).purge_ended(1)):
         pass
-    found = [drive(MemoryTables(database).turn("ann", turn(1, number).id)) for number in (1, 2, 3)]
+    found = [drive(memory_tables(database).turn(turn(1, number).id)) for number in (1, 2, 3)]
     assert found == [None, None, None]
 
 
 async def test_conversation_of_a_dropped_tombstone_is_not_found(
     ledger: Ledger, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables_of_memory, "KEPT_TOMBSTONES", 1)
+    monkeypatch.setattr(whole_store, "KEPT_TOMBSTONES", 1)
     chats = [await ledger.conversation() for _ in range(2)]
     for chat in chats:
         await chat.delete(purge=True)
-    drive(MemoryTables(database).purge_ended(10))
+    drive(memory_whole(database).purge_ended(10))
     with pytest.raises(ConversationNotFound):
         await ledger.conversation(chats[0].id)
 
 
 def test_turns_whose_removal_is_undone_are_in_order_again() -> None:
     database = with_ended(1, turns=3)
-    tables = MemoryTables(database)
+    tables = memory_tables(database)
     before = drive(tables.turns(some_id(BranchId, 1), 0, 9, 9))
     drive(tables.purge_ended(2))
-    tables.undo()
+    tables._log.undo()
     assert len(before) == 3
     assert drive(tables.turns(some_id(BranchId, 1), 0, 9, 9)) == before
     assert drive(tables.turns(some_id(BranchId, 1), 0, 9, 1)) == before[-1:]
@@ -482,16 +509,17 @@ tables = st.dictionaries(st.integers(0, 4), st.integers())
 @given(tables, st.lists(st.tuples(st.integers(0, 4), st.none() | st.integers())))
 def test_undo_log_restores_every_row(table: dict[int, int], steps: list[tuple[int, int | None]]) -> None:
     before, plain, log = dict(table), dict(table), UndoLog()
+    changed = MemoryRows(Database(), log)
     for name, row in steps:
         if row is None:
-            log._remove(table, name)
+            changed._remove(table, name)
             plain.pop(name, None)
         else:
-            log._put(table, name, row)
+            changed._put(table, name, row)
             plain[name] = row
         assert table == plain
-    changes = any(row is not None for _, row in steps) or before != plain
-    assert log.has_written or not changes
+    is_changed = any(row is not None for _, row in steps) or before != plain
+    assert log.has_written or not is_changed
     log.undo()
     assert table == before
     assert not log.has_written
@@ -609,18 +637,18 @@ async def test_check_reports_each_disagreement_between_rows(
 async def test_check_reports_a_line_with_a_missing_turn(lived: PopulatedStore, rows: Database) -> None:
     turn = last_turn(rows)
     del rows.turns[turn.id]
-    [problem] = await MemoryTables(rows).inconsistencies(9)
+    [problem] = await memory_whole(rows).inconsistencies(9)
     assert f"is {turn.id}, which is missing" in problem
 
 
 async def test_check_reports_disagreements_up_to_its_limit(lived: PopulatedStore, rows: Database) -> None:
     for number in range(5):
         rows.journals[TurnId("turn_" + raw_id(number))] = {}
-    assert len(await MemoryTables(rows).inconsistencies(3)) == 3
+    assert len(await memory_whole(rows).inconsistencies(3)) == 3
 
 
 async def places(tables: Tables, typed: str) -> list[int]:
-    return [each.place for each in await tables.search("local", None, parse_query(typed), None, 10)]
+    return [each.place for each in await tables.search(None, parse_query(typed), None, 10)]
 
 
 async def test_search_places_rise_and_those_of_titles_lie_above_turns() -> None:
@@ -630,7 +658,7 @@ async def test_search_places_rise_and_those_of_titles_lie_above_turns() -> None:
             chat = await ledger.conversation(title=f"Heron {number}")
             async with chat.turn("A heron?") as turn:
                 turn.emit("Yes.")
-        found = await store.read(places, "heron")
+        found = await store.read(places, "heron", "local")
     assert found == sorted(found, reverse=True)
     assert [place > TITLES for place in found] == [True] * 3 + [False] * 3
 
@@ -660,7 +688,7 @@ async def test_search_places_stay_distinct_after_an_undone_removal() -> None:
             raise InvalidInput("No.")
 
         with pytest.raises(InvalidInput):
-            await store.transact(remove_and_fail, None)  # type: ignore[arg-type]
+            await store.transact(remove_and_fail, None, "local")  # type: ignore[arg-type]
         third = await ledger.conversation(title="Heron")
         hits = (await ledger.search("heron")).hits
     assert [hit.conversation.id for hit in hits] == [third.id, second.id, first.id]
@@ -670,7 +698,7 @@ CHAT = ConversationId("conv_01890000000070008000000000000000")
 
 
 def add_changes(rows: Database, count: int) -> None:
-    tables = MemoryTables(rows)
+    tables = memory_tables(rows)
     for _ in range(count):
         drive(
             tables.add_change(LiveChange(kind=ChangeKind.TURN_RUNNING, owner="ann", conversation=CHAT, at=1))
@@ -680,9 +708,11 @@ def add_changes(rows: Database, count: int) -> None:
 def test_change_numbers_continue_after_an_undone_purge() -> None:
     rows = Database()
     add_changes(rows, 3)
-    tables = MemoryTables(rows)
-    assert drive(tables.purge_changes(9, 9, 9)) == 2
-    tables.undo()
+    before = drive(memory_tables(rows).changes(None, 9))
+    whole = memory_whole(rows)
+    assert drive(whole.purge_changes(9, 9, 9)) == 2
+    whole._log.undo()
     add_changes(rows, 1)
-    found = drive(MemoryTables(rows).changes_of("ann", 0, 9))
-    assert [each.position.number for each in found] == [1, 2, 3, 4]
+    found = drive(memory_tables(rows).changes(None, 9))
+    assert found[:3] == before
+    assert found[3].position == drive(whole.newest_position()) > before[2].position

@@ -16,10 +16,10 @@ async def main(what: str, path: str, *more: str) -> None:
     if what == "hold":
         await store.keep_lease(LeaseId(more[0]), every=60)
     elif what == "write":
-        await store.transact(beat, LeaseId(more[0]))
+        await store.transact_whole(beat, LeaseId(more[0]))
     elif what == "hammer":
         owner, count = more
-        await asyncio.gather(*(store.transact(add_claims, (owner, str(n))) for n in range(int(count))))
+        await asyncio.gather(*(store.transact(add_claims, (str(n),), owner) for n in range(int(count))))
     print("ready", flush=True)
     await asyncio.to_thread(sys.stdin.read)
     await store.close()

@@ -5,7 +5,8 @@ from typing import Any
 
 import apsw
 
-from turnledger.engine.ports import Tables
+from turnledger.engine.ports import Tables, WholeStore
+from turnledger.engine.tables.lanes import LeaseRows
 from turnledger.errors import Superseded
 from turnledger.model.conversation import Claim
 from turnledger.model.ids import ConversationId, IdSource, LeaseId, TurnId
@@ -16,30 +17,28 @@ CONVERSATION = ids.new(ConversationId)
 ATTEMPT = ids.new(TurnId)
 
 
-async def beat(tables: Tables, id: LeaseId) -> None:
-    await tables.beat(id)
+async def beat(rows: LeaseRows, id: LeaseId) -> None:
+    await rows.beat(id)
 
 
-async def beat_of(tables: Tables, id: LeaseId) -> int:
-    lease = await tables.lease(id)
+async def beat_of(rows: LeaseRows, id: LeaseId) -> int:
+    lease = await rows.lease(id)
     return lease.beat if lease else 0
 
 
-async def leases(tables: Tables, _: None) -> set[LeaseId]:
-    return {lease.id for lease in await tables.leases()}
+async def leases(whole: WholeStore, _: None) -> set[LeaseId]:
+    return {lease.id for lease in await whole.leases()}
 
 
-async def purge_ended(tables: Tables, _: None) -> int:
-    return await tables.purge_ended(100)
+async def purge_ended(whole: WholeStore, _: None) -> int:
+    return await whole.purge_ended(100)
 
 
-async def add_claims(tables: Tables, names: tuple[str, ...]) -> None:
-    """The first name is the owner, the rest are idempotency keys."""
-    owner, *keys = names
+async def add_claims(tables: Tables, keys: tuple[str, ...]) -> None:
     for key in keys:
         await tables.save_claim(
             Claim(
-                owner=owner,
+                owner=tables.owner,
                 idempotency_key=key,
                 fingerprint=b"",
                 conversation=CONVERSATION,
@@ -48,17 +47,17 @@ async def add_claims(tables: Tables, names: tuple[str, ...]) -> None:
         )
 
 
-async def add_claim_then_refuse(tables: Tables, names: tuple[str, ...]) -> None:
-    await add_claims(tables, names)
+async def add_claim_then_refuse(tables: Tables, keys: tuple[str, ...]) -> None:
+    await add_claims(tables, keys)
     raise Superseded
 
 
-async def refuse(tables: Tables, _: Any) -> None:
+async def refuse(rows: Any, _: Any) -> None:
     raise Superseded
 
 
-async def has_claim(tables: Tables, names: tuple[str, str]) -> bool:
-    return await tables.claim(*names) is not None
+async def has_claim(tables: Tables, key: str) -> bool:
+    return await tables.claim(key) is not None
 
 
 def migrate_further(path: str) -> None:

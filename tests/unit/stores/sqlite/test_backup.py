@@ -38,7 +38,7 @@ def copied(path: Path, copy: Path) -> None:
 
 async def findings(path: Path) -> list[str]:
     visit = await SqliteVisit.open(path)
-    report = await visit.read(check, CheckRequest())
+    report = await visit.inspect(check, CheckRequest())
     await visit.close()
     return [finding.message for finding in report.findings]
 

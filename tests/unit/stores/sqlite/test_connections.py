@@ -336,10 +336,10 @@ async def test_store_created_by_several_processes_at_once_is_one_store(
     lease = ids.new(LeaseId)
     processes = [neighbour("write", path, lease, wait=False) for _ in range(4)]
     store = await SqliteStore.open(path)
-    await store.transact(beat, lease)
+    await store.transact_whole(beat, lease)
     for process in processes:
         await asyncio.to_thread(wait_until_ready, process)
-    assert await store.read(beat_of, lease) == 5
+    assert await store.read_whole(beat_of, lease) == 5
     await store.close()
 
 

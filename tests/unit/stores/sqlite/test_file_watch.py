@@ -30,14 +30,14 @@ def writer(path: Path) -> Iterator[Writer]:
 
 
 def add(writer: Writer, claim: str, sync: Sync = Sync.DISK) -> Job:
-    job = Job(add_claims, ("owner", claim), sync)
+    job = Job(add_claims, (claim,), "owner", sync)
     writer.run_batch([job])
     return job
 
 
 async def has(path: Path, claim: str) -> bool:
     store = await SqliteStore.open(path, inline=True)
-    found = await store.read(has_claim, ("owner", claim))
+    found = await store.read(has_claim, claim, "owner")
     await store.close()
     return found
 
@@ -52,7 +52,7 @@ def log_of(path: Path) -> Path:
 
 def test_writer_whose_file_was_removed_refuses_writes(path: Path, writer: Writer) -> None:
     path.unlink()
-    jobs = [Job(add_claims, ("owner", "a")), Job(refuse, None), Job(has_claim, ("owner", "a"))]
+    jobs = [Job(add_claims, ("a",), "owner"), Job(refuse, None), Job(has_claim, "a", "owner")]
     writer.run_batch(jobs)
     for job in jobs:
         with pytest.raises(StoreUnavailable, match=rf"{path} was removed or replaced .* restore the file"):
@@ -70,7 +70,7 @@ def test_writer_whose_file_was_removed_still_serves_reads_and_unsynced_writes(
     path: Path, writer: Writer
 ) -> None:
     path.unlink()
-    job = Job(has_claim, ("owner", "first"))
+    job = Job(has_claim, "first", "owner")
     writer.run_batch([job])
     assert job.outcome() is True
     assert add(writer, "a", Sync.PROCESS).error is None
@@ -90,7 +90,7 @@ async def test_close_leaves_the_log_of_a_process_that_created_a_new_file(
     path: Path, neighbour: Neighbour
 ) -> None:
     store = await SqliteStore.open(path)
-    await store.transact(add_claims, ("owner", "a"))
+    await store.transact(add_claims, ("a",), "owner")
     for each in path.parent.iterdir():
         each.unlink()
     await asyncio.to_thread(neighbour, "write", path, ids.new(LeaseId))
@@ -166,10 +166,10 @@ def test_removed_log_is_saved_into_the_file_at_the_next_check(path: Path, writer
 
 def test_log_removed_during_a_transaction_is_saved_into_the_file(path: Path, writer: Writer) -> None:
     async def add_and_remove_log(tables: Tables, claim: str) -> None:
-        await add_claims(tables, ("owner", claim))
+        await add_claims(tables, (claim,))
         log_of(path).unlink()
 
-    job = Job(add_and_remove_log, "a")
+    job = Job(add_and_remove_log, "a", "owner")
     writer.run_batch([job])
     assert isinstance(job.error, StoreUnavailable)
     copy = path.with_name("copy.db")
@@ -196,13 +196,13 @@ def test_writer_reports_a_lost_file_once(
 
 
 async def test_store_whose_log_was_removed_soon_refuses_reads(store: SqliteStore, path: Path) -> None:
-    await store.transact(add_claims, ("owner", "a"))
+    await store.transact(add_claims, ("a",), "owner")
     store.watch(lambda: None)
     log_of(path).unlink()
     with pytest.raises(StoreUnavailable, match="-wal was removed"):
         async with asyncio.timeout(60):
             while True:
-                await store.read(has_claim, ("owner", "a"))
+                await store.read(has_claim, "a", "owner")
 
 
 async def test_opening_a_store_in_use_without_its_log_is_refused(path: Path, writer: Writer) -> None:
@@ -229,8 +229,8 @@ async def test_close_after_another_process_created_new_files_keeps_its_turns(
     newcomer.wait()
     writer.close()
     store = await SqliteStore.open(path, inline=True)
-    assert await store.read(beat_of, lease) == 1
-    assert await store.read(has_claim, ("owner", "first"))
+    assert await store.read_whole(beat_of, lease) == 1
+    assert await store.read(has_claim, "first", "owner")
     await store.close()
 
 

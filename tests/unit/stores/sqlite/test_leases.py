@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.stores.sqlite.conftest import Neighbour
 from tests.unit.stores.sqlite.operations import beat_of, ids, leases
-from turnledger.engine.ports import Tables
+from turnledger.engine.ports import WholeStore
 from turnledger.model.ids import LeaseId
 from turnledger.stores.sqlite import SqliteStore
 from turnledger.stores.sqlite.leases import LockFiles
@@ -18,8 +18,8 @@ from turnledger.stores.sqlite.leases import LockFiles
 pytestmark = pytest.mark.skipif("sys.platform == 'win32'", reason="needs lock files")
 
 
-async def drop(tables: Tables, id: LeaseId) -> None:
-    await tables.drop_lease(id)
+async def drop(whole: WholeStore, id: LeaseId) -> None:
+    await whole.drop_lease(id)
 
 
 def full(*arguments: object, **options: object) -> None:
@@ -38,7 +38,7 @@ async def test_lease_of_the_own_process_is_not_gone(store: SqliteStore) -> None:
     lease = ids.new(LeaseId)
     await store.keep_lease(lease, every=60)
     assert store.is_holder_dead(lease) is False
-    assert await store.read(beat_of, lease) == 1
+    assert await store.read_whole(beat_of, lease) == 1
 
 
 async def test_lease_without_a_lock_file_is_not_reported_gone(store: SqliteStore) -> None:
@@ -49,7 +49,7 @@ async def test_lease_is_renewed_while_the_event_loop_is_blocked(store: SqliteSto
     lease = ids.new(LeaseId)
     await store.keep_lease(lease, every=0.001)
     other = await SqliteStore.open(path, inline=True)  # its reads hold up the loop
-    while await other.read(beat_of, lease) < 4:
+    while await other.read_whole(beat_of, lease) < 4:
         pass
     await other.close()
 
@@ -59,7 +59,7 @@ async def test_lease_of_a_killed_process_is_gone_at_once(
 ) -> None:
     lease = ids.new(LeaseId)
     process = await asyncio.to_thread(neighbour, "hold", path, lease)
-    assert lease in await store.read(leases, None)
+    assert lease in await store.read_whole(leases, None)
     assert store.is_holder_dead(lease) is False
     process.kill()
     await asyncio.to_thread(process.wait)
@@ -75,7 +75,7 @@ async def test_lock_file_of_a_dead_process_is_removed_after_its_lease(
     await asyncio.to_thread(process.wait)
     await store.keep_lease(own, every=60)
     assert locks(path) == sorted([f"{dead}.lock", f"{own}.lock"])
-    await store.transact(drop, dead)
+    await store.transact_whole(drop, dead)
     other = await SqliteStore.open(path)
     await other.keep_lease(next_one, every=60)
     assert locks(path) == sorted([f"{own}.lock", f"{next_one}.lock"])
@@ -87,7 +87,7 @@ async def test_closed_store_ends_its_lease_and_removes_its_lock_file(store: Sqli
     other = await SqliteStore.open(path)
     await other.keep_lease(lease, every=60)
     await other.close()
-    assert await store.read(leases, None) == set()
+    assert await store.read_whole(leases, None) == set()
     assert locks(path) == []
     assert store.is_holder_dead(lease) is False
 
@@ -96,7 +96,7 @@ async def test_inline_store_beats_once_and_leaves_no_lock_file(path: Path) -> No
     lease = ids.new(LeaseId)
     store = await SqliteStore.open(path, inline=True)
     await store.keep_lease(lease, every=0.001)
-    assert await store.read(beat_of, lease) == 1
+    assert await store.read_whole(beat_of, lease) == 1
     assert store.is_holder_dead(lease) is False
     assert locks(path) == []
     await store.close()

@@ -39,7 +39,7 @@ WRITES = 1200
 
 async def survived(image: Path, lease: LeaseId) -> int:
     store = await SqliteStore.open(image, inline=True)
-    beats = await store.read(beat_of, lease)
+    beats = await store.read_whole(beat_of, lease)
     await store.close()
     return beats
 
@@ -53,7 +53,7 @@ async def test_acknowledged_writes_survive_a_power_loss(path: Path, disk: Faulty
     moments = {*random.sample(range(WRITES), 25), *range(990, WRITES, 20)}
     for moment in range(WRITES):
         sync = Sync.DISK if random.random() < 0.7 else Sync.PROCESS
-        await store.transact(beat, lease, sync)
+        await store.transact_whole(beat, lease, sync)
         if sync is Sync.DISK:
             acknowledged = moment + 1
         if moment in moments:
@@ -73,7 +73,7 @@ async def test_batch_with_one_disk_sync_survives_a_power_loss_whole(
     beats = 0
     for round in range(10):
         for batch in ((Sync.PROCESS,), random.sample((Sync.DISK, *[Sync.PROCESS] * 4), 5)):
-            jobs = [Job(beat, lease, sync) for sync in batch]
+            jobs = [Job(beat, lease, None, sync) for sync in batch]
             store._writer.run_batch(jobs)
             assert [job.error for job in jobs] == [None] * len(jobs)
             beats += len(batch)
@@ -123,7 +123,7 @@ async def test_unsynced_writes_are_lost_by_the_simulated_disk(
     lease = ids.new(LeaseId)
     store = await SqliteStore.open(path, inline=True, vfs=disk.name)
     for _ in range(10):
-        await store.transact(beat, lease, Sync.PROCESS)
+        await store.transact_whole(beat, lease, Sync.PROCESS)
     assert await survived(disk.lose_power(path, tmp_path / "lost"), lease) < 10
     await store.close()
 
@@ -143,7 +143,7 @@ async def test_power_loss_at_any_write_of_a_new_file_leaves_a_store_that_opens(
     disk.before_call = lose_power
     store = await SqliteStore.open(path, inline=True, vfs=disk.name)
     for _ in range(3):
-        await store.transact(beat, lease)
+        await store.transact_whole(beat, lease)
         acknowledged += 1
     await store.close()
     disk.before_call = None
@@ -153,7 +153,7 @@ async def test_power_loss_at_any_write_of_a_new_file_leaves_a_store_that_opens(
 
 async def test_every_sync_flushes_the_disk_cache(path: Path, disk: FaultyDisk) -> None:
     store = await SqliteStore.open(path, inline=True, vfs=disk.name)
-    await store.transact(beat, ids.new(LeaseId))
+    await store.transact_whole(beat, ids.new(LeaseId))
     await store.close()
     assert disk.sync_flags == {apsw.SQLITE_SYNC_FULL}
 
@@ -244,9 +244,9 @@ async def test_bug_in_the_tables_is_not_reported_as_damage(path: Path) -> None:
 
     store = await SqliteStore.open(path, inline=True)
     with pytest.raises(AttributeError):
-        await store.transact(add_nothing, None)
+        await store.transact(add_nothing, None, "ann")
     with pytest.raises(AttributeError):
-        await store.read(add_nothing, None)
+        await store.read(add_nothing, None, "ann")
     await store.close()
 
 

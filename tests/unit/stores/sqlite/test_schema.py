@@ -17,7 +17,7 @@ from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item, message
 from turnledger.model.text.search import parse_query
 from turnledger.model.turn import Turn, TurnKind
-from turnledger.stores.sqlite import SqliteStore, migrations
+from turnledger.stores.sqlite import SqliteStore, migrations, tables
 from turnledger.stores.sqlite.header import APPLICATION_ID, PAGE_SIZE
 from turnledger.stores.sqlite.migrations import (
     MIGRATIONS,
@@ -29,6 +29,7 @@ from turnledger.stores.sqlite.migrations import (
 )
 from turnledger.stores.sqlite.tables.records import FILES, QUERIES, named_queries, sql_text
 from turnledger.stores.sqlite.tables.tables import SqliteTables
+from turnledger.stores.sqlite.tables.whole import SqliteWholeStore
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 
 SMALL = {"leases", "forget_buried", "attempts", "running_attempts", "mark_swept", "is_index_complete"}
@@ -112,7 +113,7 @@ def test_migration_from_the_first_version_keeps_the_rows() -> None:
     assert connection.execute("SELECT owner, bytes FROM owner").fetchall() == [("ann", 2 * 16_384)]
     [found] = connection.execute(QUERIES["conversation_by_key"], ("ann", "", "k"))
     assert (found[0], found[14]) == (b"conversation", "")
-    [row] = connection.execute(QUERIES["branch"], (b"branch",))
+    [row] = connection.execute(QUERIES["branch"], (b"branch", "ann"))
     assert row == (1, b"conversation", 3, None, 2, None, None, None, 0, 0, 0, 0, 16_386, "")
     assert connection.execute("SELECT * FROM item_flag").fetchall() == []
 
@@ -242,20 +243,21 @@ def test_failed_migration_step_leaves_tables_and_version_unchanged(
     assert connection.pragma("user_version") == version
 
 
+MODULES = "".join(path.read_text() for path in Path(tables.__file__).parent.glob("*.py"))
+
+
 @pytest.mark.parametrize("file", FILES)
-def test_query_has_a_comment_and_is_used_by_its_module(file: str) -> None:
-    written, source = sql_text(f"tables/{file}.sql"), sql_text(f"tables/{file}.py")
+def test_query_has_a_comment_and_is_used(file: str) -> None:
+    written = sql_text(f"tables/{file}.sql")
     names = set(named_queries(written))
-    assert {name for name in names if f'"{name}"' not in source} == set()
+    assert {name for name in names if f'"{name}"' not in MODULES} == set()
     assert len(re.findall(r"^-- name: \w+\n-- [A-Z]", written, re.MULTILINE)) == len(names)
 
 
 def test_query_names_are_unique_and_every_used_one_exists() -> None:
     written = [name for file in FILES for name in named_queries(sql_text(f"tables/{file}.sql"))]
     assert len(written) == len(QUERIES)
-    used = re.findall(
-        r'self\._(?:rows?|run)\(\s*"(\w+)"', "".join(sql_text(f"tables/{file}.py") for file in FILES)
-    )
+    used = re.findall(r'self\._(?:rows?|run)\(\s*"(\w+)"', MODULES)
     assert set(used) <= set(QUERIES)
 
 
@@ -337,7 +339,7 @@ def add_chat(
 
 async def listed(connection: apsw.Connection) -> list[tuple[str | None, str | None, str]]:
     migrate(connection, ":memory:")
-    found = await SqliteTables(connection.cursor()).listed_chats(ChatFilter(owner="ann"), None, 10)
+    found = await SqliteTables(connection.cursor(), "ann").listed_chats(ChatFilter(), None, 10)
     return [(each.conversation.title, each.conversation.named_by, each.preview) for each in found]
 
 
@@ -381,10 +383,10 @@ async def test_migration_makes_titles_and_turns_searchable(old: apsw.Connection)
     named, _ = add_chat(old, 1, [body("What is a heron?")], title="Birds")
     unnamed, _ = add_chat(old, 2, [body("Where are birds?")])
     migrate(old, ":memory:")
-    tables = SqliteTables(old.cursor())
-    while not await tables.is_index_complete():
-        assert await tables.index_texts(10)
-    found = await tables.search("ann", None, parse_query("birds"), None, 10)
+    whole = SqliteWholeStore(old.cursor())
+    while not await whole.is_index_complete():
+        assert await whole.index_texts(10)
+    found = await whole.of("ann").search(None, parse_query("birds"), None, 10)
     assert [(each.conversation.raw, each.turn is None) for each in found] == [(named, True), (unnamed, False)]
 
 

@@ -21,13 +21,14 @@ from tests.unit.stores.sqlite.operations import (
     beat_of,
     has_claim,
     ids,
+    leases,
     migrate_further,
     purge_ended,
     refuse,
 )
 from turnledger import Ledger
 from turnledger.engine.check.check import CheckRequest, check
-from turnledger.engine.ports import Sync, Tables
+from turnledger.engine.ports import Sync, WholeStore
 from turnledger.errors import (
     LedgerClosed,
     NotAStore,
@@ -50,7 +51,7 @@ def count_commits(store: SqliteStore) -> list[None]:
     return commits
 
 
-async def blocked(tables: Tables, gate: tuple[threading.Event, threading.Event]) -> None:
+async def blocked(rows: object, gate: tuple[threading.Event, threading.Event]) -> None:
     """Hold up the thread that runs this until the test lets it go."""
     entered, leave = gate
     entered.set()
@@ -58,81 +59,85 @@ async def blocked(tables: Tables, gate: tuple[threading.Event, threading.Event])
 
 
 async def test_transaction_that_raises_is_undone_and_raises_to_its_caller(store: SqliteStore) -> None:
-    await store.transact(add_claims, ("owner", "a"))
+    await store.transact(add_claims, ("a",), "owner")
     with pytest.raises(Superseded):
-        await store.transact(add_claim_then_refuse, ("owner", "b"))
-    assert await store.read(has_claim, ("owner", "a"))
-    assert not await store.read(has_claim, ("owner", "b"))
+        await store.transact(add_claim_then_refuse, ("b",), "owner")
+    assert await store.read(has_claim, "a", "owner")
+    assert not await store.read(has_claim, "b", "owner")
 
 
 async def test_operations_queued_while_the_writer_works_share_one_transaction(store: SqliteStore) -> None:
     commits = count_commits(store)
     gate = threading.Event(), threading.Event()
-    first = asyncio.create_task(store.transact(blocked, gate))
+    first = asyncio.create_task(store.transact_whole(blocked, gate))
     await asyncio.to_thread(gate[0].wait, 60)
-    rest = [asyncio.create_task(store.transact(add_claims, ("owner", str(n)))) for n in range(50)]
-    refused = asyncio.create_task(store.transact(refuse, None))
+    rest = [asyncio.create_task(store.transact(add_claims, (str(n),), "owner")) for n in range(50)]
+    refused = asyncio.create_task(store.transact_whole(refuse, None))
     await asyncio.sleep(0)
     gate[1].set()
     await asyncio.gather(first, *rest)
     with pytest.raises(Superseded):
         await refused
     assert len(commits) == 2  # the first job, and all the others
-    assert await store.read(has_claim, ("owner", "49"))
+    assert await store.read(has_claim, "49", "owner")
 
 
 async def test_read_sees_every_acknowledged_write(store: SqliteStore) -> None:
     lease = ids.new(LeaseId)
     for count in range(1, 50):
-        await store.transact(beat, lease, Sync.PROCESS)
-        assert await store.read(beat_of, lease) == count
+        await store.transact_whole(beat, lease, Sync.PROCESS)
+        assert await store.read_whole(beat_of, lease) == count
 
 
 async def test_read_sees_one_snapshot_throughout(store: SqliteStore) -> None:
     lease = ids.new(LeaseId)
     gate = threading.Event(), threading.Event()
 
-    async def read_twice(tables: Tables, _: None) -> tuple[int, int]:
-        before = await beat_of(tables, lease)
-        await blocked(tables, gate)
-        return before, await beat_of(tables, lease)
+    async def read_twice(whole: WholeStore, _: None) -> tuple[int, int]:
+        before = await beat_of(whole, lease)
+        await blocked(whole, gate)
+        return before, await beat_of(whole, lease)
 
-    reading = asyncio.create_task(store.read(read_twice, None))
+    reading = asyncio.create_task(store.read_whole(read_twice, None))
     await asyncio.to_thread(gate[0].wait, 60)
-    await store.transact(beat, lease)
+    await store.transact_whole(beat, lease)
     gate[1].set()
     assert await reading == (0, 0)
-    assert await store.read(beat_of, lease) == 1
+    assert await store.read_whole(beat_of, lease) == 1
 
 
 async def test_read_that_tries_to_write_raises_store_read_only(store: SqliteStore) -> None:
+    lease = ids.new(LeaseId)
     with pytest.raises(StoreReadOnly):
-        await store.read(beat, ids.new(LeaseId))
+        await store.read(beat, lease, "owner")
+    for read in (store.read_whole, store.inspect):
+        with pytest.raises(StoreReadOnly):
+            await read(beat, lease)
 
 
 async def test_write_of_a_cancelled_caller_is_still_committed(store: SqliteStore) -> None:
     gate = threading.Event(), threading.Event()
-    first = asyncio.create_task(store.transact(blocked, gate))
+    first = asyncio.create_task(store.transact_whole(blocked, gate))
     await asyncio.to_thread(gate[0].wait, 60)
-    second = asyncio.create_task(store.transact(add_claims, ("owner", "a")))
+    second = asyncio.create_task(store.transact(add_claims, ("a",), "owner"))
     await asyncio.sleep(0)
     second.cancel()
     gate[1].set()
     await first
     with pytest.raises(asyncio.CancelledError):
         await second
-    await store.transact(add_claims, ("owner", "b"))
-    assert await store.read(has_claim, ("owner", "a"))
+    await store.transact(add_claims, ("b",), "owner")
+    assert await store.read(has_claim, "a", "owner")
 
 
 async def test_close_finishes_queued_writes(path: Path) -> None:
     store = await SqliteStore.open(path)
-    writes = [asyncio.create_task(store.transact(add_claims, ("owner", str(n)))) for n in range(20)]
+    writes = [asyncio.create_task(store.transact(add_claims, (str(n),), "owner")) for n in range(20)]
     await asyncio.sleep(0)
     await store.close()
     await asyncio.gather(*writes)
     again = await SqliteStore.open(path)
-    assert await again.read(has_claim, ("owner", "19"))
+    assert await again.read(has_claim, "19", "owner")
     await again.close()
 
 
@@ -142,9 +147,12 @@ async def test_closed_store_raises_ledger_closed(path: Path, inline: bool) -> No
     await store.close()
     await store.close()
     with pytest.raises(LedgerClosed):
-        await store.transact(add_claims, ("owner",))
+        await store.transact(add_claims, (), "owner")
     with pytest.raises(LedgerClosed):
-        await store.read(has_claim, ("owner", "a"))
+        await store.read(has_claim, "a", "owner")
+    for run in (store.transact_whole, store.read_whole, store.inspect):
+        with pytest.raises(LedgerClosed):
+            await run(leases, None)
 
 
 async def test_close_ends_every_thread(path: Path) -> None:
@@ -161,10 +169,10 @@ async def test_inline_store_starts_no_threads(path: Path) -> None:
     before = threading.enumerate()
     store = await SqliteStore.open(path, inline=True)
     store.watch(lambda: None)
-    await store.transact(add_claims, ("owner", "a"))
-    assert await store.read(has_claim, ("owner", "a"))
+    await store.transact(add_claims, ("a",), "owner")
+    assert await store.read(has_claim, "a", "owner")
     with pytest.raises(Superseded):
-        await store.transact(refuse, None)
+        await store.transact_whole(refuse, None)
     assert threading.enumerate() == before
     await store.close()
 
@@ -198,7 +206,7 @@ async def test_own_writes_do_not_call_the_watcher(
     monkeypatch.setattr(store, "_poll_changes", lambda: polled.append(look()))
     store.watch(lambda: (calls.append(1), noticed.set())[-1])
     for n in range(100):
-        await store.transact(add_claims, ("owner", str(n)), Sync.PROCESS)
+        await store.transact(add_claims, (str(n),), "owner", Sync.PROCESS)
     looks = len(polled)
     while len(polled) < looks + 2:  # the second one began after the last write
         await asyncio.sleep(0)
@@ -214,12 +222,12 @@ async def test_three_processes_that_write_one_file_heavily_all_succeed(
     count = 300
     others = [neighbour("hammer", path, f"other{n}", count, wait=False) for n in range(2)]
     for n in range(count):
-        await store.transact(add_claims, ("own", str(n)))
+        await store.transact(add_claims, (str(n),), "own")
     for process in others:
         await asyncio.to_thread(wait_until_ready, process)
     for owner in ("own", "other0", "other1"):
         for n in range(count):
-            assert await store.read(has_claim, (owner, str(n)))
+            assert await store.read(has_claim, str(n), owner)
 
 
 async def test_failed_operation_without_a_waiting_caller_is_logged(
@@ -229,7 +237,7 @@ async def test_failed_operation_without_a_waiting_caller_is_logged(
     assert worker is not None
     with caplog.at_level(logging.WARNING):
         worker.submit(module.Job(refuse, None))
-        await store.transact(add_claims, ("owner", "a"))
+        await store.transact(add_claims, ("a",), "owner")
     assert "took over this conversation" in caplog.text
 
 
@@ -242,14 +250,14 @@ async def test_bug_in_the_writer_raises_outcome_unknown_to_the_caller(
     with monkeypatch.context() as patch:
         patch.setattr(store._writer, "run_batch", broken)
         with pytest.raises(OutcomeUnknown, match="ZeroDivisionError"):
-            await store.transact(add_claims, ("owner", "a"))
-    await store.transact(add_claims, ("owner", "b"))
+            await store.transact(add_claims, ("a",), "owner")
+    await store.transact(add_claims, ("b",), "owner")
 
 
 def test_store_file_is_an_ordinary_sqlite_database(path: Path) -> None:
     async def fill() -> None:
         store = await SqliteStore.open(path)
-        await store.transact(add_claims, ("owner", "a"))
+        await store.transact(add_claims, ("a",), "owner")
         await store.close()
 
     asyncio.run(fill())
@@ -296,7 +304,7 @@ async def test_purged_text_is_overwritten_only_with_secure_delete(
             await run_turn(chat, "A quetzal?", "A quetzal.")
         assert len((await ledger.search("quetzal")).hits) == 1
         await chat.delete(purge=True)
-        while await ledger._process.store.transact(purge_ended, None):
+        while await ledger._process.store.transact_whole(purge_ended, None):
             pass
         await ledger.search("quetzal")  # brings the index up to date
     async with await Ledger.open(url) as ledger:
@@ -339,7 +347,7 @@ def read(path: Path) -> bytes:
 async def look(path: Path) -> int:
     visit = await SqliteVisit.open(path)
     try:
-        return (await visit.read(check, CheckRequest())).conversations
+        return (await visit.inspect(check, CheckRequest())).conversations
     finally:
         await visit.close()
 
@@ -431,9 +439,12 @@ async def test_visit_that_tries_to_write_raises_store_read_only(path: Path) -> N
     await (await SqliteStore.open(path)).close()
     visit = await SqliteVisit.open(path)
 
-    async def write(tables: object, request: None) -> None:
-        tables._run("mark_swept", 1)  # type: ignore[attr-defined]
+    async def write(rows: Any, request: None) -> None:
+        rows._run("mark_swept", 1)
 
     with pytest.raises(StoreReadOnly):
-        await visit.read(write, None)
+        await visit.read(write, None, "ann")
+    for read in (visit.read_whole, visit.inspect):
+        with pytest.raises(StoreReadOnly):
+            await read(write, None)
     await visit.close()

@@ -72,7 +72,7 @@ def test_read_that_cannot_end_its_transaction_raises_the_error_and_not_outcome_u
     connections.prepare(str(path))
     reader: Any = SqliteReader(connections.connect_reader(str(path)), str(path))
     reader._cursor = Failing(reader._cursor, problem)
-    first, second, third = (Job(has_claim, ("owner", "a")) for _ in range(3))
+    first, second, third = (Job(has_claim, "a", "owner") for _ in range(3))
     reader.run_batch([first, second])
     assert [type(job.error) for job in (first, second)] == [kind] * 2
     reader.run_batch([third])
@@ -88,7 +88,7 @@ async def test_bug_in_the_reader_raises_store_error_and_not_outcome_unknown(
 
     monkeypatch.setattr(store._reader, "run_batch", broken)
     with pytest.raises(StoreError, match="ZeroDivisionError") as caught:
-        await store.read(has_claim, ("owner", "a"))
+        await store.read(has_claim, "a", "owner")
     assert type(caught.value) is StoreError
 
 
@@ -119,10 +119,10 @@ async def test_failing_poll_is_logged_once_and_tried_again(caplog: pytest.LogCap
 
 
 async def test_stop_iteration_from_a_job_is_wrapped_and_harms_no_other_job(store: SqliteStore) -> None:
-    def no_coroutine(tables: Tables, _: None) -> Any:
+    def no_coroutine(rows: Any, _: None) -> Any:
         raise StopIteration(1)
 
-    for run in (store.transact, store.read):
+    for run in (store.transact_whole, store.read_whole):
         gate = threading.Event(), threading.Event()
         first = asyncio.create_task(run(wait_at, gate))
         await asyncio.to_thread(gate[0].wait, 60)
@@ -135,12 +135,12 @@ async def test_stop_iteration_from_a_job_is_wrapped_and_harms_no_other_job(store
         assert isinstance(caught.value.__cause__, StopIteration)
 
 
-async def wait_at(tables: Tables, gate: tuple[threading.Event, threading.Event]) -> None:
+async def wait_at(rows: object, gate: tuple[threading.Event, threading.Event]) -> None:
     gate[0].set()
     assert gate[1].wait(60)
 
 
-async def nothing(tables: Tables, _: None) -> None: ...
+async def nothing(rows: object, _: None) -> None: ...
 
 
 @pytest.mark.parametrize("watches", [True, False])
@@ -158,7 +158,7 @@ def test_store_whose_loop_was_closed_releases_its_threads_lease_and_files(
 
     async def left() -> set[LeaseId]:
         store = await SqliteStore.open(path, inline=True)
-        found = await store.read(leases, None)
+        found = await store.read_whole(leases, None)
         await store.close()
         return found
 
@@ -187,7 +187,7 @@ def test_job_queued_when_the_loop_was_closed_is_still_committed(
         assert worker is not None
         worker.submit(Job(wait_at, gate))
         await asyncio.to_thread(gate[0].wait, 60)
-        worker.submit(Job(add_claims, ("owner", "a"), future=asyncio.get_running_loop().create_future()))
+        worker.submit(Job(add_claims, ("a",), "owner", future=asyncio.get_running_loop().create_future()))
         return store
 
     loop = asyncio.new_event_loop()
@@ -205,9 +205,9 @@ def test_job_queued_when_the_loop_was_closed_is_still_committed(
         again = await SqliteStore.open(path, inline=True)
 
         async def found(tables: Tables, _: None) -> bool:
-            return await tables.claim("owner", "a") is not None
+            return await tables.claim("a") is not None
 
-        there = await again.read(found, None)
+        there = await again.read(found, None, "owner")
         await again.close()
         return there
 
@@ -236,18 +236,18 @@ class Bench:
 
     def has(self, *claims: str, vfs: bool = True) -> list[bool]:
         reader = SqliteReader(connections.connect_reader(self.path, self.vfs if vfs else None), self.path)
-        jobs = [Job(has_claim, ("owner", claim)) for claim in claims]
+        jobs = [Job(has_claim, claim, "owner") for claim in claims]
         reader.run_batch(jobs)
         reader.close()
         return [job.outcome() for job in jobs]
 
 
 def add(*claims: str, sync: Sync = Sync.DISK) -> Job:
-    return Job(add_claims, ("owner", *claims), sync)
+    return Job(add_claims, claims, "owner", sync)
 
 
 def add_then_refuse(claim: str) -> Job:
-    return Job(add_claim_then_refuse, ("owner", claim))
+    return Job(add_claim_then_refuse, (claim,), "owner")
 
 
 @pytest.fixture
@@ -286,7 +286,7 @@ def test_job_alone_in_its_batch_that_raises_is_undone(bench: Bench) -> None:
 
 
 def test_job_sees_the_writes_of_earlier_jobs_of_its_batch(bench: Bench) -> None:
-    _, job = bench.run(add("a"), Job(has_claim, ("owner", "a")))
+    _, job = bench.run(add("a"), Job(has_claim, "a", "owner"))
     assert job.outcome() is True
 
 
@@ -459,7 +459,7 @@ def test_job_withdrawn_while_the_lock_is_held_elsewhere_leaves_its_batch(
 
 async def test_job_withdrawn_before_it_is_claimed_raises_and_never_runs() -> None:
     future: asyncio.Future[None] = asyncio.Future()
-    for job in (Job(refuse, None, Sync.DISK, future), Job(refuse, None)):
+    for job in (Job(refuse, None, future=future), Job(refuse, None)):
         job.withdraw()
         assert job.is_withdrawn
         assert not job.claim()
@@ -469,7 +469,7 @@ async def test_job_withdrawn_before_it_is_claimed_raises_and_never_runs() -> Non
 
 async def test_job_withdrawn_after_it_was_claimed_is_answered_by_the_writer() -> None:
     future: asyncio.Future[None] = asyncio.Future()
-    job = Job(refuse, None, Sync.DISK, future)
+    job = Job(refuse, None, future=future)
     assert not job.is_withdrawn
     assert job.claim()
     job.withdraw()
@@ -480,7 +480,7 @@ async def test_job_withdrawn_after_it_was_claimed_is_answered_by_the_writer() ->
 async def test_job_withdrawn_after_its_answer_changes_nothing() -> None:
     future: asyncio.Future[str] = asyncio.Future()
     future.set_result("answer")
-    Job(refuse, None, Sync.DISK, future).withdraw()
+    Job(refuse, None, future=future).withdraw()
     assert await future == "answer"
 
 
@@ -492,13 +492,13 @@ def test_operation_that_awaits_anything_but_the_tables_is_undone(bench: Bench) -
     ended: list[str] = []
 
     async def waits(tables: Tables, _: None) -> None:
-        await add_claims(tables, ("owner", "a"))
+        await add_claims(tables, ("a",))
         try:
             await Never()
         finally:
             ended.append("waits")
 
-    _, job = bench.run(add("b"), Job(waits, None))
+    _, job = bench.run(add("b"), Job(waits, None, "owner"))
     assert ended == ["waits"] * 2  # in the batch, then alone
     with pytest.raises(RuntimeError, match="waits"):
         job.outcome()
@@ -521,7 +521,7 @@ def test_transaction_left_open_is_ended_before_the_next(bench: Bench) -> None:
 def test_writer_refuses_every_transaction_after_a_newer_process_migrated_the_store(bench: Bench) -> None:
     bench.run(add("before"))
     migrate_further(bench.path)
-    jobs = bench.run(add("a"), add("b", sync=Sync.PROCESS), Job(has_claim, ("owner", "before")))
+    jobs = bench.run(add("a"), add("b", sync=Sync.PROCESS), Job(has_claim, "before", "owner"))
     for job in jobs:
         with pytest.raises(StoreTooNew, match=f"schema {VERSION + 1}"):
             job.outcome()

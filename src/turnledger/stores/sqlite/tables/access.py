@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from turnledger.engine.tables.access import FoundToken
 from turnledger.errors import StoreCorrupt
 from turnledger.model.access.share import Share
 from turnledger.model.access.token import UNBOUNDED, Bounds, Token, TokenScope
@@ -17,9 +18,9 @@ class SqliteAccessRows(NamedQueries):
         rows = self._rows("token", id.raw, owner)
         return token_of(rows[0]) if rows else None
 
-    async def token_by_digest(self, digest: bytes) -> tuple[Token, int] | None:
+    async def token_by_digest(self, digest: bytes) -> FoundToken | None:
         rows = self._rows("token_by_digest", digest)
-        return (token_of(rows[0][:-1]), rows[0][-1] or 0) if rows else None
+        return FoundToken(token_of(rows[0][:-1]), rows[0][-1] or 0) if rows else None
 
     async def tokens(self, owner: str | None, before: TokenId | None, limit: int) -> list[Token]:
         after = raw_or_none(before)
@@ -47,14 +48,6 @@ class SqliteAccessRows(NamedQueries):
 
     async def purge_tokens(self, ended_before: int, limit: int) -> int:
         return len(self._rows("purge_tokens", ended_before, limit))
-
-    async def secret(self) -> bytes:
-        [(bits,)] = self._rows("secret")
-        return bytes(bits)
-
-    async def admission(self, owner: str) -> int:
-        rows = self._rows("admission", owner)
-        return rows[0][0] if rows else 0
 
     async def raise_admission(self, owner: str) -> None:
         self._run("raise_admission", owner)

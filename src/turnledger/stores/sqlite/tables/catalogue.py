@@ -13,7 +13,7 @@ from turnledger.model.conversation import Conversation, ConversationState, branc
 from turnledger.model.ids import BranchId, ConversationId, Id, TurnId
 from turnledger.stores.sqlite.failures import decoder
 from turnledger.stores.sqlite.tables import records
-from turnledger.stores.sqlite.tables.records import NamedQueries, Row
+from turnledger.stores.sqlite.tables.records import OwnedRows, Row
 
 FEW = 500
 """The most chats with a tag that are read and sorted for each page. A tag of more chats is frequent enough to
@@ -31,15 +31,15 @@ ID, TOUCHED_AT = 0, 10
 """Columns of a conversation's row."""
 
 
-class SqliteCatalogueRows(NamedQueries):
+class SqliteCatalogueRows(OwnedRows):
     async def listed_chats(
         self, chat_filter: ChatFilter, after: ListPosition | None, limit: int
     ) -> list[ChatEntry]:
         place = (_END_OF_TIME, b"") if after is None else (after.at, after.id.raw)
-        arguments = (chat_filter.owner, *place, limit, chat_filter.scope)
+        arguments = (self.owner, *place, limit, chat_filter.scope)
         rest = (chat_filter.pinned, chat_filter.tag)
         state = ConversationState.DELETED if chat_filter.deleted else ConversationState.LIVE
-        if chat_filter.tag is not None and self._is_rare(chat_filter.owner, chat_filter.tag):
+        if chat_filter.tag is not None and self._is_rare(chat_filter.tag):
             rows = self._rows("listed_by_tag", *arguments, chat_filter.archived, *rest, state.value)
         elif chat_filter.deleted:
             rows = self._rows("listed_deleted", *arguments, chat_filter.archived, *rest)
@@ -77,60 +77,60 @@ class SqliteCatalogueRows(NamedQueries):
             rows = self._rows("looked_back", *place, LOOKED_BACK, archived)
         return rows[0][0] if rows else None
 
-    def _is_rare(self, owner: str, tag: str) -> bool:
-        [(count,)] = self._rows("count_tagged", owner, tag, FEW + 1)
+    def _is_rare(self, tag: str) -> bool:
+        [(count,)] = self._rows("count_tagged", self.owner, tag, FEW + 1)
         return bool(count <= FEW)
 
     def _add_tags(self, conversation: Conversation) -> None:
         for tag in conversation.tags:
-            self._run("add_tag", conversation.owner, tag, conversation.id.raw)
+            self._run("add_tag", self.owner, tag, conversation.id.raw)
 
     @decoder
     def _tag(self, id: ConversationId, tags: Collection[str]) -> None:
         """Update the tags of a conversation. Call it before saving: the row still has the old ones."""
-        for owner, before in self._rows("tags", id.raw):
+        for (before,) in self._rows("tags", id.raw, self.owner):
             had = records.tags_of(before)
             for tag in had:
                 if tag not in tags:
-                    self._run("drop_tag", owner, tag, id.raw)
+                    self._run("drop_tag", self.owner, tag, id.raw)
             for tag in tags:
                 if tag not in had:
-                    self._run("add_tag", owner, tag, id.raw)
+                    self._run("add_tag", self.owner, tag, id.raw)
+
+    async def lapsed_conversations(self, now: int, limit: int) -> list[Conversation]:
+        return _conversations(self._rows("lapsed_conversations", now, limit, self.owner))
 
     async def conversations_to_purge(self, now: int, limit: int) -> list[Conversation]:
-        return _conversations(self._rows("conversations_to_purge", now, limit))
+        return _conversations(self._rows("conversations_to_purge", now, limit, self.owner))
 
     async def unlisted_conversations(self, touched_by: int, limit: int) -> list[Conversation]:
-        return _conversations(self._rows("unlisted_conversations", touched_by, limit))
+        return _conversations(self._rows("unlisted_conversations", touched_by, limit, self.owner))
 
-    async def owners(self, after: str | None, limit: int) -> list[str]:
-        return [owner for (owner,) in self._rows("owners", after, limit)]
-
-    async def oldest_conversations(self, owner: str, touched_by: int, limit: int) -> list[Conversation]:
+    async def oldest_conversations(self, touched_by: int, limit: int) -> list[Conversation]:
         # Three queries, each in its own part of an index: a single one would sort all chats of the owner.
-        rows = self._rows("oldest_listed", owner, LISTED, touched_by, limit)
-        rows += self._rows("oldest_listed", owner, ARCHIVED, touched_by, limit)
-        rows += self._rows("oldest_internal", owner, touched_by, limit)
+        rows = self._rows("oldest_listed", self.owner, LISTED, touched_by, limit)
+        rows += self._rows("oldest_listed", self.owner, ARCHIVED, touched_by, limit)
+        rows += self._rows("oldest_internal", self.owner, touched_by, limit)
         return sorted(_conversations(rows), key=lambda each: (each.touched_at, each.id))[:limit]
 
-    async def oldest_deleted(self, owner: str, limit: int) -> list[Conversation]:
-        return _conversations(self._rows("oldest_deleted", owner, limit))
+    async def oldest_deleted(self, limit: int) -> list[Conversation]:
+        return _conversations(self._rows("oldest_deleted", self.owner, limit))
 
     @decoder
     async def bytes_of(self, conversation: ConversationId) -> int:
-        return sum(branch_bytes(size) for (size,) in self._rows("bytes_of", conversation.raw))
+        return sum(branch_bytes(size) for (size,) in self._rows("bytes_of", conversation.raw, self.owner))
 
     async def least_recent_conversations(
-        self, owner: str, scope: str | None, after: tuple[int, ConversationId] | None, limit: int
+        self, scope: str | None, after: ListPosition | None, limit: int
     ) -> list[Conversation]:
-        last = BEFORE_ALL if after is None else (after[0], after[1].raw)
+        last = BEFORE_ALL if after is None else (after.at, after.id.raw)
         query = "least_recent"
         arguments: list[Any] = [*last, limit]
         if scope is not None:
             query = "least_recent_in_scope" if scope else "least_recent_in_no_scope"
             arguments += [scope] if scope else []
         # Archived ones are in the other half of the index: two queries instead of sorting everything.
-        rows = [row for archived in (0, 1) for row in self._rows(query, owner, archived, *arguments)]
+        rows = [row for archived in (0, 1) for row in self._rows(query, self.owner, archived, *arguments)]
         rows.sort(key=itemgetter(TOUCHED_AT, ID))
         return [records.conversation_of(row) for row in rows[:limit]]
 

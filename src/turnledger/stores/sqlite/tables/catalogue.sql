@@ -7,7 +7,7 @@
 SELECT c.id, c.owner, c.branch, c.conversation_key, c.state, c.internal, c.title, c.metadata, c.revision, c.created_at,
        c.touched_at, c.expires_after, c.reset_policy, c.former_conversation_key, c.scope, c.tags, c.pinned, c.archived,
        c.named_by, c.listed, c.purge_at, b.length, b.preview, b.running IS NOT NULL
-FROM conversation AS c INDEXED BY conversation_listed JOIN branch AS b ON b.id = c.branch
+FROM conversation AS c INDEXED BY conversation_listed JOIN branch AS b ON b.id = c.branch AND b.conversation = c.id
 WHERE c.owner = ?1 AND c.archived = ?6 AND (c.touched_at, c.id) < (?2, ?3) AND c.touched_at >= ?9
   AND c.state = 'live' AND c.internal = 0 AND c.listed = 1
   AND (?5 IS NULL OR c.scope = ?5) AND (?7 IS NULL OR c.pinned = ?7)
@@ -20,7 +20,7 @@ LIMIT ?4;
 SELECT c.id, c.owner, c.branch, c.conversation_key, c.state, c.internal, c.title, c.metadata, c.revision, c.created_at,
        c.touched_at, c.expires_after, c.reset_policy, c.former_conversation_key, c.scope, c.tags, c.pinned, c.archived,
        c.named_by, c.listed, c.purge_at, b.length, b.preview, b.running IS NOT NULL
-FROM conversation AS c INDEXED BY conversation_listed_in_scope JOIN branch AS b ON b.id = c.branch
+FROM conversation AS c INDEXED BY conversation_listed_in_scope JOIN branch AS b ON b.id = c.branch AND b.conversation = c.id
 WHERE c.owner = ?1 AND c.scope = ?5 AND c.archived = ?6 AND (c.touched_at, c.id) < (?2, ?3) AND c.touched_at >= ?9
   AND c.state = 'live' AND c.internal = 0 AND c.listed = 1 AND c.scope <> ''
   AND (?7 IS NULL OR c.pinned = ?7)
@@ -48,7 +48,7 @@ LIMIT 1 OFFSET ?4;
 SELECT c.id, c.owner, c.branch, c.conversation_key, c.state, c.internal, c.title, c.metadata, c.revision, c.created_at,
        c.touched_at, c.expires_after, c.reset_policy, c.former_conversation_key, c.scope, c.tags, c.pinned, c.archived,
        c.named_by, c.listed, c.purge_at, b.length, b.preview, b.running IS NOT NULL
-FROM conversation AS c INDEXED BY conversation_pinned JOIN branch AS b ON b.id = c.branch
+FROM conversation AS c INDEXED BY conversation_pinned JOIN branch AS b ON b.id = c.branch AND b.conversation = c.id
 WHERE c.owner = ?1 AND (c.touched_at, c.id) < (?2, ?3)
   AND c.state = 'live' AND c.pinned = 1 AND c.internal = 0 AND c.listed = 1
   AND (?5 IS NULL OR c.scope = ?5) AND (?6 IS NULL OR c.archived = ?6) AND (?7 IS NULL OR c.pinned = ?7)
@@ -61,7 +61,7 @@ LIMIT ?4;
 SELECT c.id, c.owner, c.branch, c.conversation_key, c.state, c.internal, c.title, c.metadata, c.revision, c.created_at,
        c.touched_at, c.expires_after, c.reset_policy, c.former_conversation_key, c.scope, c.tags, c.pinned, c.archived,
        c.named_by, c.listed, c.purge_at, b.length, b.preview, b.running IS NOT NULL
-FROM conversation AS c INDEXED BY conversation_deleted JOIN branch AS b ON b.id = c.branch
+FROM conversation AS c INDEXED BY conversation_deleted JOIN branch AS b ON b.id = c.branch AND b.conversation = c.id
 WHERE c.owner = ?1 AND (c.touched_at, c.id) < (?2, ?3)
   AND c.state = 'deleted' AND c.internal = 0 AND c.listed = 1
   AND (?5 IS NULL OR c.scope = ?5) AND (?6 IS NULL OR c.archived = ?6) AND (?7 IS NULL OR c.pinned = ?7)
@@ -76,7 +76,7 @@ SELECT c.id, c.owner, c.branch, c.conversation_key, c.state, c.internal, c.title
        c.named_by, c.listed, c.purge_at, b.length, b.preview, b.running IS NOT NULL
 FROM conversation_tag AS t
 CROSS JOIN conversation AS c ON c.id = t.conversation
-CROSS JOIN branch AS b ON b.id = c.branch
+CROSS JOIN branch AS b ON b.id = c.branch AND b.conversation = c.id
 WHERE t.owner = ?1 AND t.tag = ?8 AND (c.touched_at, c.id) < (?2, ?3)
   AND c.state = ?9 AND c.internal = 0 AND c.listed = 1
   AND (?5 IS NULL OR c.scope = ?5) AND (?6 IS NULL OR c.archived = ?6) AND (?7 IS NULL OR c.pinned = ?7)
@@ -88,8 +88,8 @@ LIMIT ?4;
 SELECT count(*) FROM (SELECT 1 FROM conversation_tag WHERE owner = ? AND tag = ? LIMIT ?);
 
 -- name: tags
--- The tags of a conversation, and its owner.
-SELECT owner, tags FROM conversation WHERE id = ?;
+-- The tags of a conversation.
+SELECT tags FROM conversation WHERE id = ? AND owner = ?;
 
 -- name: add_tag
 -- Index a conversation by a tag.
@@ -103,22 +103,22 @@ DELETE FROM conversation_tag WHERE owner = ? AND tag = ? AND conversation = ?;
 -- owner. Run on a timer; no turn waits for these.
 
 -- name: conversations_to_purge
--- Deleted ones whose time is over.
+-- Deleted ones of an owner, or of all (NULL), whose time is over.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
        touched_at, expires_after, reset_policy, former_conversation_key, scope, tags, pinned, archived, named_by,
        listed, purge_at
 FROM conversation
-WHERE state = 'deleted' AND purge_at <= ?
+WHERE state = 'deleted' AND purge_at <= ?1 AND ifnull(?3, owner) = owner
 ORDER BY purge_at, id
-LIMIT ?;
+LIMIT ?2;
 
 -- name: unlisted_conversations
--- Unused since a time, without a committed, running, queued or unsettled turn, or a recent attempt.
+-- Of an owner, or of all (NULL): unused since a time, without a committed, running, queued or unsettled turn, or a recent attempt.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
        touched_at, expires_after, reset_policy, former_conversation_key, scope, tags, pinned, archived, named_by,
        listed, purge_at
 FROM conversation
-WHERE state = 'live' AND listed = 0 AND touched_at <= ?1
+WHERE state = 'live' AND listed = 0 AND touched_at <= ?1 AND ifnull(?3, owner) = owner
   AND NOT EXISTS (
       SELECT 1 FROM branch
       WHERE branch.id = conversation.branch AND (branch.running IS NOT NULL OR branch.unsettled IS NOT NULL))
@@ -178,7 +178,8 @@ LIMIT ?;
 
 -- name: bytes_of
 -- The bytes of the branches of a conversation.
-SELECT bytes FROM branch WHERE conversation = ? AND cleared = 0;
+SELECT bytes FROM branch
+WHERE conversation = (SELECT id FROM conversation WHERE id = ? AND owner = ?) AND cleared = 0;
 
 -- Statements for exports and imports.
 

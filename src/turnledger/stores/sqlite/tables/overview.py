@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from types import MappingProxyType
 
+from turnledger.engine.tables.inspection import Owned
 from turnledger.errors import StoreCorrupt
 from turnledger.model.conversation import BLOCK, ROW, Claim, Ticket
 from turnledger.model.ids import BranchId, ConversationId, Id, ShareId, TokenId, TurnId
 from turnledger.stores.sqlite.failures import decoder
 from turnledger.stores.sqlite.tables import records
-from turnledger.stores.sqlite.tables.records import NamedQueries
+from turnledger.stores.sqlite.tables.records import AnyId, NamedQueries
 
 ODD: Mapping[str, tuple[type[Id], str]] = MappingProxyType(
     {
@@ -51,33 +52,33 @@ PAGE = 500
 NONE = "the first turn"
 
 
-class SqliteOverview(NamedQueries):
+class SqliteInspectionRows(NamedQueries):
     async def all_conversations(
         self, after: ConversationId | None, limit: int
-    ) -> list[tuple[str, ConversationId]]:
-        rows = self._rows("all_conversations", records.raw_or_none(after), limit)
-        return [(owner, ConversationId.trusted(id)) for owner, id in rows]
+    ) -> list[Owned[ConversationId]]:
+        return self._owned("all_conversations", ConversationId, after, limit)
 
-    async def all_branches(self, after: BranchId | None, limit: int) -> list[tuple[str | None, BranchId]]:
-        rows = self._rows("all_branches", records.raw_or_none(after), limit)
-        return [(owner, BranchId.trusted(id)) for owner, id in rows]
+    async def all_branches(self, after: BranchId | None, limit: int) -> list[Owned[BranchId]]:
+        return self._owned("all_branches", BranchId, after, limit)
 
-    async def all_attempts(self, after: TurnId | None, limit: int) -> list[tuple[str, TurnId]]:
-        rows = self._rows("all_attempts", records.raw_or_none(after), limit)
-        return [(owner, TurnId.trusted(id)) for owner, id in rows]
+    async def all_attempts(self, after: TurnId | None, limit: int) -> list[Owned[TurnId]]:
+        return self._owned("all_attempts", TurnId, after, limit)
 
-    async def all_tickets(self, after: TurnId | None, limit: int) -> list[tuple[str | None, Ticket]]:
+    async def all_tickets(self, after: TurnId | None, limit: int) -> list[Owned[Ticket]]:
         rows = self._rows("all_tickets", records.raw_or_none(after), limit)
-        return [(row[0], records.ticket_of(row[1:])) for row in rows]
+        return [Owned(row[0], records.ticket_of(row[1:])) for row in rows]
 
     async def all_claims(self, after: Claim | None, limit: int) -> list[Claim]:
         name = (after.owner, after.idempotency_key) if after else (None, None)
         rows = self._rows("all_claims", *name, limit)
         return [records.claim_of(row[0], row[1], row[2:]) for row in rows]
 
-    async def all_tokens(self, after: TokenId | None, limit: int) -> list[tuple[str, TokenId]]:
-        rows = self._rows("all_tokens", records.raw_or_none(after), limit)
-        return [(owner, TokenId.trusted(id)) for owner, id in rows]
+    async def all_tokens(self, after: TokenId | None, limit: int) -> list[Owned[TokenId]]:
+        return self._owned("all_tokens", TokenId, after, limit)
+
+    def _owned(self, query: str, kind: type[AnyId], after: AnyId | None, limit: int) -> list[Owned[AnyId]]:
+        rows = self._rows(query, records.raw_or_none(after), limit)
+        return [Owned(owner, kind.trusted(id)) for owner, id in rows]
 
     @decoder
     async def needed_through(self, branch: BranchId) -> int:
@@ -136,7 +137,7 @@ class SqliteOverview(NamedQueries):
                 with suppress(StoreCorrupt):  # the check of the line reports it
                     for branch, ref in records.line_of(line)[1].items():
                         if branch not in refs:
-                            found = self._rows("ref_of_branch", branch.raw)
+                            found = self._rows("ref_of_any_branch", branch.raw)
                             refs[branch] = found[0][0] if found else None
                         if refs[branch] not in (None, ref):
                             yield BranchId.trusted(id), branch

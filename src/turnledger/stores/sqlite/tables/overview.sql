@@ -199,3 +199,7 @@ LIMIT 1;
 -- name: mark_behind_turns
 -- Future turns would be skipped.
 SELECT 1 FROM search_mark WHERE turn > (SELECT coalesce(max(ref), 0) FROM turn);
+
+-- name: ref_of_any_branch
+-- The number of a branch in the rows of its turns.
+SELECT ref FROM branch WHERE id = ?;

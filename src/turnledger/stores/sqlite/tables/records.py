@@ -14,9 +14,8 @@ from zlib import crc32
 import apsw
 import msgspec
 
-from turnledger.errors import StoreCorrupt
+from turnledger.errors import StoreCorrupt, StoreError
 from turnledger.model import codec
-from turnledger.model.change import ChangeKind, LiveChange, Position, mark_of
 from turnledger.model.conversation import (
     Branch,
     Claim,
@@ -83,6 +82,31 @@ class NamedQueries:
 
     def _run(self, query: str, *bindings: Any) -> None:
         self._execute(QUERIES[query], bindings)
+
+
+class OwnedRows(NamedQueries):
+    """Rows of one owner. Every query names the owner, or a branch whose owner was checked."""
+
+    def __init__(self, cursor: apsw.Cursor, owner: str) -> None:
+        super().__init__(cursor)
+        self.owner = owner
+        self._refs: dict[BranchId, int] = {}
+
+    def _known_ref(self, id: BranchId) -> int | None:
+        """Return the number of a branch in its turns, None if this owner has no such branch; mostly cached,
+        since the branch was read before."""
+        if id not in self._refs:
+            row = self._row("ref_of_branch", id.raw, self.owner)
+            if row is None:
+                return None
+            self._refs[id] = row[0]
+        return self._refs[id]
+
+    def _ref(self, id: BranchId) -> int:
+        ref = self._known_ref(id)
+        if ref is None:
+            raise StoreError(f"There is no {id}.")
+        return ref
 
 
 AnyId = TypeVar("AnyId", bound=Id)
@@ -493,56 +517,4 @@ def columns_of_ticket(ticket: Ticket) -> Row:
         ticket.fingerprint,
         raw_or_none(ticket.claimed),
         int(ticket.is_interaction),
-    )
-
-
-CHANGE_KINDS = (
-    ChangeKind.CHAT_CREATED,
-    ChangeKind.CHAT_CHANGED,
-    ChangeKind.CHAT_DELETED,
-    ChangeKind.CHAT_RESTORED,
-    ChangeKind.CHAT_SWITCHED,
-    ChangeKind.TURN_QUEUED,
-    ChangeKind.TURN_RUNNING,
-    ChangeKind.TURN_COMMITTED,
-    ChangeKind.TURN_FAILED,
-    ChangeKind.TURN_STOPPED,
-    ChangeKind.TURN_WITHDRAWN,
-)
-"""Kinds by their number in the table."""
-_NUMBER_OF_CHANGE = {kind: number for number, kind in enumerate(CHANGE_KINDS)}
-
-
-@decoder
-def position_of(row: Row) -> Position:
-    return Position(row[0], mark_of(row[2], row[5], row[6]))
-
-
-@decoder
-def change_of(row: Row) -> LiveChange:
-    _, owner, at, scope, kind, conversation, turn, branch, detail = row
-    return LiveChange(
-        kind=CHANGE_KINDS[kind],
-        owner=owner,
-        conversation=ConversationId.trusted(conversation),
-        scope=scope,
-        turn=id_or_none(TurnId, turn),
-        branch=id_or_none(BranchId, branch),
-        detail=detail,
-        at=at,
-        position=position_of(row),
-    )
-
-
-def columns_of_change(change: LiveChange) -> Row:
-    assert change.conversation is not None  # noqa: S101 - only changes of conversations are stored
-    return (
-        change.at,
-        change.owner,
-        change.scope,
-        _NUMBER_OF_CHANGE[change.kind],
-        change.conversation.raw,
-        raw_or_none(change.turn),
-        raw_or_none(change.branch),
-        change.detail,
     )

@@ -13,13 +13,14 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from itertools import accumulate
 
+from turnledger.engine.tables.search import ShownBranch
 from turnledger.errors import StoreCorrupt, StoreTooNew
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.text.plain import visible_texts
 from turnledger.model.text.search import TITLES, Phrase, SearchMatch, words_of
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.stores.sqlite.failures import decoder
-from turnledger.stores.sqlite.tables.records import NamedQueries, Row
+from turnledger.stores.sqlite.tables.records import NamedQueries, OwnedRows, Row
 
 _MARK = 12
 """Hexadecimal digits of the mark of an owner or a scope."""
@@ -61,76 +62,21 @@ MOST_MADE = 1_000
 """Branches made from a turn that are searched for a live one."""
 
 
-class SqliteSearchRows(NamedQueries):
-    @decoder
-    async def search(
-        self, owner: str, scope: str | None, phrases: Sequence[Phrase], before: int | None, limit: int
-    ) -> list[SearchMatch]:
-        if not phrases:
-            return []
-        found: list[SearchMatch] = []
-        whole = _whole_words(phrases)
-        if before is None or before > TITLES:
-            last = TITLES if before is None else before - TITLES
-            for (block,) in self._rows("title_blocks_before", owner, last):
-                if len(found) == limit:
-                    break
-                if whole and not self._rows("has_titles", match_query(owner, scope, block, whole), last):
-                    continue
-                query = match_query(owner, scope, block, phrases)
-                rows = self._rows("found_titles", query, last, owner, limit - len(found))
-                found += [SearchMatch(TITLES + ref, ConversationId.trusted(id)) for ref, id in rows]
-            before = TITLES
-        for (block,) in self._rows("blocks_before", owner, before):
-            if len(found) == limit:
-                break
-            # A prefix collects all its matches first: skip blocks without the whole words.
-            if whole and not self._rows("has_turns", match_query(owner, scope, block, whole), before):
-                continue
-            query = match_query(owner, scope, block, phrases)
-            rows = self._rows("found_turns", query, before, owner, limit - len(found))
-            found += [
-                SearchMatch(ref, ConversationId.trusted(id), TurnId.trusted(turn)) for ref, id, turn in rows
-            ]
-        return found
+class SqliteIndexRows(NamedQueries):
+    """The index of words: the texts of all owners."""
 
-    @decoder
-    async def forks_showing(
-        self, branch: BranchId, number: int, limit: int
-    ) -> list[tuple[ConversationId, BranchId]]:
-        rows = self._rows("forks_showing", branch.raw, number, limit, MOST_MADE)
-        return [(ConversationId.trusted(id), BranchId.trusted(made)) for id, made in rows]
-
-    @decoder
-    async def is_index_complete(self, owner: str | None = None) -> bool:
+    def _is_all_indexed(self) -> bool:
         [(is_known,)] = self._rows("is_index_complete")
-        if is_known or owner is None:
-            return bool(is_known)
-        [(is_near,)] = self._rows("is_near", NEWEST)
-        unknown = self._rows("own_titles", owner, NEWEST, 1) or self._rows("own_turns", owner, NEWEST, 1)
-        return bool(is_near) and not unknown
+        return bool(is_known)
 
     @decoder
-    async def index_texts(self, limit: int, owner: str | None = None) -> int:
-        if owner is not None:
-            return self._index_own(owner, limit)
+    def _index_all(self, limit: int) -> int:
         done = self._index_titles(limit)
         if done < limit:
             done += self._index_again(limit - done)
         if done < limit:
             done += self._index_new(limit - done)
         return done
-
-    def _index_own(self, owner: str, limit: int) -> int:
-        """Index new texts of one owner before older ones of other owners."""
-        titles = self._rows("own_titles", owner, NEWEST, limit)
-        for ref, scope, title in titles:
-            self._index_title(ref, owner, scope, title)
-            self._run("title_known", ref)
-        refs = _some_of(self._rows("own_turns", owner, NEWEST, limit - len(titles)))
-        for ref in sorted(refs):  # so that a block begins with the first of them
-            self._index(ref, is_new=False)
-        return len(titles) + len(refs)
 
     def _index_titles(self, limit: int) -> int:
         rows = self._rows("due_titles", limit)
@@ -206,6 +152,66 @@ class SqliteSearchRows(NamedQueries):
         if is_new:
             self._run("fill_block", owner, first)
         return int(first)
+
+
+class SqliteSearchRows(SqliteIndexRows, OwnedRows):
+    @decoder
+    async def search(
+        self, scope: str | None, phrases: Sequence[Phrase], before: int | None, limit: int
+    ) -> list[SearchMatch]:
+        if not phrases:
+            return []
+        owner = self.owner
+        found: list[SearchMatch] = []
+        whole = _whole_words(phrases)
+        if before is None or before > TITLES:
+            last = TITLES if before is None else before - TITLES
+            for (block,) in self._rows("title_blocks_before", owner, last):
+                if len(found) == limit:
+                    break
+                if whole and not self._rows("has_titles", match_query(owner, scope, block, whole), last):
+                    continue
+                query = match_query(owner, scope, block, phrases)
+                rows = self._rows("found_titles", query, last, owner, limit - len(found))
+                found += [SearchMatch(TITLES + ref, ConversationId.trusted(id)) for ref, id in rows]
+            before = TITLES
+        for (block,) in self._rows("blocks_before", owner, before):
+            if len(found) == limit:
+                break
+            # A prefix collects all its matches first: skip blocks without the whole words.
+            if whole and not self._rows("has_turns", match_query(owner, scope, block, whole), before):
+                continue
+            query = match_query(owner, scope, block, phrases)
+            rows = self._rows("found_turns", query, before, owner, limit - len(found))
+            found += [
+                SearchMatch(ref, ConversationId.trusted(id), TurnId.trusted(turn)) for ref, id, turn in rows
+            ]
+        return found
+
+    @decoder
+    async def forks_showing(self, branch: BranchId, number: int, limit: int) -> list[ShownBranch]:
+        rows = self._rows("forks_showing", self._known_ref(branch), number, limit, MOST_MADE, self.owner)
+        return [ShownBranch(ConversationId.trusted(id), BranchId.trusted(made)) for id, made in rows]
+
+    @decoder
+    async def is_index_complete(self) -> bool:
+        if self._is_all_indexed():
+            return True
+        [(is_near,)] = self._rows("is_near", NEWEST)
+        own = (self.owner, NEWEST, 1)
+        return bool(is_near) and not (self._rows("own_titles", *own) or self._rows("own_turns", *own))
+
+    async def index_texts(self, limit: int) -> int:
+        """Index new texts of this owner before older ones of other owners."""
+        owner = self.owner
+        titles = self._rows("own_titles", owner, NEWEST, limit)
+        for ref, scope, title in titles:
+            self._index_title(ref, owner, scope, title)
+            self._run("title_known", ref)
+        refs = _some_of(self._rows("own_turns", owner, NEWEST, limit - len(titles)))
+        for ref in sorted(refs):  # so that a block begins with the first of them
+            self._index(ref, is_new=False)
+        return len(titles) + len(refs)
 
 
 def _whole_words(phrases: Sequence[Phrase]) -> list[Phrase]:

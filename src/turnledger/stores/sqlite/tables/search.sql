@@ -46,13 +46,13 @@ DELETE FROM search_block WHERE owner = ? AND first > (SELECT max(ref) FROM turn)
 -- name: forks_showing
 -- The live conversations that were made from a turn or a later one on its line, oldest first.
 WITH RECURSIVE made (branch) AS (
-    SELECT branch FROM origin WHERE source = (SELECT ref FROM branch WHERE id = ?1) AND through >= ?2
+    SELECT branch FROM origin WHERE source = ?1 AND through >= ?2
     UNION
     SELECT origin.branch FROM made JOIN origin ON origin.source = made.branch
     LIMIT ?4)
 SELECT c.id, b.id
 FROM made CROSS JOIN branch AS b ON b.ref = made.branch CROSS JOIN conversation AS c ON c.id = b.conversation
-WHERE c.state = 'live'
+WHERE c.state = 'live' AND c.owner = ?5
 ORDER BY made.branch
 LIMIT ?3;
 

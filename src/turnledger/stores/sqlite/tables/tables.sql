@@ -34,48 +34,51 @@ SET branch = ?1, conversation_key = ?2, state = ?3, internal = ?4, title = ?5, m
     tags = ?13, pinned = ?14, archived = ?15, named_by = ?16, listed = ?17, purge_at = ?18, swept = 0,
     title_due = title_due OR (
         (title, named_by) IS NOT (?5, ?16) AND (?16 IS NOT 'words' OR title IS NOT NULL))
-WHERE id = ?19;
+WHERE id = ?19 AND owner = ?;
 
 -- name: touch_conversation
 -- The only change that a turn makes to its conversation: writes one index, not all of them.
-UPDATE conversation SET touched_at = max(touched_at, ?) WHERE id = ?;
+UPDATE conversation SET touched_at = max(touched_at, ?) WHERE id = ? AND owner = ?;
 
 -- name: move_conversation
 -- Make another branch current, if this one still is.
-UPDATE conversation SET branch = ? WHERE id = ? AND branch = ? RETURNING 1;
+UPDATE conversation SET branch = ? WHERE id = ? AND branch = ? AND owner = ? RETURNING 1;
 
 -- name: switches
 -- The last few switches of a conversation; no other query reads them.
-SELECT switches FROM conversation WHERE id = ? AND switches IS NOT NULL;
+SELECT switches FROM conversation WHERE id = ? AND owner = ? AND switches IS NOT NULL;
 
 -- name: save_switches
 -- No index names this column.
-UPDATE conversation SET switches = ? WHERE id = ?;
+UPDATE conversation SET switches = ? WHERE id = ? AND owner = ?;
 
 -- name: forgotten
 -- The effects that switches no longer carry along.
-SELECT forgotten FROM conversation WHERE id = ? AND forgotten IS NOT NULL;
+SELECT forgotten FROM conversation WHERE id = ? AND owner = ? AND forgotten IS NOT NULL;
 
 -- name: save_forgotten
 -- No index names this column.
-UPDATE conversation SET forgotten = ? WHERE id = ?;
+UPDATE conversation SET forgotten = ? WHERE id = ? AND owner = ?;
 
 -- name: lapsed_conversations
--- Live ones whose time is over, unless a turn runs or waits there.
+-- Live ones of an owner, or of all (NULL), whose time is over, unless a turn runs or waits there.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
        touched_at, expires_after, reset_policy, former_conversation_key, scope, tags, pinned, archived, named_by,
        listed, purge_at
 FROM conversation
-WHERE state = 'live' AND expires_after IS NOT NULL AND touched_at + expires_after <= ?
+WHERE state = 'live' AND expires_after IS NOT NULL AND touched_at + expires_after <= ?1 AND ifnull(?3, owner) = owner
   AND NOT EXISTS (
       SELECT 1 FROM branch WHERE branch.id = conversation.branch AND branch.running IS NOT NULL)
   AND NOT EXISTS (SELECT 1 FROM ticket WHERE ticket.branch = conversation.branch)
 ORDER BY touched_at + expires_after, id
-LIMIT ?;
+LIMIT ?2;
 
 -- name: unswept_conversations
--- Ended ones that may still have turns and attempts.
-SELECT ref, id, owner FROM conversation WHERE state IN ('purged', 'expired') AND swept = 0 ORDER BY ref LIMIT ?;
+-- Ended ones of an owner, or of all (NULL), that may still have turns and attempts.
+SELECT ref, id, owner FROM conversation
+WHERE state IN ('purged', 'expired') AND swept = 0 AND ifnull(?2, owner) = owner
+ORDER BY ref
+LIMIT ?1;
 
 -- name: drop_previews
 -- The list entry of an ended conversation goes before its turns.
@@ -123,18 +126,18 @@ WHERE ref = ?
   AND NOT EXISTS (SELECT 1 FROM attempt WHERE ended = 0 AND attempt.conversation = conversation.id);
 
 -- name: branch
--- One by id.
-SELECT ref, conversation, fence, head, length, running, unsettled, pending, start, settled, last_ticket, instructed,
-       bytes, preview
-FROM branch
-WHERE id = ?;
+-- One by id, if its conversation is of this owner.
+SELECT b.ref, b.conversation, b.fence, b.head, b.length, b.running, b.unsettled, b.pending, b.start, b.settled,
+       b.last_ticket, b.instructed, b.bytes, b.preview
+FROM branch AS b JOIN conversation AS c ON c.id = b.conversation
+WHERE b.id = ? AND c.owner = ?;
 
 -- name: first_branch
 -- The one that a conversation was created with.
 SELECT id, ref, conversation, fence, head, length, running, unsettled, pending, start, settled, last_ticket,
        instructed, bytes, preview
 FROM branch
-WHERE conversation = ?
+WHERE conversation = (SELECT id FROM conversation WHERE id = ? AND owner = ?)
 ORDER BY ref
 LIMIT 1;
 
@@ -143,7 +146,7 @@ LIMIT 1;
 SELECT id, ref, conversation, fence, head, length, running, unsettled, pending, start, settled, last_ticket,
        instructed, bytes, preview
 FROM branch
-WHERE conversation = ? AND ref < ?
+WHERE conversation = (SELECT id FROM conversation WHERE id = ? AND owner = ?) AND ref < ?
 ORDER BY ref DESC
 LIMIT ?;
 
@@ -160,8 +163,10 @@ FROM conversation AS c JOIN branch AS b ON b.id = c.branch LEFT JOIN owner AS o 
 WHERE c.id = ?1 AND c.owner = ?2;
 
 -- name: ref_of_branch
--- The number of a branch in the rows of its turns.
-SELECT ref FROM branch WHERE id = ?;
+-- The number of a branch in the rows of its turns, if its conversation is of this owner.
+SELECT branch.ref
+FROM branch JOIN conversation ON conversation.id = branch.conversation
+WHERE branch.id = ? AND conversation.owner = ?;
 
 -- name: add_branch
 -- A branch, as given.
@@ -182,15 +187,13 @@ INSERT INTO origin (branch, conversation, base, source, through, line) VALUES (?
 
 -- name: origin
 -- How a branch was made, if it was made from another.
-SELECT origin.conversation, origin.base, origin.line
-FROM origin JOIN branch ON branch.ref = origin.branch
-WHERE branch.id = ?;
+SELECT conversation, base, line FROM origin WHERE branch = ?;
 
 -- name: origins
 -- The branches that a conversation made from this turn, oldest first.
 SELECT branch.id, origin.line
 FROM origin JOIN branch ON branch.ref = origin.branch
-WHERE origin.conversation = ? AND origin.base IS ?
+WHERE origin.conversation = (SELECT id FROM conversation WHERE id = ? AND owner = ?) AND origin.base IS ?
 ORDER BY origin.branch
 LIMIT ?;
 
@@ -218,7 +221,7 @@ WHERE turn.id = ? AND conversation.owner = ?;
 -- A stretch of a branch, last turn first.
 SELECT id, number, parent, kind, created_at, committed_at, body, checksum, branch
 FROM turn
-WHERE branch = (SELECT ref FROM branch WHERE id = ?) AND number > ? AND number <= ?
+WHERE branch = ? AND number > ? AND number <= ?
 ORDER BY number DESC
 LIMIT ?;
 
@@ -264,11 +267,15 @@ SELECT bytes, chats FROM owner WHERE owner = ?;
 
 -- name: counted_details
 -- The details that save_conversation is about to replace, for the count.
-SELECT owner, state, title, metadata, tags FROM conversation WHERE id = ?;
+SELECT state, title, metadata, tags FROM conversation WHERE id = ? AND owner = ?;
 
 -- name: turn_log
 -- The event log of a turn.
-SELECT log, checksum FROM turn WHERE id = ?;
+SELECT turn.log, turn.checksum
+FROM turn
+JOIN branch ON branch.ref = turn.branch
+JOIN conversation ON conversation.id = branch.conversation
+WHERE turn.id = ? AND conversation.owner = ?;
 
 -- name: flags
 -- Those of one turn, if it is of this owner.
@@ -282,10 +289,17 @@ CROSS JOIN item_flag INDEXED BY item_flag_in_line ON item_flag.branch = stretch.
     AND item_flag.number > stretch.value ->> 1 AND item_flag.number <= stretch.value ->> 2
 WHERE item_flag.owner = ?2;
 
+-- name: place_of_turn
+-- Its branch and number, if its conversation is of this owner.
+SELECT turn.branch, turn.number
+FROM turn
+JOIN branch ON branch.ref = turn.branch
+JOIN conversation ON conversation.id = branch.conversation
+WHERE turn.id = ? AND conversation.owner = ?;
+
 -- name: add_flags
 -- Those of one item.
-INSERT INTO item_flag (turn, place, owner, to_model, to_user, branch, number)
-VALUES (?1, ?2, ?3, ?4, ?5, (SELECT branch FROM turn WHERE id = ?1), (SELECT number FROM turn WHERE id = ?1));
+INSERT INTO item_flag (turn, place, owner, to_model, to_user, branch, number) VALUES (?, ?, ?, ?, ?, ?, ?);
 
 -- name: drop_flags
 -- Remove those of one turn.
@@ -318,10 +332,12 @@ SELECT id, owner, conversation, branch, lease, fence, state, base, fork,
        created_at, ended_at, interaction, bytes
 FROM attempt
 WHERE (ended, id) IN (
-    SELECT ended, id FROM attempt WHERE ended = 0 AND conversation = ?1
+    SELECT ended, id FROM attempt WHERE ended = 0 AND conversation = ?1 AND owner = ?3
     UNION ALL
     SELECT ended, id FROM (
-        SELECT ended, id FROM attempt WHERE ended = 1 AND conversation = ?1 ORDER BY id DESC LIMIT ?2))
+        SELECT ended, id FROM attempt
+        WHERE ended = 1 AND conversation = ?1 AND owner = ?3
+        ORDER BY id DESC LIMIT ?2))
 ORDER BY id DESC
 LIMIT ?2;
 
@@ -354,19 +370,19 @@ INSERT INTO attempt_input (attempt, body) VALUES (?, ?);
 UPDATE attempt
 SET ended = ?, state = ?, stop = ?, failure_code = ?, failure_message = ?, partial = ?, journaled = ?,
     fence = ?, lease = ?, ended_at = ?, bytes = ?
-WHERE ended IN (0, 1) AND id = ?;
+WHERE ended IN (0, 1) AND id = ? AND owner = ?;
 
 -- name: record_progress
 -- The only change by journaling: writes no index.
-UPDATE attempt SET journaled = ? WHERE ended IN (0, 1) AND id = ?;
+UPDATE attempt SET journaled = ? WHERE ended IN (0, 1) AND id = ? AND owner = ?;
 
 -- name: drop_running_attempt
 -- One that commits: takes half the time of a query for both halves of the table.
-DELETE FROM attempt WHERE ended = 0 AND id = ?;
+DELETE FROM attempt WHERE ended = 0 AND id = ? AND owner = ?;
 
 -- name: drop_ended_attempt
 -- One that was set aside.
-DELETE FROM attempt WHERE ended = 1 AND id = ?;
+DELETE FROM attempt WHERE ended = 1 AND id = ? AND owner = ?;
 
 -- name: drop_attempt_input
 -- Remove a long input.
@@ -379,6 +395,10 @@ WHERE ended = 1 AND ended_at < ?
   AND NOT EXISTS (SELECT 1 FROM branch WHERE branch.id = attempt.branch AND branch.unsettled = attempt.id)
 ORDER BY ended_at
 LIMIT ?;
+
+-- name: owner_of_attempt
+-- Whose rows its journal and its log are.
+SELECT owner FROM attempt WHERE ended IN (0, 1) AND id = ?;
 
 -- name: journal
 -- The records of one attempt, in order.
@@ -406,30 +426,30 @@ DELETE FROM event_log WHERE attempt = ?;
 
 -- name: tickets
 -- The queue of a branch, front tickets first.
-SELECT attempt, conversation, branch, number, front, lease, deadline, idempotency_key, fingerprint, claimed,
-       interaction
-FROM ticket
-WHERE branch = ?
-ORDER BY front DESC, number;
+SELECT t.attempt, t.conversation, t.branch, t.number, t.front, t.lease, t.deadline, t.idempotency_key, t.fingerprint,
+       t.claimed, t.interaction
+FROM ticket AS t JOIN conversation AS c ON c.id = t.conversation
+WHERE t.branch = ? AND c.owner = ?
+ORDER BY t.front DESC, t.number;
 
 -- name: ticket
 -- The one of an attempt.
-SELECT attempt, conversation, branch, number, front, lease, deadline, idempotency_key, fingerprint, claimed,
-       interaction
-FROM ticket
-WHERE attempt = ?;
+SELECT t.attempt, t.conversation, t.branch, t.number, t.front, t.lease, t.deadline, t.idempotency_key, t.fingerprint,
+       t.claimed, t.interaction
+FROM ticket AS t JOIN conversation AS c ON c.id = t.conversation
+WHERE t.attempt = ? AND c.owner = ?;
 
--- name: tickets_of
--- Those of a process.
-SELECT attempt, conversation, branch, number, front, lease, deadline, idempotency_key, fingerprint, claimed,
-       interaction
-FROM ticket
-WHERE lease = ?
-ORDER BY attempt;
+-- name: held_tickets
+-- Those of a process, each with its owner.
+SELECT coalesce(c.owner, ''), t.attempt, t.conversation, t.branch, t.number, t.front, t.lease, t.deadline,
+       t.idempotency_key, t.fingerprint, t.claimed, t.interaction
+FROM ticket AS t LEFT JOIN conversation AS c ON c.id = t.conversation
+WHERE t.lease = ?
+ORDER BY t.attempt;
 
 -- name: next_ticket
 -- A number that no ticket of the branch had before.
-UPDATE branch SET last_ticket = last_ticket + 1 WHERE id = ? RETURNING last_ticket;
+UPDATE branch SET last_ticket = last_ticket + 1 WHERE ref = ? RETURNING last_ticket;
 
 -- name: add_ticket
 -- A place in the queue.
@@ -450,7 +470,8 @@ WHERE id = ?1;
 
 -- name: drop_ticket
 -- Leave the queue.
-DELETE FROM ticket WHERE attempt = ?;
+DELETE FROM ticket
+WHERE attempt = ? AND (SELECT owner FROM conversation WHERE conversation.id = ticket.conversation) = ?;
 
 -- name: claim
 -- What an idempotency_key of this owner refers to.
@@ -518,7 +539,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 INSERT INTO change (at, owner, scope, kind, conversation, turn, branch, detail)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?);
 
--- name: changes
+-- name: tail
 -- The next ones, of any owner.
 SELECT number, owner, at, scope, kind, conversation, turn, branch, detail
 FROM change
@@ -526,7 +547,7 @@ WHERE number > ?
 ORDER BY number
 LIMIT ?;
 
--- name: changes_of
+-- name: changes
 -- The next ones of one owner. The table is bounded: an index would cost every turn more than it saves.
 SELECT number, owner, at, scope, kind, conversation, turn, branch, detail
 FROM change
@@ -557,12 +578,6 @@ DELETE FROM change
 WHERE number IN (SELECT number FROM change WHERE number > 0 ORDER BY number LIMIT ?1)
   AND number < ?2
   AND number < coalesce((SELECT number FROM change WHERE number > ?4 AND at >= ?3 ORDER BY number LIMIT 1), ?2);
-
--- name: owner_of_ticket
--- The owner of the conversation that a ticket waits for.
-SELECT conversation.owner
-FROM ticket JOIN conversation ON conversation.id = ticket.conversation
-WHERE ticket.attempt = ?;
 
 -- Statements about the clocks, and the newest stored time.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from turnledger.engine.ports import Tables
-from turnledger.ledger import OWNER
 from turnledger.model.conversation import Conversation, TitleSource
 from turnledger.model.text.search import Phrase, words_of
 from turnledger.model.turn import Turn
@@ -21,7 +20,7 @@ async def check_search(tables: Tables, lines: list[RestingBranch]) -> list[str]:
         turn.id: set(words_of(" ".join(_visible_texts(line, turn)))) for line in lines for turn in line.turns
     }
     for word in sorted(set().union(*seen.values())):
-        found = await tables.search(OWNER, None, (Phrase((word,)),), None, ALL)
+        found = await tables.search(None, (Phrase((word,)),), None, ALL)
         ids = {each.turn for each in found}
         for turn, words in seen.items():
             if word in words and turn not in ids:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 from turnledger.chat import Chat
 from turnledger.engine.conversations.search import index_texts
-from turnledger.engine.ports import Tables
+from turnledger.engine.ports import Inspection
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import ConversationDeleted, ConversationExpired, TurnledgerError
 from turnledger.hosting import Host
@@ -52,11 +52,11 @@ async def check(world: World, ledger: Ledger, keys: tuple[str, ...]) -> int:
             await ledger.conversation(conversation_key=key)
         except ConversationExpired:
             await ledger.reset(key)
-    live = await ledger._process.store.read(_live_conversations, (Host(ledger).clock.due_ms(), ALL))
+    live = await ledger._process.store.inspect(_live_conversations, (Host(ledger).clock.due_ms(), ALL))
     chats = [await ledger.conversation(id) for id in live]
     for chat in chats:
         world.probes.add(await _probe_lane(world, chat))
-    conversations = await ledger._process.store.read(_all_lines, [await chat.info() for chat in chats])
+    conversations = await ledger._process.store.inspect(_all_lines, [await chat.info() for chat in chats])
     everything = [line for lines in conversations for line in lines]
     problems = [problem for lines in conversations for problem in check_promises(world, lines)]
     problems += check_requests(world, everything)
@@ -72,9 +72,9 @@ async def check(world: World, ledger: Ledger, keys: tuple[str, ...]) -> int:
         turns = {turn.id: turn for line in lines for turn in line.turns}
         problems += [problem for turn in turns.values() async for problem in _check_events(world, chat, turn)]
     await index_texts(ledger._process.store, ALL)
-    problems += await ledger._process.store.read(check_search, everything)
+    problems += await ledger._process.store.read(check_search, everything, OWNER)
     problems += world.violations
-    problems += find_mismatches(await ledger._process.store.read(load_all, OWNER))
+    problems += find_mismatches(await ledger._process.store.inspect(load_all, OWNER))
     problems += [f"the store is not sound: {finding}" for finding in await ledger.check(at_rest=True)]
     if problems:
         raise Violation(None, None, *problems)
@@ -124,22 +124,25 @@ async def _check_listener(listener: Listener, ledger: Ledger) -> AsyncIterator[s
         yield problem
 
 
-async def _live_conversations(tables: Tables, bounds: tuple[int, int]) -> list[ConversationId]:
+async def _live_conversations(whole: Inspection, bounds: tuple[int, int]) -> list[ConversationId]:
     now, limit = bounds
-    found = [await tables.conversation(*name) for name in await tables.all_conversations(None, limit)]
+    tables = whole.of(OWNER)
+    found = [await tables.conversation(each.row) for each in await whole.all_conversations(None, limit)]
     live = [each for each in found if each is not None and each.state is ConversationState.LIVE]
     return [each.id for each in live if not each.is_expired(now)]
 
 
-async def _all_lines(tables: Tables, conversations: list[Conversation]) -> list[list[RestingBranch]]:
+async def _all_lines(whole: Inspection, conversations: list[Conversation]) -> list[list[RestingBranch]]:
     """Read the lines of all branches, in order of creation."""
     lines: dict[ConversationId, list[RestingBranch]] = {each.id: [] for each in conversations}
     shown = {each.branch for each in conversations}
-    for _, id in await tables.all_branches(None, ALL):
+    tables = whole.of(OWNER)
+    for each in await whole.all_branches(None, ALL):
+        id = each.row
         branch = await tables.branch(id)
         if branch is not None and branch.conversation in lines:
             turns, waiting = await turns_on(tables, branch), await tables.tickets(id)
-            flags = await tables.flags(OWNER, [turn.id for turn in turns])
+            flags = await tables.flags([turn.id for turn in turns])
             line = RestingBranch(branch.conversation, branch, id in shown, turns, waiting, flags)
             lines[branch.conversation].append(line)
     return list(lines.values())

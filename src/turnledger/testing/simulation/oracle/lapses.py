@@ -11,8 +11,9 @@ from typing import Any
 from turnledger.engine.attempt.takeover import PurgeRequest
 from turnledger.engine.conversations.resolve import ResolveRequest
 from turnledger.engine.lifecycle.delete import EndDueRequest
-from turnledger.engine.ports import Tables
+from turnledger.engine.ports import Inspection, Tables
 from turnledger.engine.turn.request import BeginRequest
+from turnledger.ledger import OWNER
 from turnledger.model.conversation import Conversation, ConversationState
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.testing.simulation.world import World
@@ -36,17 +37,18 @@ class Expirable:
     attempts: Mapping[TurnId, ConversationId]
 
 
-async def read_expirable(tables: Tables, request: Any) -> Expirable | None:
+async def read_expirable(whole: Inspection, request: Any) -> Expirable | None:
     """Read the rows; None if the request ends nothing by time."""
     if not isinstance(request, BeginRequest | ResolveRequest | EndDueRequest | PurgeRequest):
         return None
-    found = [await tables.conversation(*name) for name in await tables.all_conversations(None, MOST)]
+    tables = whole.of(OWNER)
+    found = [await tables.conversation(each.row) for each in await whole.all_conversations(None, MOST)]
     conversations = {each.id: each for each in found if each is not None}
     in_use = [each.id for each in conversations.values() if await _is_in_use(tables, each)]
     claims = frozenset(
-        (each.owner, each.idempotency_key) for each in await tables.all_claims(None, MOST) if not each.is_lost
+        (each.owner, each.idempotency_key) for each in await whole.all_claims(None, MOST) if not each.is_lost
     )
-    attempts = [await tables.attempt(*name) for name in await tables.all_attempts(None, MOST)]
+    attempts = [await tables.attempt(each.row) for each in await whole.all_attempts(None, MOST)]
     of = {each.id: each.conversation for each in attempts if each is not None}
     return Expirable(conversations, frozenset(in_use), claims, of)
 
@@ -56,9 +58,9 @@ async def _is_in_use(tables: Tables, conversation: Conversation) -> bool:
     return branch is not None and (branch.running is not None or bool(await tables.tickets(branch.id)))
 
 
-async def check_ends(tables: Tables, request: Any, before: Expirable, world: World) -> AsyncIterator[str]:
+async def check_ends(whole: Inspection, request: Any, before: Expirable, world: World) -> AsyncIterator[str]:
     """Find rows that this transaction ended too early."""
-    after = await read_expirable(tables, request)
+    after = await read_expirable(whole, request)
     assert after is not None
     for id, was in before.conversations.items():
         now = after.conversations[id]

@@ -8,16 +8,17 @@ from turnledger.engine.attempt.client_retries import DeliveryNote
 from turnledger.engine.attempt.end import EndRequest, Outcome
 from turnledger.engine.attempt.idempotency import SharedOutcome
 from turnledger.engine.attempt.stop import StopRequest
-from turnledger.engine.attempt.takeover import ForgetRequest, TakeOverRequest
+from turnledger.engine.attempt.takeover import BuryRequest, TakeOverRequest, WithdrawRequest
 from turnledger.engine.conversations.flags import FlagRequest
 from turnledger.engine.lifecycle.delete import DeleteRequest, EndDueRequest
 from turnledger.engine.lifecycle.moves import ForkRequest, MoveResult
-from turnledger.engine.ports import Operation, Tables
+from turnledger.engine.ports import Inspection, Tables
 from turnledger.engine.process import FlushRequest
 from turnledger.engine.turn.begin import AbandonRequest
 from turnledger.engine.turn.commit import CommitRequest, DoubtRequest
 from turnledger.engine.turn.request import BeginRequest, Begun, Queued
 from turnledger.engine.turn.running_turn import RecordRequest
+from turnledger.engine.wrapped_store import AnyOperation
 from turnledger.errors import ConversationExpired
 from turnledger.ledger import OWNER
 from turnledger.model.conversation import Branch, ConversationState, Ticket
@@ -34,21 +35,25 @@ from turnledger.testing.simulation.oracle.pointer import (
 from turnledger.testing.simulation.world import Hidden, World, effects_in
 
 
-def observe(operation: Operation[Any, Any], world: World) -> Operation[Any, Any]:
+def observe(operation: AnyOperation, owner: str | None, world: World) -> AnyOperation:
     """Wrap an operation so that the world records and checks it."""
 
-    async def watched(tables: Tables, request: Any) -> Any:
+    async def watched(whole: Inspection, request: Any) -> Any:
+        tables = whole.of(OWNER)
         shown = await read_before(tables, request)
-        kept = await lapses.read_expirable(tables, request) if world.checks_expiry else None
+        kept = await lapses.read_expirable(whole, request) if world.checks_expiry else None
         try:
-            result = await _run_and_note(tables, operation, request, world)
+            if owner is None:
+                result = await _run_whole(whole, operation, request, world)
+            else:
+                result = await _run_and_note(tables, operation, request, world)
         except ConversationExpired:
             world.violations += lapses.check_refusal(kept, request, world) if kept else []
             raise
         if kept is not None and isinstance(result, Begun):
             world.violations += lapses.check_begin(kept, request, result.conversation.id, world)
         if kept is not None:
-            world.violations += [each async for each in lapses.check_ends(tables, request, kept, world)]
+            world.violations += [each async for each in lapses.check_ends(whole, request, kept, world)]
         if shown is not None:
             world.violations += [
                 problem async for problem in check_pointer(tables, request, result, shown, world)
@@ -58,17 +63,27 @@ def observe(operation: Operation[Any, Any], world: World) -> Operation[Any, Any]
     return watched
 
 
-async def _run_and_note(tables: Tables, operation: Operation[Any, Any], request: Any, world: World) -> Any:
+async def _run_whole(whole: Inspection, operation: AnyOperation, request: Any, world: World) -> Any:
+    is_there = isinstance(request, BuryRequest) and await whole.lease(request.lease) is not None
+    result = await operation(whole, request)
+    if isinstance(request, LeaseId):
+        world.note_beat(request)
+    if is_there and await whole.lease(request.lease) is None:
+        world.note_burial(request.lease)
+    return result
+
+
+async def _run_and_note(tables: Tables, operation: AnyOperation, request: Any, world: World) -> Any:
     if isinstance(request, RecordRequest | FlushRequest):
         return await _run_fenced(tables, operation, request, request.branch, request.attempt, world)
     if isinstance(request, CommitRequest):
         result = await _run_fenced(tables, operation, request, request.lane, request.turn.id, world)
-        found = await tables.conversation(request.owner, request.conversation)
+        found = await tables.conversation(request.conversation)
         if found is None or found.is_deleted:
             world.violations.append(f"{request.turn.id} was committed to a deleted conversation")
         lapses.note_use(world, request.turn.id, request.conversation)
         if request.unheard is not None:
-            await _note_loss(tables, request.owner, request.unheard, world)
+            await _note_loss(tables, request.unheard, world)
         return result
     if isinstance(request, TakeOverRequest | EndRequest | DoubtRequest | AbandonRequest):
         return await _run_end(tables, operation, request, world)
@@ -76,39 +91,32 @@ async def _run_and_note(tables: Tables, operation: Operation[Any, Any], request:
         return await _run_begin(tables, operation, request, world)
     if isinstance(request, ForkRequest):
         return await _run_fork(tables, operation, request, world)
-    is_there = isinstance(request, ForgetRequest) and await tables.lease(request.lease) is not None
     result = await operation(tables, request)
-    if isinstance(request, LeaseId):
-        world.note_beat(request)
-    if isinstance(request, tuple):
+    if isinstance(request, list):
         for each in request:
             if isinstance(each, DeliveryNote):
-                await _note_loss(tables, each.owner, each.name, world)
+                await _note_loss(tables, each.name, world)
     if isinstance(request, DeleteRequest):
         world.taken_over.update(world.begun_at)
     if isinstance(request, EndDueRequest):
         # A commit in doubt may have been written, and have expired with its conversation since.
         for attempt, conversation in world.begun_in.items():
-            found = await tables.conversation(OWNER, conversation)
+            found = await tables.conversation(conversation)
             if found is None or found.state is ConversationState.EXPIRED:
                 world.taken_over.add(attempt)
     if isinstance(request, StopRequest):
         _note_stop(request, result, world)
     if isinstance(request, FlagRequest):
         await _note_flags(tables, request, world)
-    if isinstance(request, ForgetRequest):
+    if isinstance(request, WithdrawRequest):
         # An attempt whose process never received its ticket was not waiting.
         for attempt in request.tickets:
             if attempt not in world.known_waiting:
                 world.waiting_since.pop(attempt, None)
-        if is_there and await tables.lease(request.lease) is None:
-            world.note_burial(request.lease)
     return result
 
 
-async def _run_begin(
-    tables: Tables, operation: Operation[Any, Any], request: BeginRequest, world: World
-) -> Any:
+async def _run_begin(tables: Tables, operation: AnyOperation, request: BeginRequest, world: World) -> Any:
     found = await target_conversation(tables, request)
     before = await tables.branch(found.branch) if found else None
     queue = await tables.tickets(before.id) if before else []
@@ -126,7 +134,7 @@ async def _run_begin(
     if isinstance(result, Queued):
         world.waiting_since.setdefault(request.attempt, world.begins)
         if result.interrupted:
-            interrupted = await tables.attempt(request.target.owner, result.interrupted)
+            interrupted = await tables.attempt(result.interrupted)
             if interrupted is not None:
                 _note_recorded(interrupted, world)
     if isinstance(result, Begun):
@@ -160,9 +168,9 @@ async def _run_begin(
     return result
 
 
-async def _note_loss(tables: Tables, owner: str, name: str, world: World) -> None:
+async def _note_loss(tables: Tables, name: str, world: World) -> None:
     """Record which answer is marked as lost."""
-    claim = await tables.claim(owner, name)
+    claim = await tables.claim(name)
     if claim is not None and claim.is_lost and claim.sender is not None:
         world.lost_answers[name] = (claim.attempt, claim.sender, claim.expires_at)
     else:
@@ -207,12 +215,12 @@ async def _note_replaced(tables: Tables, request: BeginRequest, lane: BranchId, 
 async def _hidden_from_user(tables: Tables, request: BeginRequest, lane: BranchId) -> Hidden:
     """Return the items hidden from users on a line, by its stored flags: repeated questions copy flags."""
     turns = [turn.id for turn in await turns_on(tables, lane)]
-    unseen = hidden_from_user(await tables.flags(request.target.owner, turns))
+    unseen = hidden_from_user(await tables.flags(turns))
     return frozenset((turn, place) for turn, places in unseen.items() for place in places)
 
 
 async def _note_flags(tables: Tables, request: FlagRequest, world: World) -> None:
-    turn = await tables.turn(request.owner, request.turn)
+    turn = await tables.turn(request.turn)
     if turn is None:
         return
     flags = world.flags.setdefault(request.turn, {})
@@ -226,15 +234,13 @@ async def _note_flags(tables: Tables, request: FlagRequest, world: World) -> Non
 
 async def _is_shown(tables: Tables, request: BeginRequest, branch: BranchId) -> bool:
     id = request.target.id
-    found = await tables.conversation(request.target.owner, id) if id else None
+    found = await tables.conversation(id) if id else None
     return found is not None and found.branch == branch
 
 
-async def _run_fork(
-    tables: Tables, operation: Operation[Any, Any], request: ForkRequest, world: World
-) -> Any:
+async def _run_fork(tables: Tables, operation: AnyOperation, request: ForkRequest, world: World) -> Any:
     """Record the turns that a fork begins with, and check that none is missing."""
-    source = await tables.conversation(request.owner, request.conversation)
+    source = await tables.conversation(request.conversation)
     before = await tables.branch(source.branch) if source else None
     result = await operation(tables, request)
     if before is not None and before.unsettled is not None:
@@ -261,12 +267,12 @@ def _shared_turns(turns: list[Turn], after: TurnId | None) -> tuple[Turn, ...]:
     return tuple(turns[:end])
 
 
-async def _run_end(tables: Tables, operation: Operation[Any, Any], request: Any, world: World) -> Any:
+async def _run_end(tables: Tables, operation: AnyOperation, request: Any, world: World) -> Any:
     """Check that no fence is raised, and no lane freed, over another attempt than the meant one."""
     meant: Any = request.ref if isinstance(request, TakeOverRequest) else request
     branch = getattr(meant, "branch", None)
     if branch is None:
-        attempt = await tables.attempt(meant.owner, meant.attempt)
+        attempt = await tables.attempt(meant.attempt)
         ticket = await tables.ticket(meant.attempt)
         branch = attempt.branch if attempt else ticket.branch if ticket else None
     before = await tables.branch(branch) if branch else None
@@ -315,7 +321,7 @@ def _note_recorded(attempt: Attempt, world: World) -> None:
 
 async def _run_fenced(
     tables: Tables,
-    operation: Operation[Any, Any],
+    operation: AnyOperation,
     request: RecordRequest | FlushRequest | CommitRequest,
     branch: BranchId,
     attempt: TurnId,
@@ -323,11 +329,11 @@ async def _run_fenced(
 ) -> Any:
     """Check that only the holder of the lane commits and writes to journal and log."""
     before = await tables.branch(branch)
-    owner = request.owner if isinstance(request, CommitRequest) else None
-    committed = await tables.turn(owner, attempt) if owner is not None else None
+    is_commit = isinstance(request, CommitRequest)
+    committed = await tables.turn(attempt) if is_commit else None
     result = await operation(tables, request)
     # A repeated commit writes nothing.
-    wrote = owner is None or await tables.turn(owner, attempt) != committed
+    wrote = not is_commit or await tables.turn(attempt) != committed
     if wrote and before is not None and before.head != world.heads.get(attempt, before.head):
         world.violations.append(f"{attempt} wrote behind a head that came after it began")
     if wrote and before is not None and (before.running, before.fence) != (attempt, request.fence):

@@ -41,7 +41,7 @@ async def read_before(tables: Tables, request: Any) -> ShownBefore | None:
         return None
     lane = await tables.branch(conversation.branch)
     running = lane.running if lane else None
-    attempt = await tables.attempt(conversation.owner, running) if running else None
+    attempt = await tables.attempt(running) if running else None
     return ShownBefore(conversation, attempt, frozenset(await _effects_there(tables, request)))
 
 
@@ -56,17 +56,17 @@ async def _conversation_of(tables: Tables, request: Any) -> Conversation | None:
         case BeginRequest():
             return await target_conversation(tables, request)
         case CommitRequest() | EndRequest() | StopRequest() | ForkRequest():
-            return await tables.conversation(request.owner, request.conversation)
+            return await tables.conversation(request.conversation)
         case UpdateRequest() | DeleteRequest():
-            return await tables.conversation(request.owner, request.id)
+            return await tables.conversation(request.id)
         case TakeOverRequest():
-            return await tables.conversation(request.ref.owner, request.ref.conversation)
+            return await tables.conversation(request.ref.conversation)
         case RecordRequest() | DoubtRequest():
             branch = await tables.branch(request.branch)
-            return await tables.conversation(request.owner, branch.conversation) if branch else None
+            return await tables.conversation(branch.conversation) if branch else None
         case AbandonRequest():
-            attempt = await tables.attempt(request.owner, request.attempt)
-            return await tables.conversation(request.owner, attempt.conversation) if attempt else None
+            attempt = await tables.attempt(request.attempt)
+            return await tables.conversation(attempt.conversation) if attempt else None
     return None
 
 
@@ -74,19 +74,19 @@ async def target_conversation(tables: Tables, request: BeginRequest) -> Conversa
     """Return the conversation of a request: where it or its idempotency_key began, else where it waits unless
     that was deleted, else its target."""
     target = request.target
-    began = await tables.attempt(target.owner, request.attempt)
-    claim = await tables.claim(target.owner, request.key.text) if request.key else None
+    began = await tables.attempt(request.attempt)
+    claim = await tables.claim(request.key.text) if request.key else None
     first = began or claim
     sent_to = first.conversation if first else target.id
     if sent_to is not None:
-        return await tables.conversation(target.owner, sent_to)
+        return await tables.conversation(sent_to)
     ticket = request.round.ticket or await tables.ticket(request.attempt)
-    waits = await tables.conversation(target.owner, ticket.conversation) if ticket else None
+    waits = await tables.conversation(ticket.conversation) if ticket else None
     if waits is not None and not waits.is_deleted:
         return waits
     if target.conversation_key is None:
         return None
-    return await tables.conversation_by_key(target.owner, target.scope, target.conversation_key)
+    return await tables.conversation_by_key(target.scope, target.conversation_key)
 
 
 async def check_pointer(
@@ -94,7 +94,7 @@ async def check_pointer(
 ) -> AsyncIterator[str]:
     """Find forbidden changes of the pointer."""
     was = before.conversation
-    now = await tables.conversation(was.owner, was.id)
+    now = await tables.conversation(was.id)
     if now is None:
         return
     has_moved_on = was.conversation_key is not None and now.conversation_key is None
@@ -132,7 +132,7 @@ async def _allowed_branches(tables: Tables, request: Any, before: ShownBefore) -
     if isinstance(request, BeginRequest) and request.move is not None:
         earned.add(request.move.branch)
     if before.running is not None and before.running.fork is not None:
-        kept = await tables.turn(before.running.owner, before.running.id)
+        kept = await tables.turn(before.running.id)
         if kept is not None and kept.kind is TurnKind.INTERRUPTED:
             earned.add(before.running.fork.branch)
     return earned

@@ -38,7 +38,7 @@ def connection() -> Iterator[apsw.Connection]:
 
 @pytest.fixture
 def tables(connection: apsw.Connection) -> SqliteTables:
-    return SqliteTables(connection.cursor())
+    return SqliteTables(connection.cursor(), "ada")
 
 
 async def add(tables: SqliteTables, number: int, **details: Any) -> Conversation:
@@ -68,11 +68,11 @@ async def mixed(tables: SqliteTables) -> list[Conversation]:
     ]
     for each in made[::7]:
         await tables.save_conversation(replace(each, state=ConversationState.DELETED, purge_at=9))
-    return [found for each in made if (found := await tables.conversation("ada", each.id)) is not None]
+    return [found for each in made if (found := await tables.conversation(each.id)) is not None]
 
 
 CHOICES = [
-    ChatFilter(owner="ada", scope=scope, tag=tag, archived=archived, pinned=pinned, deleted=deleted)
+    ChatFilter(scope=scope, tag=tag, archived=archived, pinned=pinned, deleted=deleted)
     for scope, tag, archived, pinned, deleted in product(
         (None, "", "shop"), (None, "a", "b", "c"), (None, False, True), (None, False, True), (False, True)
     )
@@ -103,7 +103,7 @@ async def test_list_with_any_filter_and_page_size_returns_the_matching_chats_in_
 
 async def test_list_entry_takes_turns_and_preview_from_the_current_branch(tables: SqliteTables) -> None:
     made = await add(tables, 3)
-    assert await tables.listed_chats(ChatFilter(owner="ada"), None, 1) == [
+    assert await tables.listed_chats(ChatFilter(), None, 1) == [
         ChatEntry(made, 3, "said 3", is_running=False)
     ]
 
@@ -143,14 +143,14 @@ async def cost(connection: apsw.Connection, tables: SqliteTables, wanted: ChatFi
 @pytest.mark.parametrize(
     "wanted",
     [
-        ChatFilter(owner="ada"),
-        ChatFilter(owner="ada", scope="shop"),
-        ChatFilter(owner="ada", archived=None),
-        ChatFilter(owner="ada", archived=True),
-        ChatFilter(owner="ada", pinned=True, archived=None),
-        ChatFilter(owner="ada", deleted=True, archived=None),
-        ChatFilter(owner="ada", tag="rare", archived=None),
-        ChatFilter(owner="ada", tag="common", archived=None),
+        ChatFilter(),
+        ChatFilter(scope="shop"),
+        ChatFilter(archived=None),
+        ChatFilter(archived=True),
+        ChatFilter(pinned=True, archived=None),
+        ChatFilter(deleted=True, archived=None),
+        ChatFilter(tag="rare", archived=None),
+        ChatFilter(tag="common", archived=None),
     ],
     ids=lambda wanted: " ".join(f"{each}" for each in (wanted.scope, wanted.tag, wanted.archived)),
 )
@@ -186,7 +186,7 @@ async def test_list_by_a_tag_of_old_chats_does_not_scan_newer_chats(
     monkeypatch.setattr(catalogue, "LOOKED_BACK", 100)
     for number in range(400):
         await add(tables, number, scope="shop", tags=("old",) if number < 60 else ())
-    wanted = ChatFilter(owner="ada", tag="old", scope=scope, archived=None)
+    wanted = ChatFilter(tag="old", scope=scope, archived=None)
     few = await cost(connection, tables, wanted, at=10_000)
     for number in range(400, 4_000):
         await add(tables, number, scope="shop")
@@ -205,7 +205,7 @@ async def lived_in(path: Path) -> Path:
 async def findings(path: Path) -> list[Finding]:
     visit = await SqliteVisit.open(path)
     try:
-        return (await visit.read(check, CheckRequest(at_rest=True))).findings
+        return (await visit.inspect(check, CheckRequest(at_rest=True))).findings
     finally:
         await visit.close()
 

@@ -25,7 +25,7 @@ from turnledger.stores.sqlite.migrations import MIGRATIONS, add_functions, migra
 from turnledger.stores.sqlite.tables import search as search_module2
 from turnledger.stores.sqlite.tables.records import sql_text
 from turnledger.stores.sqlite.tables.search import match_query, terms_of
-from turnledger.stores.sqlite.tables.tables import SqliteTables
+from turnledger.stores.sqlite.tables.whole import SqliteWholeStore
 from turnledger.testing.gates import GatedStore
 
 QUIET = Limits(lease_time=600.0)
@@ -64,9 +64,9 @@ async def test_search_indexes_turns_in_steps_of_bounded_size(
     for _ in range(3):
         await run_turn(ledger, "long " * 300)
     await ledger.conversation(title="Named")
-    done = [await store.transact(index_some, 10) for _ in range(4)]
+    done = [await store.transact_whole(index_some, 10) for _ in range(4)]
     assert done == [3, 1, 0, 0]
-    assert await store.read(is_index_complete, None)
+    assert await store.read_whole(is_index_complete, None)
 
 
 async def test_search_index_does_not_contain_the_text(ledger: Ledger, path: Path) -> None:
@@ -103,7 +103,7 @@ async def test_purged_turns_are_removed_from_the_search_index(
     assert rows(path, "SELECT turn FROM turn_due") == [(3,)]
     assert rows(path, "SELECT turn, has_remains FROM search_mark") == [(3, 0)]
     await chat.delete(purge=True)
-    assert await store.transact(purge_ended, None)
+    assert await store.transact_whole(purge_ended, None)
     assert rows(path, "SELECT id FROM turn_words_docsize") == [(1,)]
     assert rows(path, "SELECT turn FROM turn_due") == []
     assert rows(path, "SELECT turn, has_remains FROM search_mark") == [(1, 1)]
@@ -207,10 +207,10 @@ async def test_search_finds_turns_and_titles_from_before_the_index_existed() -> 
         (bytes(16), turn(input=[message("user", "A heron?")]).body),
     )
     migrate(connection, ":memory:")
-    tables = SqliteTables(connection.cursor())
-    assert not await tables.is_index_complete()
-    assert await tables.index_texts(10) == 2
-    found = await tables.search("ann", None, parse_query("heron"), None, 10)
+    whole = SqliteWholeStore(connection.cursor())
+    assert not await whole.is_index_complete()
+    assert await whole.index_texts(10) == 2
+    found = await whole.of("ann").search(None, parse_query("heron"), None, 10)
     assert [each.place for each in found] == [TITLES + 1, 1]
 
 
@@ -245,7 +245,7 @@ async def test_search_finds_turns_whose_refs_were_reused_in_order(
     assert len((await ledger.search("heron")).hits) == 7
     for number in range(3, 7):
         await (await ledger.conversation(conversation_key=str(number))).delete(purge=True)
-    await store.transact(purge_ended, None)
+    await store.transact_whole(purge_ended, None)
     for number in range(7, 10):
         await run_turn(ledger, f"heron {number}", str(number))
     found: list[str] = []

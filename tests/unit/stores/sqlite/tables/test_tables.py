@@ -18,10 +18,11 @@ from tests.unit.model.shapes import some_id
 from tests.unit.stores.sqlite.operations import ids
 from turnledger import Ledger
 from turnledger.engine.ports import Tables
+from turnledger.engine.tables.lanes import HeldTicket
 from turnledger.errors import StoreCorrupt, StoreError
 from turnledger.hosting import Host, TokenScope
 from turnledger.model.catalogue import ChatFilter, ListPosition
-from turnledger.model.change import ChangeKind
+from turnledger.model.change import ChangeKind, LiveChange
 from turnledger.model.conversation import (
     Branch,
     Claim,
@@ -35,7 +36,8 @@ from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.item import Item, message
 from turnledger.model.turn import Attempt, AttemptState, Failure, OnFailure, OnStop, Turn, TurnKind
 from turnledger.stores.sqlite import SqliteStore
-from turnledger.stores.sqlite.tables.records import _NUMBER_OF_CHANGE, CHANGE_KINDS, line_of, pack_line
+from turnledger.stores.sqlite.tables.changes import _NUMBER_OF_CHANGE, CHANGE_KINDS, START, position_of
+from turnledger.stores.sqlite.tables.records import line_of, pack_line
 from turnledger.stores.sqlite.tables.tables import LONG_INPUT
 from turnledger.types import Rule
 
@@ -43,17 +45,23 @@ CALL = Item(b'{"type":"function_call","call_id":"c1","name":"look","arguments":"
 
 
 class Proxy:
-    """Calls each method of the tables as a transaction of its own."""
+    """Calls each method of the tables as a transaction of its own: those of an owner, or of all (None)."""
 
-    def __init__(self, store: SqliteStore) -> None:
+    def __init__(self, store: SqliteStore, owner: str | None = "ada") -> None:
         self._store = store
+        self._owner = owner
+
+    def of(self, owner: str | None) -> Proxy:
+        return Proxy(self._store, owner)
 
     def __getattr__(self, name: str) -> Any:
         async def call(*arguments: Any) -> Any:
-            async def operation(tables: Tables, _: None) -> Any:
-                return await getattr(tables, name)(*arguments)
+            async def operation(rows: Any, _: None) -> Any:
+                return await getattr(rows, name)(*arguments)
 
-            return await self._store.transact(operation, None)
+            if self._owner is None:
+                return await self._store.transact_whole(operation, None)
+            return await self._store.transact(operation, None, self._owner)
 
         return call
 
@@ -126,10 +134,10 @@ async def test_conversation_survives_storage_and_is_hidden_from_other_owners(tab
     )
     for each in (plain, full):
         await tables.add_conversation(each)
-        assert await tables.conversation("ada", each.id) == each
-        assert await tables.conversation("bob", each.id) is None
-    assert await tables.conversation_by_key("ada", "", "k") == full
-    assert await tables.conversation_by_key("bob", "", "k") is None
+        assert await tables.conversation(each.id) == each
+        assert await tables.of("bob").conversation(each.id) is None
+    assert await tables.conversation_by_key("", "k") == full
+    assert await tables.of("bob").conversation_by_key("", "k") is None
 
 
 async def test_saved_conversation_has_every_field_changed_but_id_and_owner(tables: Any) -> None:
@@ -139,7 +147,7 @@ async def test_saved_conversation_has_every_field_changed_but_id_and_owner(table
         first, branch=ids.new(BranchId), title="T", metadata={"a": "b"}, revision=2, touched_at=8
     )
     await tables.save_conversation(changed)
-    assert await tables.conversation("ada", first.id) == changed
+    assert await tables.conversation(first.id) == changed
 
 
 async def test_conversation_saved_after_a_read_in_one_transaction_is_written_whole(path: Path) -> None:
@@ -148,19 +156,19 @@ async def test_conversation_saved_after_a_read_in_one_transaction_is_written_who
     async def change(tables: Tables, _: None) -> None:
         for each in (first, other):
             await tables.add_conversation(each)
-        found = await tables.conversation("ada", first.id)
+        found = await tables.conversation(first.id)
         assert found is not None
         await tables.save_conversation(replace(found, touched_at=20))
-        found = await tables.conversation("ada", first.id)
+        found = await tables.conversation(first.id)
         assert found is not None
         await tables.save_conversation(replace(other, title="another row than the one read"))
         await tables.save_conversation(replace(found, title="T", touched_at=30))
 
     store = await SqliteStore.open(path, inline=True)
-    await store.transact(change, None)
+    await store.transact(change, None, "ada")
     tables = Proxy(store)
-    assert await tables.conversation("ada", first.id) == replace(first, title="T", touched_at=30)
-    assert (await tables.conversation("ada", other.id)).title == "another row than the one read"
+    assert await tables.conversation(first.id) == replace(first, title="T", touched_at=30)
+    assert (await tables.conversation(other.id)).title == "another row than the one read"
     await store.close()
 
 
@@ -170,11 +178,11 @@ async def test_conversation_key_names_one_conversation_until_it_is_purged(tables
     with pytest.raises(StoreError):
         await tables.add_conversation(second)
     await tables.save_conversation(replace(first, state=ConversationState.EXPIRED))
-    assert (await tables.conversation_by_key("ada", "", "k")).id == first.id
+    assert (await tables.conversation_by_key("", "k")).id == first.id
     await tables.save_conversation(replace(first, state=ConversationState.PURGED))
     await tables.add_conversation(second)
-    assert (await tables.conversation_by_key("ada", "", "k")).id == second.id
-    assert (await tables.conversation("ada", first.id)).conversation_key is None
+    assert (await tables.conversation_by_key("", "k")).id == second.id
+    assert (await tables.conversation(first.id)).conversation_key is None
 
 
 async def test_list_returns_live_conversations_last_touched_first(tables: Any) -> None:
@@ -185,9 +193,9 @@ async def test_list_returns_live_conversations_last_touched_first(tables: Any) -
         a_conversation(state=ConversationState.PURGED),
     ]
     for each in (*listed, *hidden):
-        await with_branch(tables, each)
+        await with_branch(tables.of(each.owner), each)
     expected = sorted(listed, key=lambda each: (each.touched_at, each.id), reverse=True)
-    wanted = ChatFilter(owner="ada")
+    wanted = ChatFilter()
     assert [each.conversation for each in await tables.listed_chats(wanted, None, 10)] == expected
     places = [ListPosition(each.touched_at, each.id) for each in expected]
     pages = [await tables.listed_chats(wanted, after, 1) for after in (None, *places)]
@@ -235,8 +243,8 @@ async def test_turns_survive_storage_with_their_parents(tables: Any) -> None:
     assert await tables.turns(fork.id, 0, 9, 10) == forked
     assert [before.id for before, _ in pairwise(turns)] == [turn.parent for turn in turns[1:]]
     for turn in (*turns, *forked):
-        assert await tables.turn("ada", turn.id) == turn
-        assert await tables.turn("bob", turn.id) is None
+        assert await tables.turn(turn.id) == turn
+        assert await tables.of("bob").turn(turn.id) is None
 
 
 async def test_turns_of_a_range_are_its_last_ones_in_order(tables: Any) -> None:
@@ -262,6 +270,7 @@ async def test_turn_with_a_taken_id_number_or_unknown_branch_is_refused(tables: 
 @pytest.mark.parametrize("size", [5, LONG_INPUT, 100_000])
 async def test_attempt_survives_storage_until_it_is_dropped(tables: Any, path: Path, size: int) -> None:
     conversation = a_conversation()
+    await with_branch(tables, conversation)
     attempt = an_attempt(
         conversation,
         base=ids.new(TurnId),
@@ -271,9 +280,9 @@ async def test_attempt_survives_storage_until_it_is_dropped(tables: Any, path: P
         idempotency_key="i",
     )
     await tables.add_attempt(attempt)
-    assert await tables.attempt("ada", attempt.id) == attempt
-    assert await tables.attempt("bob", attempt.id) is None
-    assert await tables.running_attempts(attempt.lease) == [attempt]
+    assert await tables.attempt(attempt.id) == attempt
+    assert await tables.of("bob").attempt(attempt.id) is None
+    assert await tables.of(None).running_attempts(attempt.lease) == [attempt]
     changed = replace(
         attempt,
         state=AttemptState.FAILED,
@@ -286,10 +295,10 @@ async def test_attempt_survives_storage_until_it_is_dropped(tables: Any, path: P
         ended_at=99,
     )
     await tables.save_attempt(changed)
-    assert await tables.attempt("ada", attempt.id) == changed
-    assert await tables.running_attempts(changed.lease) == []
+    assert await tables.attempt(attempt.id) == changed
+    assert await tables.of(None).running_attempts(changed.lease) == []
     await tables.drop_attempt(attempt.id)
-    assert await tables.attempt("ada", attempt.id) is None
+    assert await tables.attempt(attempt.id) is None
     connection = apsw.Connection(str(path))
     assert connection.execute("SELECT count(*) FROM attempt_input").fetchall() == [(0,)]
     connection.close()
@@ -298,6 +307,7 @@ async def test_attempt_survives_storage_until_it_is_dropped(tables: Any, path: P
 @pytest.mark.parametrize("first", [AttemptState.RUNNING, AttemptState.FAILED])
 async def test_attempt_with_a_taken_id_is_refused(tables: Any, first: AttemptState) -> None:
     conversation = a_conversation()
+    await with_branch(tables, conversation)
     attempt = an_attempt(conversation, state=first)
     await tables.add_attempt(attempt)
     for state in (AttemptState.RUNNING, AttemptState.FAILED):
@@ -307,28 +317,32 @@ async def test_attempt_with_a_taken_id_is_refused(tables: Any, first: AttemptSta
 
 
 async def test_journal_count_is_saved_without_rewriting_the_attempt(path: Path) -> None:
-    attempt = an_attempt(a_conversation(), input=(message("user", "x" * 50_000),))
+    conversation = a_conversation()
+    attempt = an_attempt(conversation, input=(message("user", "x" * 50_000),))
 
     async def journal(tables: Tables, count: int) -> None:
-        found = await tables.attempt("ada", attempt.id)
+        found = await tables.attempt(attempt.id)
         assert found is not None
         await tables.save_attempt(replace(found, journaled=count))
 
     store = await SqliteStore.open(path, inline=True)
     tables = Proxy(store)
+    await with_branch(tables, conversation)
     await tables.add_attempt(attempt)
     log = path.with_name(f"{path.name}-wal")
     before = log.stat().st_size
-    await store.transact(journal, 5)
+    await store.transact(journal, 5, "ada")
     assert log.stat().st_size - before < 20_000
-    assert await tables.attempt("ada", attempt.id) == replace(attempt, journaled=5)
+    assert await tables.attempt(attempt.id) == replace(attempt, journaled=5)
     await store.close()
 
 
 async def test_attempts_of_a_conversation_are_listed_newest_first(tables: Any) -> None:
-    conversation = a_conversation()
+    conversation, other = a_conversation(), a_conversation()
+    for each in (conversation, other):
+        await with_branch(tables, each)
     attempts = [ended(conversation, 5), an_attempt(conversation), ended(conversation, 4)]
-    for each in (*attempts, an_attempt(a_conversation())):
+    for each in (*attempts, an_attempt(other)):
         await tables.add_attempt(each)
     assert await tables.attempts(conversation.id, 10) == attempts[::-1]
     assert await tables.attempts(conversation.id, 2) == attempts[:0:-1]
@@ -343,10 +357,10 @@ async def test_old_attempts_are_purged_with_their_journals_unless_unsettled(tabl
         await tables.add_attempt(each)
         await tables.add_records(each.id, 0, [b"1"])
     await tables.save_branch(replace(branch, unsettled=unsettled.id))
-    assert await tables.purge_attempts(10, 10) == 1
+    assert await tables.of(None).purge_attempts(10, 10) == 1
     assert await tables.journal(old.id) == []
     assert await tables.attempts(conversation.id, 10) == [running, fresh, unsettled]
-    assert await tables.purge_attempts(11, 10) == 1
+    assert await tables.of(None).purge_attempts(11, 10) == 1
 
 
 async def test_rows_of_ended_conversations_are_purged_in_bounded_steps(tables: Any) -> None:
@@ -357,14 +371,14 @@ async def test_rows_of_ended_conversations_are_purged_in_bounded_steps(tables: A
         attempt = ended(each, 5)
         await tables.add_attempt(attempt)
         await tables.add_records(attempt.id, 0, [b"1"])
-    assert await tables.purge_ended(10) == 0
+    assert await tables.of(None).purge_ended(10) == 0
     await tables.save_conversation(replace(gone, state=ConversationState.PURGED))
-    assert [await tables.purge_ended(2) for _ in range(3)] == [2, 2, 0]
+    assert [await tables.of(None).purge_ended(2) for _ in range(3)] == [2, 2, 0]
     assert await tables.turns(gone.branch, 0, 9, 9) == []
     assert await tables.attempts(gone.id, 9) == []
     assert len(await tables.turns(kept.branch, 0, 9, 9)) == 3
     assert len(await tables.attempts(kept.id, 9)) == 1
-    assert (await tables.conversation("ada", gone.id)).state is ConversationState.PURGED
+    assert (await tables.conversation(gone.id)).state is ConversationState.PURGED
 
 
 async def test_ended_conversation_with_a_running_attempt_is_not_purged(tables: Any) -> None:
@@ -372,9 +386,9 @@ async def test_ended_conversation_with_a_running_attempt_is_not_purged(tables: A
     await with_branch(tables, conversation)
     running = an_attempt(conversation)
     await tables.add_attempt(running)
-    assert await tables.purge_ended(10) == 0
+    assert await tables.of(None).purge_ended(10) == 0
     await tables.save_attempt(replace(running, state=AttemptState.FAILED, ended_at=3))
-    assert await tables.purge_ended(10) == 1
+    assert await tables.of(None).purge_ended(10) == 1
 
 
 async def test_journal_keeps_the_first_record_of_each_number(tables: Any) -> None:
@@ -405,7 +419,8 @@ async def test_tickets_are_numbered_per_branch_without_reuse(tables: Any) -> Non
     front = await tables.add_ticket(ticket(front=True))
     assert [each.number for each in (first, second, front)] == [1, 2, 3]
     assert await tables.tickets(branch.id) == [front, first, second]
-    assert await tables.tickets_of(lease) == sorted([first, second, front], key=lambda each: each.attempt)
+    held = sorted([first, second, front], key=lambda each: each.attempt)
+    assert await tables.of(None).held_tickets(lease) == [HeldTicket("ada", each) for each in held]
     assert await tables.ticket(first.attempt) == first
     await tables.drop_ticket(front.attempt)
     assert await tables.ticket(front.attempt) is None
@@ -421,15 +436,15 @@ async def test_claim_can_be_replaced_and_is_purged_after_its_expiry(tables: Any)
         attempt=ids.new(TurnId),
     )
     await tables.save_claim(claim)
-    assert await tables.claim("ada", "i") == claim
-    assert await tables.claim("bob", "i") is None
-    assert await tables.purge_claims(1_000, 10) == 0
+    assert await tables.claim("i") == claim
+    assert await tables.of("bob").claim("i") is None
+    assert await tables.of(None).purge_claims(1_000, 10) == 0
     later = replace(claim, attempt=ids.new(TurnId), expires_at=10)
     await tables.save_claim(later)
-    assert await tables.claim("ada", "i") == later
-    assert await tables.purge_claims(10, 10) == 0
-    assert await tables.purge_claims(11, 10) == 1
-    assert await tables.claim("ada", "i") is None
+    assert await tables.claim("i") == later
+    assert await tables.of(None).purge_claims(10, 10) == 0
+    assert await tables.of(None).purge_claims(11, 10) == 1
+    assert await tables.claim("i") is None
 
 
 async def test_lease_counts_its_beats_until_it_is_dropped(tables: Any) -> None:
@@ -438,9 +453,9 @@ async def test_lease_counts_its_beats_until_it_is_dropped(tables: Any) -> None:
     await tables.beat(lease)
     await tables.beat(lease)
     assert await tables.lease(lease) == Lease(lease, 2)
-    assert await tables.leases() == [Lease(lease, 2)]
-    await tables.drop_lease(lease)
-    assert await tables.leases() == []
+    assert await tables.of(None).leases() == [Lease(lease, 2)]
+    await tables.of(None).drop_lease(lease)
+    assert await tables.of(None).leases() == []
 
 
 @pytest.mark.parametrize("size", [250, 800, 1_800])
@@ -452,7 +467,7 @@ async def test_turn_takes_at_most_two_fifths_more_bytes_than_its_payload(path: P
     await (await SqliteStore.open(path)).close()
     empty = path.stat().st_size  # noqa: ASYNC240
     store = await SqliteStore.open(path)
-    payload = await store.transact(fill, None)
+    payload = await store.transact(fill, None, "ada")
     await store.close()
     assert path.stat().st_size - empty <= 1.4 * payload  # noqa: ASYNC240
 
@@ -619,7 +634,7 @@ async def test_bug_in_an_operation_is_not_reported_as_damage(path: Path) -> None
 
     store = await SqliteStore.open(path, inline=True)
     with pytest.raises(AttributeError):
-        await store.transact(broken, None)
+        await store.transact(broken, None, "ada")
     await store.close()
 
 
@@ -649,6 +664,27 @@ def test_change_kind_numbers_are_unchanged() -> None:
         "turn.withdrawn",
     ]
     assert set(ChangeKind) - set(_NUMBER_OF_CHANGE) == {ChangeKind.START, ChangeKind.GAP}
+
+
+def test_positions_of_changes_sort_by_number_and_differ_when_any_input_differs() -> None:
+    numbers = (1, 9, 10, 16, 255, 2**32, 2**60 - 1)
+    positions = [START, *[position_of(number, 9 - place, b"a", None) for place, number in enumerate(numbers)]]
+    assert sorted(positions) == positions
+    columns = [(1, b"a", None), (2, b"a", None), (1, b"b", None), (1, b"a", b"t")]
+    assert len({position_of(1, *each) for each in columns}) == 4
+
+
+async def test_position_of_no_change_and_with_the_mark_of_another_is_not_kept(tables: Any) -> None:
+    conversation = ids.new(ConversationId)
+    for at in range(3):
+        change = LiveChange(kind=ChangeKind.TURN_RUNNING, owner="ada", conversation=conversation, at=at)
+        await tables.add_change(change)
+    kept = [START, *[change.position for change in await tables.changes(None, 9)]]
+    assert [await tables.is_kept(position) for position in kept] == [True] * 4
+    end = kept[-1]
+    no_change = [f"{99:015x}" + end[15:], end[1:], "g" + end[1:], f"-{end[1:]}", f"{end} ", "1-2", "1", ""]
+    other_mark = [START[:-8] + end[-8:], end[:-8] + START[-8:]]
+    assert not any([await tables.is_kept(position) for position in no_change + other_mark])
 
 
 NONCE = "a-nonce-that-a-page-has-made-up"

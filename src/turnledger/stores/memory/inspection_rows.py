@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from turnledger.engine.tables.inspection import Owned
 from turnledger.model.conversation import (
     Claim,
     ConversationState,
@@ -20,46 +21,38 @@ from turnledger.model.conversation import (
 )
 from turnledger.model.ids import BranchId, ConversationId, ShareId, TokenId, TurnId
 from turnledger.model.turn import AttemptState
-
-if TYPE_CHECKING:
-    from turnledger.stores.memory.database import Database
+from turnledger.stores.memory.database import Database, MemoryRows
 
 Name = TypeVar("Name")
 
 NONE = "the first turn"
 
 
-class MemoryOverview:
-    _db: Database
-
+class MemoryInspectionRows(MemoryRows):
     async def all_conversations(
         self, after: ConversationId | None, limit: int
-    ) -> list[tuple[str, ConversationId]]:
+    ) -> list[Owned[ConversationId]]:
         rows = self._db.conversations
-        return [(rows[id].owner, id) for id in _page(rows, after, limit)]
+        return [Owned(rows[id].owner, id) for id in _page(rows, after, limit)]
 
-    async def all_branches(self, after: BranchId | None, limit: int) -> list[tuple[str | None, BranchId]]:
+    async def all_branches(self, after: BranchId | None, limit: int) -> list[Owned[BranchId]]:
         rows = self._db.branches
-        return [(self._owner(rows[id].conversation), id) for id in _page(rows, after, limit)]
+        return [Owned(self._owner_of(rows[id].conversation), id) for id in _page(rows, after, limit)]
 
-    def _owner(self, id: ConversationId) -> str | None:
-        found = self._db.conversations.get(id)
-        return found.owner if found else None
+    async def all_attempts(self, after: TurnId | None, limit: int) -> list[Owned[TurnId]]:
+        return [Owned(self._db.attempts[id].owner, id) for id in _page(self._db.attempts, after, limit)]
 
-    async def all_attempts(self, after: TurnId | None, limit: int) -> list[tuple[str, TurnId]]:
-        return [(self._db.attempts[id].owner, id) for id in _page(self._db.attempts, after, limit)]
-
-    async def all_tickets(self, after: TurnId | None, limit: int) -> list[tuple[str | None, Ticket]]:
+    async def all_tickets(self, after: TurnId | None, limit: int) -> list[Owned[Ticket]]:
         rows = self._db.tickets
-        return [(self._owner(rows[id].conversation), rows[id]) for id in _page(rows, after, limit)]
+        return [Owned(self._owner_of(rows[id].conversation), rows[id]) for id in _page(rows, after, limit)]
 
     async def all_claims(self, after: Claim | None, limit: int) -> list[Claim]:
         name = (after.owner, after.idempotency_key) if after else None
         return [self._db.claims[each] for each in _page(self._db.claims, name, limit)]
 
-    async def all_tokens(self, after: TokenId | None, limit: int) -> list[tuple[str, TokenId]]:
+    async def all_tokens(self, after: TokenId | None, limit: int) -> list[Owned[TokenId]]:
         rows = self._db.tokens
-        return [(rows[id].owner, id) for id in sorted(rows) if after is None or id > after][:limit]
+        return [Owned(rows[id].owner, id) for id in sorted(rows) if after is None or id > after][:limit]
 
     async def needed_through(self, branch: BranchId) -> int:
         return max(made_from(self._db, branch), default=0)

@@ -1,0 +1,150 @@
+"""The rows of a memory store that concern all owners."""
+
+from __future__ import annotations
+
+from turnledger.engine.tables.lanes import BURIED_KEPT, HeldTicket
+from turnledger.engine.tables.maintenance import ClockMark
+from turnledger.model.conversation import Conversation, Lease
+from turnledger.model.ids import LeaseId
+from turnledger.model.turn import Attempt, AttemptState
+from turnledger.stores.memory.access_rows import MemoryAccessRows
+from turnledger.stores.memory.change_rows import MemoryTailRows
+from turnledger.stores.memory.inspection_rows import MemoryInspectionRows
+from turnledger.stores.memory.lease_rows import MemoryLeaseRows
+from turnledger.stores.memory.tables import MemoryTables
+
+KEPT_TOMBSTONES = 10_000
+"""Deleted or expired conversations kept as tombstones; older ones become unknown."""
+
+
+class MemoryWholeStore(MemoryAccessRows, MemoryTailRows, MemoryLeaseRows, MemoryInspectionRows):
+    @property
+    def has_written(self) -> bool:
+        return self._log.has_written
+
+    def of(self, owner: str) -> MemoryTables:
+        return MemoryTables(self._db, self._log, owner)
+
+    # Leases, and what their processes hold.
+
+    async def leases(self) -> list[Lease]:
+        return list(self._db.leases.values())
+
+    async def drop_lease(self, id: LeaseId) -> None:
+        self._remove(self._db.leases, id)
+        self._remove(self._db.buried, id)
+
+    async def bury_lease(self, id: LeaseId) -> None:
+        lease = self._db.leases.get(id)
+        if lease is not None:
+            self._put(self._db.buried, id, lease)
+            self._remove(self._db.leases, id)
+        for first in list(self._db.buried)[:-BURIED_KEPT]:
+            self._remove(self._db.buried, first)
+
+    async def running_attempts(self, lease: LeaseId) -> list[Attempt]:
+        held = [each for each in self._db.attempts.values() if each.lease == lease]
+        return [each for each in held if each.state is AttemptState.RUNNING]
+
+    async def held_tickets(self, lease: LeaseId) -> list[HeldTicket]:
+        return [
+            HeldTicket(self._owner_of(each.conversation) or "", each)
+            for each in self._db.tickets.values()
+            if each.lease == lease
+        ]
+
+    # Rows to remove.
+
+    async def owners(self, after: str | None, limit: int) -> list[str]:
+        stored = [owner for owner, usage in self._db.stored.items() if usage.bytes > 0]
+        return sorted(owner for owner in stored if after is None or owner > after)[:limit]
+
+    async def owners_due(self, now: int, unlisted_by: int, limit: int) -> list[str]:
+        may_be_due = [
+            each.owner
+            for each in self._db.conversations.values()
+            if each.expires_after is not None or each.purge_at is not None or not each.is_listed
+        ]
+        lapsed, to_purge, unlisted = list[Conversation](), list[Conversation](), list[Conversation]()
+        for owner in dict.fromkeys(may_be_due):
+            tables = self.of(owner)
+            lapsed += await tables.lapsed_conversations(now, limit)
+            to_purge += await tables.conversations_to_purge(now, limit)
+            unlisted += await tables.unlisted_conversations(unlisted_by, limit)
+        lapsed.sort(key=lambda each: each.touched_at + (each.expires_after or 0))
+        to_purge.sort(key=lambda each: each.purge_at or 0)
+        unlisted.sort(key=lambda each: each.touched_at)
+        first = (*lapsed[:limit], *to_purge[:limit], *unlisted[:limit])
+        return list(dict.fromkeys(each.owner for each in first))
+
+    async def purge_ended(self, limit: int) -> int:
+        removed = 0
+        for owner in dict.fromkeys(self._owner_of(id) for id in list(self._db.ended)):
+            removed += await self.of(owner or "").purge_ended(limit - removed)
+        # A claim keeps the tombstone, which a retry of its request must find.
+        claimed = {claim.conversation for claim in self._db.claims.values()}
+        for id in list(self._db.ended)[:-KEPT_TOMBSTONES]:
+            if id not in claimed:
+                self._drop_tombstone(self._db.conversations[id])
+        return removed
+
+    def _drop_tombstone(self, conversation: Conversation) -> None:
+        branches = [each.id for each in self._db.branches.values() if each.conversation == conversation.id]
+        is_empty = not any(self._db.lines.get(branch) for branch in branches) and not any(
+            attempt.conversation == conversation.id for attempt in self._db.attempts.values()
+        )
+        if not is_empty:
+            return
+        for branch in branches:
+            self._remove(self._db.lines, branch)
+            self._remove(self._db.last_ticket, branch)
+            self._remove(self._db.cleared, branch)
+            self._remove(self._db.branches, branch)
+        self._remove(self._db.switches, conversation.id)
+        self._remove(self._db.forgotten, conversation.id)
+        self._remove(self._db.ended, conversation.id)
+        self._remove(self._db.conversations, conversation.id)
+        self._remove(self._db.places, conversation.id)
+        if conversation.conversation_key is not None:
+            name = (conversation.owner, conversation.scope, conversation.conversation_key)
+            self._remove(self._db.by_key, name)
+
+    async def purge_attempts(self, ended_before: int, limit: int) -> int:
+        old = [
+            each
+            for each in self._db.attempts.values()
+            if each.ended_at is not None
+            and each.ended_at < ended_before
+            and self._db.branches[each.branch].unsettled != each.id
+        ][:limit]
+        for attempt in old:
+            self.of(attempt.owner).remove_attempt(attempt)
+        return len(old)
+
+    async def purge_claims(self, expired_before: int, limit: int) -> int:
+        old = [
+            name
+            for name, claim in self._db.claims.items()
+            if claim.expires_at is not None and claim.expires_at < expired_before
+        ][:limit]
+        for name in old:
+            self._remove(self._db.claims, name)
+        return len(old)
+
+    async def index_texts(self, limit: int) -> int:
+        return 0
+
+    async def is_index_complete(self) -> bool:
+        return True
+
+    async def clock_mark(self) -> ClockMark | None:
+        return self._db.clock_mark.get(None)
+
+    async def save_clock_mark(self, mark: ClockMark) -> None:
+        self._put(self._db.clock_mark, None, mark)
+
+    async def newest_time(self) -> int | None:
+        last = self._db.last_change.get(None)
+        times = [self._db.changes[last].at] if last is not None else []
+        times += [turn.committed_at for turn in list(self._db.turns.values())[-1:]]
+        return max(times, default=None)

@@ -1,0 +1,81 @@
+"""The rows of a SQLite store that concern all owners."""
+
+from __future__ import annotations
+
+from turnledger.engine.tables.lanes import BURIED_KEPT, HeldTicket
+from turnledger.engine.tables.maintenance import ClockMark
+from turnledger.model.conversation import Lease
+from turnledger.model.ids import LeaseId
+from turnledger.model.turn import Attempt
+from turnledger.stores.sqlite.failures import decoder
+from turnledger.stores.sqlite.tables import records
+from turnledger.stores.sqlite.tables.access import SqliteAccessRows
+from turnledger.stores.sqlite.tables.changes import SqliteTailRows
+from turnledger.stores.sqlite.tables.leases import SqliteLeaseRows
+from turnledger.stores.sqlite.tables.overview import SqliteInspectionRows
+from turnledger.stores.sqlite.tables.purge import SqlitePurgedRows
+from turnledger.stores.sqlite.tables.tables import SqliteTables
+
+
+class SqliteWholeStore(
+    SqliteAccessRows, SqliteTailRows, SqliteLeaseRows, SqlitePurgedRows, SqliteInspectionRows
+):
+    def of(self, owner: str) -> SqliteTables:
+        return SqliteTables(self._cursor, owner)
+
+    @decoder
+    async def leases(self) -> list[Lease]:
+        return [Lease(LeaseId.trusted(id), beat) for id, beat in self._rows("leases")]
+
+    async def drop_lease(self, id: LeaseId) -> None:
+        self._run("drop_lease", id.raw)
+
+    async def bury_lease(self, id: LeaseId) -> None:
+        self._run("bury_lease", id.raw)
+        self._run("forget_buried", BURIED_KEPT)
+
+    async def running_attempts(self, lease: LeaseId) -> list[Attempt]:
+        return [records.attempt_of(row) for row in self._rows("running_attempts", lease.raw)]
+
+    async def held_tickets(self, lease: LeaseId) -> list[HeldTicket]:
+        rows = self._rows("held_tickets", lease.raw)
+        return [HeldTicket(row[0], records.ticket_of(row[1:])) for row in rows]
+
+    async def owners(self, after: str | None, limit: int) -> list[str]:
+        return [owner for (owner,) in self._rows("owners", after, limit)]
+
+    async def owners_due(self, now: int, unlisted_by: int, limit: int) -> list[str]:
+        due = self._rows("lapsed_conversations", now, limit, None)
+        due += self._rows("conversations_to_purge", now, limit, None)
+        due += self._rows("unlisted_conversations", unlisted_by, limit, None)
+        return list(dict.fromkeys(owner for _, owner, *_ in due))
+
+    @decoder
+    async def purge_ended(self, limit: int) -> int:
+        return self._purge_ended(limit, None)
+
+    async def purge_attempts(self, ended_before: int, limit: int) -> int:
+        return self._remove_attempts(self._rows("old_attempts", ended_before, limit))
+
+    async def purge_claims(self, expired_before: int, limit: int) -> int:
+        return len(self._rows("purge_claims", expired_before, limit))
+
+    async def index_texts(self, limit: int) -> int:
+        return self._index_all(limit)
+
+    @decoder
+    async def is_index_complete(self) -> bool:
+        return self._is_all_indexed()
+
+    @decoder
+    async def clock_mark(self) -> ClockMark | None:
+        rows = self._rows("clock_mark")
+        return ClockMark(*rows[0]) if rows else None
+
+    async def save_clock_mark(self, mark: ClockMark) -> None:
+        self._run("save_clock_mark", mark.boot, mark.boot_at, mark.since, mark.trusted_at)
+
+    @decoder
+    async def newest_time(self) -> int | None:
+        [(newest,)] = self._rows("newest_time")
+        return newest if newest is None else int(newest)
