@@ -20,7 +20,7 @@ from turnledger.engine.tables.lanes import HeldRows, LaneRows
 from turnledger.engine.tables.maintenance import IdRows, MaintenanceRows
 from turnledger.engine.tables.search import SearchRows
 from turnledger.engine.tables.turns import TurnRows
-from turnledger.model.ids import LeaseId
+from turnledger.model.ids import ConversationId, LeaseId
 
 if TYPE_CHECKING:
     from turnledger.engine.turn.running_turn import RunningTurn
@@ -86,9 +86,17 @@ class Store(StoreReader, Protocol):
     """Stores the rows. Raises only errors of the tree in errors.py."""
 
     async def transact(
-        self, operation: Operation[Request, Result], request: Request, owner: str, sync: Sync = Sync.DISK
+        self,
+        operation: Operation[Request, Result],
+        request: Request,
+        owner: str,
+        sync: Sync = Sync.DISK,
+        about: ConversationId | None = None,
     ) -> Result:
         """Run a writing operation on the rows of an owner, atomically and in isolation.
+
+        `about` is a conversation that this process has just used, for an operation that needs little else: a
+        store that has its rows at hand may run the operation at once.
 
         An error of the operation rolls it back and is raised here. Other StoreErrors mean that nothing was
         written, except OutcomeUnknown: the write may be there, or may appear until another write by this

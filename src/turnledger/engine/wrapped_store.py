@@ -14,7 +14,7 @@ from turnledger.engine.ports import (
     Sync,
     WholeOperation,
 )
-from turnledger.model.ids import LeaseId
+from turnledger.model.ids import ConversationId, LeaseId
 
 AnyOperation: TypeAlias = Callable[[Any, Any], Awaitable[Any]]
 
@@ -36,7 +36,12 @@ class WrappedStore:
         return await self.inner.read(operation, request, owner)
 
     async def transact(
-        self, operation: Operation[Request, Result], request: Request, owner: str, sync: Sync = Sync.DISK
+        self,
+        operation: Operation[Request, Result],
+        request: Request,
+        owner: str,
+        sync: Sync = Sync.DISK,
+        about: ConversationId | None = None,
     ) -> Result:
         return cast(Result, await self.write(operation, request, owner, sync))
 

@@ -187,9 +187,14 @@ async def _first_round(process: Process, asked: AcquireRequest, request: BeginRe
     return request
 
 
+AT_ONCE = 2
+"""Turns of a process up to which a begin does not wait for a batch: more at a time share their writes."""
+
+
 def _send(process: Process, request: BeginRequest) -> Coroutine[Any, Any, Beginning | Freed]:
     if not request.round.is_repeated:
-        return process.store.transact(begin, request, request.target.owner, Sync.PROCESS)
+        about = request.near if len(process.attempts) <= AT_ONCE else None
+        return process.store.transact(begin, request, request.target.owner, Sync.PROCESS, about)
     sync = Sync.DISK if request.round.is_durable else Sync.PROCESS
     return process.persist(begin, request, request.target.owner, sync)
 

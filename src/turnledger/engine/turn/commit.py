@@ -111,7 +111,8 @@ async def commit(tables: Tables, request: CommitRequest) -> Turn:
     stored = await store_turn(tables, branch, turn, request.log)
     if asked:
         await tables.save_flags(turn.id, asked)
-    await tables.save_branch(behind(branch, request, stored, asked))
+    preview = preview_of(turn, hidden_among(asked)) or branch.preview  # hidden items do not show
+    await tables.save_branch(behind(branch, request, stored, preview))
     await tables.drop_attempt(turn.id)
     if request.journaled:
         await tables.drop_journal(turn.id)
@@ -137,11 +138,8 @@ async def commit(tables: Tables, request: CommitRequest) -> Turn:
     return turn
 
 
-def behind(
-    branch: Branch, request: CommitRequest, stored: int, asked: Mapping[int, Flags] = NO_FLAGS
-) -> Branch:
-    """Return the branch with the turn as its head and its lane free. `stored` is its size in bytes, `asked`
-    the flags of the input: hidden items do not show in the preview."""
+def behind(branch: Branch, request: CommitRequest, stored: int, preview: str) -> Branch:
+    """Return the branch with the turn as its head and its lane free. `stored` is its size in bytes."""
     turn = request.turn
     return replace(
         branch,
@@ -151,7 +149,7 @@ def behind(
         pending=request.pending,
         instructed=request.instructed,
         bytes=stored,
-        preview=preview_of(turn, hidden_among(asked)) or branch.preview,
+        preview=preview,
     )
 
 
@@ -393,9 +391,9 @@ def _remember(process: Process, running: OpenTurn, turn: Turn, request: CommitRe
     process.cache.follow(turn)
     if request.fork is None:
         conversation, branch = running.conversation, running.branch
-        # The byte count is outdated; it is read from the store when needed.
+        # Byte count and preview are outdated; they are read from the store when needed.
         line = LatestLine(
-            behind(branch, request, branch.bytes),
+            behind(branch, request, branch.bytes, branch.preview),
             running.flag_version,
             turn.is_plain_answer,
             conversation.scope,

@@ -126,6 +126,13 @@ class BeginRequest(Struct, frozen=True, kw_only=True):
     bounds: BeginBounds
     round: Round
 
+    @property
+    def near(self) -> ConversationId | None:
+        """The conversation, as far as it is known before begin; None for a move, which needs more rows."""
+        if self.move is not None or self.content.diverge is not None:
+            return None
+        return self.target.id or (self.content.seen.conversation if self.content.seen else None)
+
 
 class AcquireRequest(Struct, frozen=True):
     """A caller's request: the begin that the store runs, and what this process does around it."""

@@ -11,7 +11,7 @@ from turnledger.engine.lane.lease import renew
 from turnledger.engine.lane.shield import Home
 from turnledger.engine.ports import InspectOperation, Operation, Request, Result, Sync, WholeOperation
 from turnledger.errors import LedgerClosed
-from turnledger.model.ids import LeaseId
+from turnledger.model.ids import ConversationId, LeaseId
 from turnledger.stores.memory.database import Database, UndoLog
 from turnledger.stores.memory.whole import MemoryWholeStore
 
@@ -27,7 +27,12 @@ class MemoryStore:
         self._home = Home()
 
     async def transact(
-        self, operation: Operation[Request, Result], request: Request, owner: str, sync: Sync = Sync.DISK
+        self,
+        operation: Operation[Request, Result],
+        request: Request,
+        owner: str,
+        sync: Sync = Sync.DISK,
+        about: ConversationId | None = None,
     ) -> Result:
         return await self._run(lambda whole: operation(whole.of(owner), request), sync)
 

@@ -23,7 +23,7 @@ from turnledger.engine.ports import (
     WholeStore,
 )
 from turnledger.errors import LedgerClosed
-from turnledger.model.ids import LeaseId
+from turnledger.model.ids import ConversationId, LeaseId
 from turnledger.stores.sqlite import connections, files
 from turnledger.stores.sqlite.failures import translate
 from turnledger.stores.sqlite.leases import LeaseKeeper, LockFiles
@@ -93,14 +93,31 @@ class SqliteStore:
         return cls(*opened, inline=inline)
 
     async def transact(
-        self, operation: Operation[Request, Result], request: Request, owner: str, sync: Sync = Sync.DISK
+        self,
+        operation: Operation[Request, Result],
+        request: Request,
+        owner: str,
+        sync: Sync = Sync.DISK,
+        about: ConversationId | None = None,
     ) -> Result:
         """Run a writing operation atomically. See `Store.transact`.
 
         When the caller is cancelled, a queued operation still runs, unless the writer cannot start it within
         the grace time: then it is withdrawn with StoreUnavailable, and nothing was written.
         """
-        return cast(Result, await self._write(Job(operation, request, owner, sync)))
+        job = Job(operation, request, owner, sync)
+        if about is not None and sync is Sync.PROCESS and self._runs_at_once(job, about):
+            return cast(Result, job.outcome())
+        return cast(Result, await self._write(job))
+
+    def _runs_at_once(self, job: Job, about: ConversationId) -> bool:
+        """Run a job on the event loop, if its pages are in memory and nothing is in the way: handing it to
+        the thread and back would take longer than the job."""
+        worker, writer = self._write_worker, self._writer
+        if worker is None or self._closing is not None or not writer.lanes.holds(about):
+            return False
+        self._home.check()
+        return worker.use(lambda: writer.run_at_once(job))
 
     async def transact_whole(
         self, operation: WholeOperation[Request, Result], request: Request, sync: Sync = Sync.DISK

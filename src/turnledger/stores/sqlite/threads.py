@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import suppress
 from enum import Enum
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
@@ -23,6 +24,7 @@ from turnledger.stores.sqlite.connections import Patience
 from turnledger.stores.sqlite.failures import commit_failure, translate
 from turnledger.stores.sqlite.files import OpenFiles
 from turnledger.stores.sqlite.migrations import VERSION, check_version
+from turnledger.stores.sqlite.tables.lane_cache import LaneCache
 from turnledger.stores.sqlite.tables.tables import SqliteTables
 from turnledger.stores.sqlite.tables.whole import SqliteWholeStore
 
@@ -77,10 +79,12 @@ class Job:
         if self.claim() and self.future is not None and not self.future.done():
             self.future.set_exception(StoreUnavailable(WITHDRAWN))
 
-    def run(self, cursor: apsw.Cursor) -> None:
+    def run(self, cursor: apsw.Cursor, lanes: LaneCache | None = None) -> None:
         """Drive the operation to its end; it must wait for its tables only."""
         self.error = None
-        rows = SqliteWholeStore(cursor) if self.owner is None else SqliteTables(cursor, self.owner)
+        rows = (
+            SqliteWholeStore(cursor, lanes) if self.owner is None else SqliteTables(cursor, self.owner, lanes)
+        )
         steps: Generator[Any, Any, Any] = self.operation(rows, self.request).__await__()
         try:
             next(steps)
@@ -98,7 +102,7 @@ class Job:
 
 def check_unchanged(cursor: apsw.Cursor, path: str) -> None:
     """Raise StoreTooNew if a newer Turnledger has migrated the store since it was opened. Called in every
-    transaction: it reads a cached page, in under a microsecond."""
+    transaction, unless no other connection has written since the last."""
     version = cursor.execute("PRAGMA user_version").get
     if version != VERSION:
         check_version(version, path)
@@ -118,11 +122,39 @@ class Writer:
         self._waiting: Sequence[Job] = ()
         """Jobs whose transaction waits for the lock of another process."""
         self._patience = Patience(lambda: not any(job.is_withdrawn for job in self._waiting))
+        self._is_restart_due = False
+        """Whether the log is used again from its beginning by the next write, which then syncs."""
+        self._is_at_once = False
         self.hand_over: Callable[[Sequence[Job]], None] = lambda jobs: None
         """Called with jobs that failed before the rest of their batch has run."""
         connection.set_busy_handler(self._patience)
+        connection.set_wal_hook(self._after_commit)
         self.files = OpenFiles(connection)
         self._has_reported_loss = False
+        self.lanes = LaneCache()
+
+    def run_at_once(self, job: Job) -> bool:
+        """Run a job that need not survive power loss, if that takes no longer than the work itself: another
+        process must not be writing, and the log needs no sync. Return False if it must wait; then nothing was
+        written."""
+        if self._is_restart_due:
+            return False
+        self._is_at_once = job.is_withdrawn = True  # do not wait for a lock
+        try:
+            self.run_batch((job,))
+        finally:
+            self._is_at_once = job.is_withdrawn = False
+        return not isinstance(job.error, StoreUnavailable)
+
+    def _after_commit(self, connection: apsw.Connection, name: str, pages: int) -> int:
+        """Move the log into the database when it is long, as SQLite does by default, but never while the
+        event loop waits."""
+        self._is_restart_due = False
+        if pages >= LOG_PAGES and not self._is_at_once:
+            with suppress(apsw.Error):  # the commit has succeeded; the next one tries again
+                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+                self._is_restart_due = True
+        return apsw.SQLITE_OK
 
     def run_batch(self, jobs: Sequence[Job]) -> None:
         """Run the jobs in order as one transaction; afterwards each has its result or error.
@@ -150,7 +182,7 @@ class Writer:
         for place, job in enumerate(jobs):
             before = connection.total_changes()
             try:
-                job.run(self._cursor)
+                job.run(self._cursor, self.lanes)
             except BaseException as problem:
                 job.error = translate(problem, self._path)
                 if connection.total_changes() != before or not connection.in_transaction:
@@ -180,7 +212,11 @@ class Writer:
                 ):
                     raise self.files.error()
                 self._execute("BEGIN IMMEDIATE")
-                check_unchanged(self._cursor, self._path)
+                version = self.data_version()
+                if version != self.lanes.version:
+                    self.lanes.clear()
+                    check_unchanged(self._cursor, self._path)
+                    self.lanes.version = version
                 return jobs
             except (apsw.Error, StoreTooNew, StoreUnavailable) as problem:
                 self._try_to_roll_back()
@@ -188,7 +224,7 @@ class Writer:
                 leaving = [job for job in jobs if job.is_withdrawn] if is_cut_short else jobs
                 for job in leaving:
                     job.error = translate(problem, self._path)
-                if is_cut_short:
+                if is_cut_short and not self._is_at_once:
                     self.hand_over(leaving)  # their callers need not wait for the rest of the batch
                 jobs = [job for job in jobs if job not in leaving]
             finally:
@@ -211,6 +247,7 @@ class Writer:
             self._try_to_roll_back()
 
     def _try_to_roll_back(self) -> None:
+        self.lanes.clear()  # even if SQLite has rolled back itself, as it does when the disk fails
         try:
             self._roll_back()
         except apsw.Error:
@@ -219,6 +256,7 @@ class Writer:
 
     def _roll_back(self) -> None:
         if self._connection.in_transaction:
+            self.lanes.clear()
             self._execute("ROLLBACK")
 
     def check_files(self) -> None:
@@ -232,18 +270,20 @@ class Writer:
 
     def data_version(self) -> int:
         """Return a number that changes when another connection has written, but not by writes of this one."""
-        return int(self._connection.pragma("data_version"))
+        return int(self._cursor.execute("PRAGMA data_version").get)
 
     def close(self) -> None:
         self.files.close()
 
 
+LOG_PAGES = 1_000
+"""Pages of the log from which on it is moved into the database."""
 LARGEST_BATCH = 256
 """Jobs per transaction: enough to share the sync, few enough that the first does not wait long."""
 
 
 class BatchRunner(Protocol):
-    """What a worker drives. `unforeseen` is the error that waiting callers get for its bugs."""
+    """What a worker drives, one batch at a time. `unforeseen` is the error that callers get for its bugs."""
 
     @property
     def unforeseen(self) -> type[StoreError]: ...
@@ -278,6 +318,8 @@ class StoreThread:
         self._poll_every: float | None = None
         self._polled_at = 0.0
         self._poll_fails = False
+        self.is_free = Lock()
+        """Held while the driven object is in use."""
         # A daemon, so that a program that forgets to close its ledger can still exit.
         self._thread = Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -286,6 +328,16 @@ class StoreThread:
         """Call `poll` on the thread, between batches, about every `every` seconds."""
         self._poll, self._poll_every = poll, every
         self._inbox.put(_Signal.WAKE)
+
+    def use(self, work: Callable[[], bool]) -> bool:
+        """Do this work on the calling thread, if the driven object is free and no job waits for it. Return
+        whether it was done."""
+        if not self._inbox.empty() or not self.is_free.acquire(blocking=False):
+            return False
+        try:
+            return work()
+        finally:
+            self.is_free.release()
 
     def end(self) -> None:
         """Make the thread finish queued jobs, close the driven object, and end."""
@@ -300,7 +352,8 @@ class StoreThread:
         while (batch := self._next_batch()) is not None:
             batch = [job for job in batch if job.claim()]  # the others were withdrawn
             if batch:
-                self._run_batch(batch)
+                with self.is_free:
+                    self._run_batch(batch)
                 self.hand_over(batch)
             self._poll_if_due()
             if self._abandoned is not None and self._loop.is_closed():
@@ -328,7 +381,8 @@ class StoreThread:
             return
         self._polled_at = now
         try:
-            self._poll()
+            with self.is_free:
+                self._poll()
             self._poll_fails = False
         except Exception:
             if not self._poll_fails and not self._loop.is_closed():  # log once, not at every poll

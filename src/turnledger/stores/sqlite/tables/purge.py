@@ -60,11 +60,10 @@ class SqlitePurgedRows(SqliteIndexRows):
         return len(rows)
 
     def _drop_attempt(self, owner: str, id: bytes) -> None:
-        self._run("drop_running_attempt", id, owner)
-        if not self._cursor.connection.changes():
-            self._run("drop_ended_attempt", id, owner)
-        # Checking first whether there is a long input would cost more than the removal.
-        self._run("drop_attempt_input", id)
+        rows = self._rows("drop_running_attempt", id, owner) or self._rows("drop_ended_attempt", id, owner)
+        for (has_long_input,) in rows:
+            if has_long_input:
+                self._run("drop_attempt_input", id)
 
     def _count(self, owner: str, more: int, chats: int = 0) -> None:
         self._run("count_stored", owner, more, chats)

@@ -41,6 +41,7 @@ from turnledger.model.turn import (
     TurnKind,
 )
 from turnledger.stores.sqlite.failures import decoder
+from turnledger.stores.sqlite.tables.lane_cache import LaneCache, queries_on_lanes
 
 Row: TypeAlias = tuple[Any, ...]
 
@@ -68,27 +69,37 @@ QUERIES: Mapping[str, str] = {
 }
 
 
+ON_LANES = queries_on_lanes(QUERIES)
+
+
 class NamedQueries:
-    def __init__(self, cursor: apsw.Cursor) -> None:
+    """Runs the queries of a transaction. `lanes` are cached by the writer; readers have none."""
+
+    def __init__(self, cursor: apsw.Cursor, lanes: LaneCache | None = None) -> None:
         self._cursor = cursor
         self._execute = cursor.execute
+        self._lanes = lanes
 
     def _rows(self, query: str, *bindings: Any) -> list[Row]:
+        if query in ON_LANES and self._lanes is not None:
+            self._lanes.clear()
         return self._execute(QUERIES[query], bindings).fetchall()
 
     def _row(self, query: str, *bindings: Any) -> Row | None:
-        rows = self._execute(QUERIES[query], bindings).fetchall()
+        rows = self._rows(query, *bindings)
         return rows[0] if rows else None
 
     def _run(self, query: str, *bindings: Any) -> None:
+        if query in ON_LANES and self._lanes is not None:
+            self._lanes.clear()
         self._execute(QUERIES[query], bindings)
 
 
 class OwnedRows(NamedQueries):
     """Rows of one owner. Every query names the owner, or a branch whose owner was checked."""
 
-    def __init__(self, cursor: apsw.Cursor, owner: str) -> None:
-        super().__init__(cursor)
+    def __init__(self, cursor: apsw.Cursor, owner: str, lanes: LaneCache | None = None) -> None:
+        super().__init__(cursor, lanes)
         self.owner = owner
         self._refs: dict[BranchId, int] = {}
 

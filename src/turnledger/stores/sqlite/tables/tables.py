@@ -35,6 +35,7 @@ from turnledger.stores.sqlite.tables import records
 from turnledger.stores.sqlite.tables.access import share_of
 from turnledger.stores.sqlite.tables.catalogue import SqliteCatalogueRows
 from turnledger.stores.sqlite.tables.changes import SqliteChangeRows
+from turnledger.stores.sqlite.tables.lane_cache import LaneCache
 from turnledger.stores.sqlite.tables.leases import SqliteLeaseRows
 from turnledger.stores.sqlite.tables.purge import SqlitePurgedRows
 from turnledger.stores.sqlite.tables.records import QUERIES, Row
@@ -70,8 +71,8 @@ class SqliteTables(
     """The engine's `Tables` on a cursor inside one transaction. No method suspends. Raises errors of SQLite,
     which the thread that runs the transaction translates."""
 
-    def __init__(self, cursor: apsw.Cursor, owner: str) -> None:
-        super().__init__(cursor, owner)
+    def __init__(self, cursor: apsw.Cursor, owner: str, lanes: LaneCache | None = None) -> None:
+        super().__init__(cursor, owner, lanes)
         # The last attempt read: a save that changes one column writes that column only.
         self._attempt: Attempt | None = None
 
@@ -103,9 +104,13 @@ class SqliteTables(
             self._count(self.owner, more, chats)
         self._tag(conversation.id, conversation.tags)
         self._run("save_conversation", *columns, conversation.id.raw, self.owner)
+        if self._lanes is not None:
+            self._lanes.drop(conversation.id)
 
     async def touch_conversation(self, id: ConversationId, at: int) -> None:
         self._run("touch_conversation", at, id.raw, self.owner)
+        if self._lanes is not None:
+            self._lanes.note_touch(self.owner, id, at)
 
     async def move_conversation(self, id: ConversationId, old: BranchId, new: BranchId) -> bool:
         self._ref(new)  # it must be of this owner
@@ -126,6 +131,10 @@ class SqliteTables(
         self._run("save_forgotten", b"".join(effects), id.raw, self.owner)
 
     async def branch(self, id: BranchId) -> Branch | None:
+        cached = None if self._lanes is None else self._lanes.branch(self.owner, id)
+        if cached is not None:
+            self._refs[id] = cached.ref
+            return cached.lane.branch
         row = self._row("branch", id.raw, self.owner)
         return None if row is None else self._branch_of(id, row)
 
@@ -179,6 +188,8 @@ class SqliteTables(
 
     async def save_branch(self, branch: Branch) -> None:
         self._run("save_branch", *records.columns_of_branch(branch), self._ref(branch.id))
+        if self._lanes is not None:
+            self._lanes.note_branch(branch)
 
     async def first_branch(self, conversation: ConversationId) -> Branch | None:
         row = self._row("first_branch", conversation.raw, self.owner)
@@ -240,12 +251,19 @@ class SqliteTables(
         return [BranchId.trusted(id) for (id,) in rows]
 
     async def lane(self, id: ConversationId, lease: LeaseId) -> Lane | None:
+        cached = None if self._lanes is None else self._lanes.lane(self.owner, id, lease)
+        if cached is not None:
+            self._refs[cached.lane.branch.id] = cached.ref
+            return cached.lane
         row = self._row("lane", id.raw, self.owner, lease.raw)
         if row is None:
             return None
         conversation = records.conversation_of(row)
         branch = self._branch_of(conversation.branch, row[CONVERSATION_COLUMNS:-3], conversation.id)
-        return Lane(conversation, branch, bool(row[-3]), row[-2] or 0, row[-1] or 0)
+        lane = Lane(conversation, branch, bool(row[-3]), row[-2] or 0, row[-1] or 0)
+        if self._lanes is not None:
+            self._lanes.keep(lane, self._refs[branch.id], self.owner, lease)
+        return lane
 
     async def admission(self) -> int:
         row = self._row("admission", self.owner)
@@ -389,8 +407,7 @@ class SqliteTables(
         self._attempt = None
 
     async def drop_attempt(self, id: TurnId) -> None:
-        if self._has_attempt(id):
-            self._drop_attempt(self.owner, id.raw)
+        self._drop_attempt(self.owner, id.raw)
 
     def _has_attempt(self, id: TurnId) -> bool:
         """Return whether an attempt is of this owner, or not inserted yet."""

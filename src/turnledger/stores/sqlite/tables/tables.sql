@@ -378,11 +378,11 @@ UPDATE attempt SET journaled = ? WHERE ended IN (0, 1) AND id = ? AND owner = ?;
 
 -- name: drop_running_attempt
 -- One that commits: takes half the time of a query for both halves of the table.
-DELETE FROM attempt WHERE ended = 0 AND id = ? AND owner = ?;
+DELETE FROM attempt WHERE ended = 0 AND id = ? AND owner = ? RETURNING input IS NULL;
 
 -- name: drop_ended_attempt
 -- One that was set aside.
-DELETE FROM attempt WHERE ended = 1 AND id = ? AND owner = ?;
+DELETE FROM attempt WHERE ended = 1 AND id = ? AND owner = ? RETURNING input IS NULL;
 
 -- name: drop_attempt_input
 -- Remove a long input.

@@ -21,7 +21,7 @@ class SqliteWholeStore(
     SqliteAccessRows, SqliteTailRows, SqliteLeaseRows, SqlitePurgedRows, SqliteInspectionRows
 ):
     def of(self, owner: str) -> SqliteTables:
-        return SqliteTables(self._cursor, owner)
+        return SqliteTables(self._cursor, owner, self._lanes)
 
     @decoder
     async def leases(self) -> list[Lease]:
