@@ -96,7 +96,8 @@ class Store(StoreReader, Protocol):
         """Run a writing operation on the rows of an owner, atomically and in isolation.
 
         `about` is a conversation that this process has just used, for an operation that needs little else: a
-        store that has its rows at hand may run the operation at once.
+        store that has its rows at hand may run the operation at once. A store may answer reads from what it
+        knows to be current, and collect the writes of an operation until its end, if later reads see them.
 
         An error of the operation rolls it back and is raised here. Other StoreErrors mean that nothing was
         written, except OutcomeUnknown: the write may be there, or may appear until another write by this

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from turnledger.engine.ports import Store, Sync, Tables, WholeStore
 from turnledger.errors import Superseded
 from turnledger.model.conversation import Branch, Origin, Stretch
-from turnledger.model.ids import BranchId, TurnId
+from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.testing.store_contract.rows.kit import (
     IDS,
     add_ticket,
@@ -29,7 +29,31 @@ async def break_off(whole: WholeStore) -> None:
     raise Superseded
 
 
+async def raise_fence(tables: Tables, named: tuple[ConversationId, LeaseId]) -> int:
+    """Do what every begin does: read the lane, and write its branch."""
+    lane = await tables.lane(*named)
+    assert lane is not None
+    raised = replace(lane.branch, fence=lane.branch.fence + 1)
+    await tables.save_branch(raised)
+    return raised.fence
+
+
 class Transactions(Contract):
+    async def test_lane_is_current_whatever_an_operation_is_said_to_be_about(
+        self, stores: list[Store]
+    ) -> None:
+        here, there = stores
+        found, other = await insert_conversation(here), await insert_conversation(here)
+        lease = IDS.new(LeaseId)
+        await write(here, do("beat", lease))
+        fences = [
+            await soon(store.transact(raise_fence, (found.id, lease), found.owner, sync, about))
+            for about in (None, found.id, other.id, IDS.new(ConversationId))
+            for sync in (Sync.PROCESS, Sync.DISK)
+            for store in (here, here, there, here)
+        ]
+        assert fences == list(range(1, len(fences) + 1))
+
     async def test_operation_that_raises_changes_nothing(self, stores: list[Store]) -> None:
         found = await insert_conversation(stores[0])
         switches = (IDS.new(TurnId),)
