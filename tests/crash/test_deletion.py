@@ -160,15 +160,17 @@ class CutStore(WrappedStore):
 
     steps: int | None = None
 
-    async def write(self, operation: AnyOperation, request: Any, owner: str | None, sync: Sync) -> Any:
+    async def write(
+        self, operation: AnyOperation, request: Any, owner: str | None, sync: Sync, *about: Any
+    ) -> Any:
         steps = self.steps
         if steps is None:
-            return await super().write(operation, request, owner, sync)
+            return await super().write(operation, request, owner, sync, *about)
 
         async def cut(rows: Any, request: Any) -> Any:
             return await operation(CutRows(rows, [None] * steps), request)
 
-        return await super().write(cut, request, owner, sync)
+        return await super().write(cut, request, owner, sync, *about)
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
@@ -235,7 +237,9 @@ def deeds(ledger: Ledger, chat: Chat, clock: FakeClock) -> Iterator[Callable[[],
     yield lambda: ledger.delete(chat.id)
     clock.advance(LIMITS.restore_time)
     now = clock.now_ms()
-    yield lambda: process.store.transact(end_due, EndDueRequest(now, now, 2, 1_000), chat.owner)
+    yield lambda: process.store.transact(
+        end_due, EndDueRequest((chat.id,), now, now, now - 1_000), chat.owner
+    )
     for _ in range(8):
         yield lambda: process.store.transact_whole(purge, PurgeRequest(now, 10_000_000, 2))
 

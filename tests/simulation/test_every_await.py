@@ -56,9 +56,11 @@ class HesitantStore(WrappedStore):
         super().__init__(store)
         self._kind = kind
 
-    async def write(self, operation: AnyOperation, request: Any, owner: str | None, sync: Sync) -> Any:
+    async def write(
+        self, operation: AnyOperation, request: Any, owner: str | None, sync: Sync, *about: Any
+    ) -> Any:
         await self._hesitate()
-        result = await super().write(operation, request, owner, sync)
+        result = await super().write(operation, request, owner, sync, *about)
         await self._hesitate()
         return result
 

@@ -70,10 +70,11 @@ from turnledger.engine.lifecycle.create import ResetRequest, reset
 from turnledger.engine.lifecycle.delete import (
     DeleteRequest,
     EndDueRequest,
+    FindDueRequest,
     RestoreRequest,
     delete,
     end_due,
-    owners_due,
+    find_due,
     restore,
 )
 from turnledger.engine.lifecycle.moves import ForkRequest, SiblingsRequest, Switch, Undo, fork, siblings
@@ -85,7 +86,7 @@ from turnledger.engine.turn.request import MustReachDisk
 from turnledger.engine.turn.running_turn import record
 from turnledger.model.catalogue import ChatFilter, ListPosition
 from turnledger.model.conversation import Conversation, Within
-from turnledger.model.ids import LeaseId
+from turnledger.model.ids import ConversationId, LeaseId
 from turnledger.model.retention import NEVER, ResetPolicy
 from turnledger.model.turn import Failure, OnBusy, OnFailure, OnStop, Turn
 
@@ -110,8 +111,9 @@ async def left_in_order(whole: WholeStore, lease: LeaseId) -> tuple[list[Attempt
     return sorted(attempts, key=attrgetter("attempt")), sorted(tickets, key=attrgetter("ticket.attempt"))
 
 
-async def due_in_order(whole: WholeStore, request: EndDueRequest) -> list[str]:
-    return sorted(await owners_due(whole, request))
+async def due_in_order(whole: WholeStore, request: FindDueRequest) -> dict[str, list[ConversationId]]:
+    found = await find_due(whole, request)
+    return {owner: found[owner] for owner in sorted(found)}
 
 
 async def purge_all(whole: WholeStore, request: PurgeRequest) -> None:
@@ -466,11 +468,16 @@ class Operations(RuleBasedStateMachine):
     def time_passes(self, passed: int, kept: int | None) -> None:
         self.now += passed
         if kept is not None:
-            request = EndDueRequest(self.now, self.now, 500, 2_000)
-            due = self.pair.read(due_in_order, request, None).value
+            unlisted_by = self.now - 2_000
+            due = self.pair.read(due_in_order, FindDueRequest(self.now, unlisted_by, 500), None).value
+            for owner, ids in due.items():
+                request = EndDueRequest(ids, self.now, self.now, unlisted_by)
+                assert self.run(end_due, request, owner).value == len(ids)
+            rest = [each for each in CONVERSATIONS if not any(each in ids for ids in due.values())]
             for owner in OWNERS:
-                ended = self.run(end_due, request, owner).value
-                assert bool(ended) is (owner in due)
+                assert not self.run(
+                    end_due, EndDueRequest(rest, self.now, self.now, unlisted_by), owner
+                ).value
             self.run(purge_all, PurgeRequest(self.now, kept, 500), None)
 
     # Reading.

@@ -143,12 +143,12 @@ async def _of_owner(tables: Tables) -> AsyncIterator[tuple[str, Any]]:
     for key, within in product(IDEMPOTENCY_KEYS, (None, *SCOPES)):
         name = claim_name(key, Within(within))
         yield f"{owner}'s claim {name!r}", await tables.claim(name)
-    for now in TIMES:
-        yield f"{owner}'s lapsed at {now}", await tables.lapsed_conversations(now, ALL)
-        yield f"number of {owner}'s lapsed at {now}", len(await tables.lapsed_conversations(now, 1))
 
 
 async def _of_tokens(whole: WholeStore) -> AsyncIterator[tuple[str, Any]]:
+    for now in TIMES:
+        yield f"due at {now}", await whole.due_conversations(now, now, ALL)
+        yield f"number of those due at {now}", len(await whole.due_conversations(now, now, 1))
     for number, id in enumerate(TOKENS, 1):
         token = await whole.token(None, id)
         yield f"token {number}", token

@@ -23,9 +23,11 @@ class NotedStore(WrappedStore):
         super().__init__(MemoryStore())
         self.operations: list[tuple[str, Sync | None]] = []
 
-    async def write(self, operation: AnyOperation, request: Any, owner: str | None, sync: Sync) -> Any:
+    async def write(
+        self, operation: AnyOperation, request: Any, owner: str | None, sync: Sync, *about: Any
+    ) -> Any:
         self.operations.append((getattr(operation, "__name__", ""), sync))
-        return await super().write(operation, request, owner, sync)
+        return await super().write(operation, request, owner, sync, *about)
 
     async def look(self, operation: AnyOperation, request: Any, owner: str | None) -> Any:
         self.operations.append((getattr(operation, "__name__", ""), None))

@@ -476,8 +476,15 @@ class NotifyingStore(WrappedStore):
         super().__init__(store)
         self._wake = wake
 
-    async def write(self, operation: AnyOperation, request: Any, owner: str | None, sync: Sync) -> Any:
+    async def write(
+        self,
+        operation: AnyOperation,
+        request: Any,
+        owner: str | None,
+        sync: Sync,
+        about: ConversationId | None = None,
+    ) -> Any:
         try:
-            return await super().write(operation, request, owner, sync)
+            return await super().write(operation, request, owner, sync, about)
         finally:
             self._wake()

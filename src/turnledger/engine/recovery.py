@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +27,7 @@ from turnledger.engine.clock import read_clock_marks, save_mark
 from turnledger.engine.conversations.search import RECOVERY_STEPS, index_texts
 from turnledger.engine.lane.lease import all_leases
 from turnledger.engine.lane.queue import Dead
-from turnledger.engine.lifecycle.delete import EndDueRequest, end_due, owners_due
+from turnledger.engine.lifecycle.delete import EndDueRequest, FindDueRequest, end_due, find_due
 from turnledger.engine.lifecycle.retention import RetentionTimer
 from turnledger.engine.ports import Sync
 from turnledger.engine.process import FIRST_DELAY, Process
@@ -36,7 +36,7 @@ from turnledger.engine.turn.commit import DoubtRequest, abandon_block, resolve_d
 from turnledger.engine.turn.running_turn import OpenTurn
 from turnledger.errors import StoreCorrupt, StoreError, TurnFailed, TurnledgerError
 from turnledger.model.conversation import Ticket
-from turnledger.model.ids import LeaseId, TurnId
+from turnledger.model.ids import ConversationId, LeaseId, TurnId
 from turnledger.model.turn import AttemptState, Failure
 
 log = logging.getLogger("turnledger")
@@ -196,7 +196,7 @@ class Recovery:
         for owner, owned in stale.items():
             waiting = tuple(ticket.attempt for ticket in owned)
             request = WithdrawRequest(lease, waiting, process.clock.now_ms(), dead)
-            await process.persist(withdraw, request, owner)
+            await self._try(process.persist(withdraw, request, owner))
             for ticket in owned:
                 process.waiters.notify(ticket.conversation)
 
@@ -217,10 +217,7 @@ class Recovery:
         process = self._process
         clock, limits = process.clock, process.limits
         due = clock.due_ms()
-        ending = EndDueRequest(clock.now_ms(), due, limits.purge_rows, round(limits.unlisted_kept * 1000))
-        ended = 0
-        for owner in await process.store.read_whole(owners_due, ending):
-            ended += await process.store.transact(end_due, ending, owner)
+        ended = await self._end_due(due, due - round(limits.unlisted_kept * 1000))
         attempts_kept, tokens_kept, changes_kept = (
             round(kept * 1000) for kept in (limits.attempts_kept, limits.tokens_kept, limits.changes_kept)
         )
@@ -228,6 +225,21 @@ class Recovery:
             due, attempts_kept, limits.purge_rows, tokens_kept, changes_kept, limits.changes
         )
         return ended + await process.store.transact_whole(purge, request)
+
+    async def _end_due(self, due: int, unlisted_by: int) -> int:
+        """End conversations whose time is over; return how many. Owners are independent: their writes share a
+        batch, and a damaged row of one does not stop the others."""
+        process = self._process
+        limit = process.limits.purge_rows
+        found = await process.store.read_whole(find_due, FindDueRequest(due, unlisted_by, limit))
+        now, ended = process.clock.now_ms(), 0
+
+        async def end_for(owner: str, ids: Sequence[ConversationId]) -> None:
+            nonlocal ended
+            ended += await process.store.transact(end_due, EndDueRequest(ids, now, due, unlisted_by), owner)
+
+        await asyncio.gather(*(self._try(end_for(owner, ids)) for owner, ids in found.items()))
+        return ended
 
     async def compare_clocks(self) -> None:
         """Check the wall clock against the store, and store a mark for the next process. Call it once, before

@@ -23,11 +23,18 @@ class WrappedStore:
     def __init__(self, store: Store) -> None:
         self.inner = store
 
-    async def write(self, operation: AnyOperation, request: Any, owner: str | None, sync: Sync) -> Any:
+    async def write(
+        self,
+        operation: AnyOperation,
+        request: Any,
+        owner: str | None,
+        sync: Sync,
+        about: ConversationId | None = None,
+    ) -> Any:
         """Run a writing operation, on the rows of an owner or of all (None)."""
         if owner is None:
             return await self.inner.transact_whole(operation, request, sync)
-        return await self.inner.transact(operation, request, owner, sync)
+        return await self.inner.transact(operation, request, owner, sync, about)
 
     async def look(self, operation: AnyOperation, request: Any, owner: str | None) -> Any:
         """Run a reading operation, on the rows of an owner or of all (None)."""
@@ -43,7 +50,7 @@ class WrappedStore:
         sync: Sync = Sync.DISK,
         about: ConversationId | None = None,
     ) -> Result:
-        return cast(Result, await self.write(operation, request, owner, sync))
+        return cast(Result, await self.write(operation, request, owner, sync, about))
 
     async def transact_whole(
         self, operation: WholeOperation[Request, Result], request: Request, sync: Sync = Sync.DISK

@@ -25,7 +25,7 @@ from turnledger.engine.ports import Store, Sync
 from turnledger.engine.turn.request import HistoryMoved, MustReachDisk
 from turnledger.engine.wrapped_store import AnyOperation, WrappedStore
 from turnledger.errors import OutcomeUnknown, StoreError, StoreUnavailable, TurnledgerError
-from turnledger.model.ids import LeaseId
+from turnledger.model.ids import ConversationId, LeaseId
 
 NEVER_RENEWED = 1_000_000.0
 """Seconds between renewals of a lease that should expire."""
@@ -124,7 +124,14 @@ class GatedStore(WrappedStore):
         assert self._lease is not None, "no ledger was opened over this store"
         await self.transact_whole(renew, self._lease)
 
-    async def write(self, operation: AnyOperation, request: Any, owner: str | None, sync: Sync) -> Any:
+    async def write(
+        self,
+        operation: AnyOperation,
+        request: Any,
+        owner: str | None,
+        sync: Sync,
+        about: ConversationId | None = None,
+    ) -> Any:
         await self._pass(operation, When.BEFORE)
         fault = self._faults[operation].popleft() if self._faults[operation] else None
         if isinstance(fault, StoreError):
@@ -134,7 +141,7 @@ class GatedStore(WrappedStore):
         if fault in (Fate.LATE, Fate.LOST):
             raise OutcomeUnknown
         await self._write_late()
-        result = await super().write(operation, request, owner, sync)
+        result = await super().write(operation, request, owner, sync, about)
         self._note(operation)
         self._notify_neighbours()
         await self._pass(operation, When.AFTER)

@@ -27,9 +27,9 @@ class Unsynced(WrappedStore):
         super().__init__(store)
         self._operations = operations
 
-    async def write(self, operation: Any, request: Any, owner: str | None, sync: Sync) -> Any:
+    async def write(self, operation: Any, request: Any, owner: str | None, sync: Sync, *about: Any) -> Any:
         level = Sync.PROCESS if operation in self._operations else sync
-        return await super().write(operation, request, owner, level)
+        return await super().write(operation, request, owner, level, *about)
 
 
 def unsynced(*operations: Callable[..., Any]) -> Patch:

@@ -100,7 +100,10 @@ class BuryRequest:
 
 async def bury(whole: WholeStore, request: BuryRequest) -> None:
     """Remove the lease of a dead process, unless a row still names it, or it was renewed since."""
-    if await is_dead(whole, request.lease, request.dead) and not await _is_named(whole, request.lease):
+    if not await is_dead(whole, request.lease, request.dead):
+        return
+    await whole.drop_orphaned_tickets(request.lease)
+    if not await _is_named(whole, request.lease):
         await whole.bury_lease(request.lease)
 
 

@@ -10,11 +10,13 @@ expired ones are swept, and neither ever comes back.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from turnledger.engine.attempt.end import DELETED, end_running
+from turnledger.engine.conversations.resolve import is_in_use
 from turnledger.engine.feed import record_change
 from turnledger.engine.ports import Tables, WholeStore
 from turnledger.engine.process import Process
@@ -23,6 +25,8 @@ from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import EVERYWHERE, Conversation, ConversationState, Within
 from turnledger.model.ids import ConversationId
 
+TRIED = 100
+"""Attempts of a conversation without a committed turn that are checked for a recent one."""
 REQUESTED, FOR_GOOD, EXPIRED = "deleted", "purged", "expired"
 """The reasons in the feed for a deleted chat; see model.retention for automatic ones."""
 
@@ -160,34 +164,61 @@ async def _find(tables: Tables, id: ConversationId, within: Within) -> Conversat
 
 
 @dataclass(frozen=True)
+class FindDueRequest:
+    due: int
+    unlisted_by: int
+    """When a conversation without a committed turn must have been used last to be purged."""
+    limit: int
+
+
+async def find_due(whole: WholeStore, request: FindDueRequest) -> dict[str, list[ConversationId]]:
+    """Return conversations whose time seems over, up to `limit` of each kind, by owner."""
+    by_owner: dict[str, list[ConversationId]] = {}
+    for each in await whole.due_conversations(request.due, request.unlisted_by, request.limit):
+        by_owner.setdefault(each.owner, []).append(each.id)
+    return by_owner
+
+
+@dataclass(frozen=True)
 class EndDueRequest:
+    ids: Sequence[ConversationId]
     now: int
     due: int
-    limit: int
-    unlisted_kept_ms: int
-    """How long a conversation without a committed turn is kept."""
-
-
-async def owners_due(whole: WholeStore, request: EndDueRequest) -> list[str]:
-    """Return owners of conversations whose time is over."""
-    unlisted_by = request.due - request.unlisted_kept_ms
-    return await whole.owners_due(request.due, unlisted_by, request.limit)
+    unlisted_by: int
 
 
 async def end_due(tables: Tables, request: EndDueRequest) -> int:
-    """End conversations of an owner whose time is over, up to `limit` of each kind; return how many. Lapsed
-    ones expire. Purged are those deleted long enough ago, and those in which no turn was ever committed."""
-    now, due, limit = request.now, request.due, request.limit
-    lapsed = await tables.lapsed_conversations(due, limit)
-    for each in lapsed:
-        await tables.save_conversation(replace(_without_details(each), state=ConversationState.EXPIRED))
-        await _close_lane(tables, each, now, forget=True)
-        await _record_deletion(tables, each, now, EXPIRED)
-    deleted = await tables.conversations_to_purge(due, limit)
-    empty = await tables.unlisted_conversations(due - request.unlisted_kept_ms, limit)
-    for each in (*deleted, *empty):
-        await purge(tables, each, now)
-    return len(lapsed) + len(deleted) + len(empty)
+    """End those of these conversations whose time is over; return how many. Lapsed ones expire. Purged are
+    those deleted long enough ago, and those in which no turn was ever committed."""
+    ended = 0
+    for id in request.ids:
+        found = await tables.conversation(id)
+        if found is None or not await _is_over(tables, found, request):
+            continue
+        ended += 1
+        if found.state is ConversationState.LIVE and found.is_expired(request.due):
+            await tables.save_conversation(replace(_without_details(found), state=ConversationState.EXPIRED))
+            await _close_lane(tables, found, request.now, forget=True)
+            await _record_deletion(tables, found, request.now, EXPIRED)
+        else:
+            await purge(tables, found, request.now)
+    return ended
+
+
+async def _is_over(tables: Tables, found: Conversation, request: EndDueRequest) -> bool:
+    """Decide again, in the transaction that ends it: it may have been used since."""
+    if found.state is ConversationState.DELETED:
+        return found.purge_at is not None and found.purge_at <= request.due
+    if found.state is not ConversationState.LIVE or await is_in_use(tables, found):
+        return False
+    if found.is_expired(request.due):
+        return True
+    if found.is_listed or found.touched_at > request.unlisted_by:
+        return False
+    branch = await tables.branch(found.branch)
+    tried = await tables.attempts(found.id, TRIED)
+    is_recent = any((each.ended_at or 0) > request.unlisted_by for each in tried)
+    return branch is not None and branch.unsettled is None and not is_recent
 
 
 async def delete_for(

@@ -1,7 +1,7 @@
 """The changes of an owner's chats, for the feed.
 
-Their positions are opaque texts of the store, and sort in the order of the changes: a reader that has read up
-to a position has missed no change of its owner below. That is all a store promises.
+Positions are opaque texts of the store, and sort in one order for all owners: a reader that has read up to a
+position has missed no change below. That is all a store promises: numbers may have gaps.
 """
 
 from __future__ import annotations

@@ -56,19 +56,6 @@ class ConversationRows(Protocol):
     async def save_forgotten(self, id: ConversationId, effects: Sequence[bytes]) -> None: ...
 
     # Those whose time is over.
-    async def lapsed_conversations(self, now: int, limit: int) -> list[Conversation]:
-        """Live ones whose time without interaction is over and that are not in use; first due first."""
-        ...
-
-    async def conversations_to_purge(self, now: int, limit: int) -> list[Conversation]:
-        """Deleted ones whose `purge_at` has come, first due first."""
-        ...
-
-    async def unlisted_conversations(self, touched_by: int, limit: int) -> list[Conversation]:
-        """Live, unlisted ones last touched by then in which no turn runs, waits, has ended since, or is to be
-        settled; oldest first."""
-        ...
-
     async def oldest_conversations(self, touched_by: int, limit: int) -> list[Conversation]:
         """Live and listed ones, including internal ones, last touched by then, oldest first. Excludes pinned
         ones, and those where a turn runs, waits, or has ended since."""

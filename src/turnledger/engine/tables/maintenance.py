@@ -34,14 +34,21 @@ class ClockMark(Struct, frozen=True):
     """The latest trusted wall time; 0 for none."""
 
 
+class DueConversation(Struct, frozen=True):
+    owner: str
+    id: ConversationId
+
+
 class MaintenanceRows(Protocol):
     async def owners(self, after: str | None, limit: int) -> list[str]:
         """The owners that store anything, in order, after this one."""
         ...
 
-    async def owners_due(self, now: int, unlisted_by: int, limit: int) -> list[str]:
-        """The owners of the first `limit` conversations of each kind whose time is over: lapsed, to be
-        purged, or unlisted since then. See ConversationRows."""
+    async def due_conversations(self, now: int, unlisted_by: int, limit: int) -> list[DueConversation]:
+        """The first `limit` of each kind, first due first. Those that have lapsed: live, their time without
+        interaction is over, not in use. Those to be purged: deleted, and their `purge_at` has come. Those
+        never used: live, unlisted, last touched by then, and no turn runs, waits, has ended since, or is to
+        be settled."""
         ...
 
     async def purge_ended(self, limit: int) -> int:

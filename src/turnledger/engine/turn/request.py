@@ -106,6 +106,10 @@ class Round(Struct, frozen=True):
     dead: Dead = {}
 
 
+SHORT_INPUT = 64_000
+"""Bytes of an input that are written within a moment."""
+
+
 class BeginRequest(Struct, frozen=True, kw_only=True):
     """The input of the begin transaction. The caller chooses `attempt`, so that begin can be repeated."""
 
@@ -128,8 +132,11 @@ class BeginRequest(Struct, frozen=True, kw_only=True):
 
     @property
     def near(self) -> ConversationId | None:
-        """The conversation, as far as it is known before begin; None for a move, which needs more rows."""
-        if self.move is not None or self.content.diverge is not None:
+        """The conversation, as far as it is known before begin; None if begin may need many rows or long
+        ones: for a move, an edit, a retry that may resume a journal, or a long input."""
+        if self.move is not None or self.content.diverge is not None or self.key is not None:
+            return None
+        if sum(len(item.raw) for item in self.content.input) > SHORT_INPUT:
             return None
         return self.target.id or (self.content.seen.conversation if self.content.seen else None)
 

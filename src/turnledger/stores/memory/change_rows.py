@@ -45,7 +45,8 @@ class MemoryChangeRows(MemoryPositionRows):
     owner: str
 
     async def add_change(self, change: LiveChange) -> None:
-        if change.owner != self.owner:
+        id = change.conversation
+        if change.owner != self.owner or (id is not None and self._owner_of(id) not in (None, self.owner)):
             raise StoreError(f"The change of {change.conversation} is of another owner.")
         self._add_change(change)
 

@@ -130,3 +130,13 @@ class MemoryRows:
     def _owner_of(self, id: ConversationId) -> str | None:
         found = self._db.conversations.get(id)
         return found.owner if found else None
+
+    def _attempted_after(self, at: int, *, is_use: bool = False) -> set[ConversationId]:
+        """Return those where an attempt, or with `is_use` one that counts as use, ended after that time."""
+        ended = [each for each in self._db.attempts.values() if (each.ended_at or 0) > at]
+        return {each.conversation for each in ended if each.is_interaction or not is_use}
+
+    def _is_in_use(self, conversation: Conversation) -> bool:
+        branch = conversation.branch
+        waits = any(ticket.branch == branch for ticket in self._db.tickets.values())
+        return waits or self._db.branches[branch].running is not None

@@ -68,6 +68,9 @@ class MemoryTables(MemorySearchRows, MemoryChangeRows, MemoryLeaseRows):
     def _owns(self, id: ConversationId) -> bool:
         return self._owner_of(id) == self.owner
 
+    def _is_foreign(self, id: ConversationId) -> bool:
+        return self._owner_of(id) not in (None, self.owner)
+
     def _has_branch(self, id: BranchId) -> bool:
         found = self._db.branches.get(id)
         return found is not None and self._owns(found.conversation)
@@ -198,25 +201,22 @@ class MemoryTables(MemorySearchRows, MemoryChangeRows, MemoryLeaseRows):
         if self._owns(id):
             self._put(self._db.forgotten, id, tuple(effects))
 
-    async def lapsed_conversations(self, now: int, limit: int) -> list[Conversation]:
-        lapsed = [
-            each
-            for each in self._in(ConversationState.LIVE)
-            if each.is_expired(now) and not self._is_in_use(each)
-        ]
-        lapsed.sort(key=lambda each: (each.touched_at + (each.expires_after or 0), each.id))
-        return lapsed[:limit]
-
     async def purge_ended(self, limit: int) -> int:
         removed = 0
-        for id in [each for each in self._db.ended if self._owner_of(each) == self.owner]:
-            self._drop_previews(id)
-            for branch in [each for each in self._db.branches.values() if each.conversation == id][::-1]:
-                removed += self._purge_branch(branch, limit - removed)
-            for attempt in [each for each in self._db.attempts.values() if each.conversation == id]:
-                if attempt.state is not AttemptState.RUNNING and removed < limit:
-                    self.remove_attempt(attempt)
-                    removed += 1
+        for id in [each for each in self._db.ended if self._owns(each)]:
+            removed += self.purge_conversation(id, limit - removed)
+        return removed
+
+    def purge_conversation(self, id: ConversationId, limit: int) -> int:
+        """Remove up to `limit` rows of an ended conversation; return how many."""
+        removed = 0
+        self._drop_previews(id)
+        for branch in [each for each in self._db.branches.values() if each.conversation == id][::-1]:
+            removed += self._purge_branch(branch, limit - removed)
+        for attempt in [each for each in self._db.attempts.values() if each.conversation == id]:
+            if attempt.state is not AttemptState.RUNNING and removed < limit:
+                self.remove_attempt(attempt)
+                removed += 1
         return removed
 
     def _drop_previews(self, conversation: ConversationId) -> None:
@@ -293,6 +293,8 @@ class MemoryTables(MemorySearchRows, MemoryChangeRows, MemoryLeaseRows):
     async def add_origin(self, origin: Origin) -> None:
         for branch in (origin.branch, *(each.branch for each in origin.line)):
             self._check_branch(branch)
+        if self._is_foreign(origin.conversation):
+            raise StoreError(f"There is no {origin.conversation}.")
         self._put(self._db.origins, origin.branch, origin)
 
     async def origin(self, branch: BranchId) -> Origin | None:
@@ -407,6 +409,8 @@ class MemoryTables(MemorySearchRows, MemoryChangeRows, MemoryLeaseRows):
     async def add_attempt(self, attempt: Attempt) -> None:
         if attempt.id in self._db.attempts or attempt.owner != self.owner:
             raise StoreError(f"{attempt.id} already exists, or is of another owner.")
+        if self._is_foreign(attempt.conversation):
+            raise StoreError(f"There is no {attempt.conversation}.")
         self._check_branch(attempt.branch)
         self._put(self._db.attempts, attempt.id, attempt)
 
@@ -544,20 +548,6 @@ class MemoryTables(MemorySearchRows, MemoryChangeRows, MemoryLeaseRows):
 
     # Conversations whose time is over.
 
-    async def conversations_to_purge(self, now: int, limit: int) -> list[Conversation]:
-        due = [(each.purge_at or 0, each.id, each) for each in self._in(ConversationState.DELETED)]
-        return [each for purge_at, _, each in sorted(due) if purge_at <= now][:limit]
-
-    async def unlisted_conversations(self, touched_by: int, limit: int) -> list[Conversation]:
-        tried = self._attempted_after(touched_by)
-        idle = [
-            each
-            for each in self._in(ConversationState.LIVE)
-            if not each.is_listed and each.touched_at <= touched_by and not self._is_in_use(each)
-            if self._db.branches[each.branch].unsettled is None and each.id not in tried
-        ]
-        return sorted(idle, key=_place)[:limit]
-
     async def oldest_conversations(self, touched_by: int, limit: int) -> list[Conversation]:
         tried = self._attempted_after(touched_by, is_use=True)
         idle = [
@@ -582,13 +572,3 @@ class MemoryTables(MemorySearchRows, MemoryChangeRows, MemoryLeaseRows):
     def _in(self, state: ConversationState) -> list[Conversation]:
         own = [each for each in self._db.conversations.values() if each.owner == self.owner]
         return [each for each in own if each.state is state]
-
-    def _attempted_after(self, at: int, *, is_use: bool = False) -> set[ConversationId]:
-        """Return those where an attempt, or with `is_use` one that counts as use, ended after that time."""
-        ended = [each for each in self._db.attempts.values() if (each.ended_at or 0) > at]
-        return {each.conversation for each in ended if each.is_interaction or not is_use}
-
-    def _is_in_use(self, conversation: Conversation) -> bool:
-        branch = conversation.branch
-        waits = any(ticket.branch == branch for ticket in self._db.tickets.values())
-        return waits or self._db.branches[branch].running is not None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from turnledger.engine.tables.lanes import BURIED_KEPT, HeldTicket
-from turnledger.engine.tables.maintenance import ClockMark
-from turnledger.model.conversation import Conversation, Lease
+from turnledger.engine.tables.maintenance import ClockMark, DueConversation
+from turnledger.model.conversation import Conversation, ConversationState, Lease
 from turnledger.model.ids import LeaseId
 from turnledger.model.turn import Attempt, AttemptState
 from turnledger.stores.memory.access_rows import MemoryAccessRows
@@ -53,34 +53,46 @@ class MemoryWholeStore(MemoryAccessRows, MemoryTailRows, MemoryLeaseRows, Memory
             if each.lease == lease
         ]
 
+    async def drop_orphaned_tickets(self, lease: LeaseId) -> None:
+        for each in [each for each in self._db.tickets.values() if each.lease == lease]:
+            if each.conversation not in self._db.conversations:
+                self._remove(self._db.tickets, each.attempt)
+
     # Rows to remove.
 
     async def owners(self, after: str | None, limit: int) -> list[str]:
         stored = [owner for owner, usage in self._db.stored.items() if usage.bytes > 0]
         return sorted(owner for owner in stored if after is None or owner > after)[:limit]
 
-    async def owners_due(self, now: int, unlisted_by: int, limit: int) -> list[str]:
-        may_be_due = [
-            each.owner
-            for each in self._db.conversations.values()
-            if each.expires_after is not None or each.purge_at is not None or not each.is_listed
+    async def due_conversations(self, now: int, unlisted_by: int, limit: int) -> list[DueConversation]:
+        found = self._db.conversations.values()
+        lapsed = [
+            (each.touched_at + (each.expires_after or 0), each)
+            for each in found
+            if each.state is ConversationState.LIVE and each.is_expired(now) and not self._is_in_use(each)
         ]
-        lapsed, to_purge, unlisted = list[Conversation](), list[Conversation](), list[Conversation]()
-        for owner in dict.fromkeys(may_be_due):
-            tables = self.of(owner)
-            lapsed += await tables.lapsed_conversations(now, limit)
-            to_purge += await tables.conversations_to_purge(now, limit)
-            unlisted += await tables.unlisted_conversations(unlisted_by, limit)
-        lapsed.sort(key=lambda each: each.touched_at + (each.expires_after or 0))
-        to_purge.sort(key=lambda each: each.purge_at or 0)
-        unlisted.sort(key=lambda each: each.touched_at)
-        first = (*lapsed[:limit], *to_purge[:limit], *unlisted[:limit])
-        return list(dict.fromkeys(each.owner for each in first))
+        deleted = [
+            (each.purge_at, each)
+            for each in found
+            if each.state is ConversationState.DELETED and each.purge_at is not None and each.purge_at <= now
+        ]
+        tried = self._attempted_after(unlisted_by)
+        unlisted = [
+            (each.touched_at, each)
+            for each in found
+            if each.state is ConversationState.LIVE and not each.is_listed and each.touched_at <= unlisted_by
+            if not self._is_in_use(each) and self._db.branches[each.branch].unsettled is None
+            if each.id not in tried
+        ]
+        kinds = (lapsed, deleted, unlisted)
+        in_order = [sorted(kind, key=lambda each: (each[0], each[1].id))[:limit] for kind in kinds]
+        return [DueConversation(each.owner, each.id) for kind in in_order for _, each in kind]
 
     async def purge_ended(self, limit: int) -> int:
         removed = 0
-        for owner in dict.fromkeys(self._owner_of(id) for id in list(self._db.ended)):
-            removed += await self.of(owner or "").purge_ended(limit - removed)
+        for id in list(self._db.ended):
+            owner = self._db.conversations[id].owner
+            removed += self.of(owner).purge_conversation(id, limit - removed)
         # A claim keeps the tombstone, which a retry of its request must find.
         claimed = {claim.conversation for claim in self._db.claims.values()}
         for id in list(self._db.ended)[:-KEPT_TOMBSTONES]:

@@ -106,9 +106,12 @@ class SqliteStore:
         the grace time: then it is withdrawn with StoreUnavailable, and nothing was written.
         """
         job = Job(operation, request, owner, sync)
-        if about is not None and sync is Sync.PROCESS and self._runs_at_once(job, about):
-            return cast(Result, job.outcome())
-        return cast(Result, await self._write(job))
+        try:
+            if about is not None and sync is Sync.PROCESS and self._runs_at_once(job, about):
+                return cast(Result, job.outcome())
+            return cast(Result, await self._write(job))
+        finally:
+            del job  # an error in it has this frame in its traceback: a cycle
 
     def _runs_at_once(self, job: Job, about: ConversationId) -> bool:
         """Run a job on the event loop, if its pages are in memory and nothing is in the way: handing it to
@@ -117,7 +120,7 @@ class SqliteStore:
         if worker is None or self._closing is not None or not writer.lanes.holds(about):
             return False
         self._home.check()
-        return worker.use(lambda: writer.run_at_once(job))
+        return worker.run_here(job, writer.run_at_once)
 
     async def transact_whole(
         self, operation: WholeOperation[Request, Result], request: Request, sync: Sync = Sync.DISK

@@ -95,9 +95,13 @@ class Job:
         raise RuntimeError(f"{self.operation!r} waited for something other than its tables")
 
     def outcome(self) -> Any:
-        if self.error is not None:
-            raise self.error
-        return self.result
+        error, self.error = self.error, None
+        if error is None:
+            return self.result
+        try:
+            raise error
+        finally:
+            del error  # its traceback has this frame: a cycle
 
 
 def check_unchanged(cursor: apsw.Cursor, path: str) -> None:
@@ -135,9 +139,9 @@ class Writer:
 
     def run_at_once(self, job: Job) -> bool:
         """Run a job that need not survive power loss, if that takes no longer than the work itself: another
-        process must not be writing, and the log needs no sync. Return False if it must wait; then nothing was
-        written."""
-        if self._is_restart_due:
+        process must not be writing, nor have written, so that the pages are in memory, and the log needs no
+        sync. Return False if it must wait; then nothing was written."""
+        if self._is_restart_due or self.data_version() != self.lanes.version:
             return False
         self._is_at_once = job.is_withdrawn = True  # do not wait for a lock
         try:
@@ -151,9 +155,9 @@ class Writer:
         event loop waits."""
         self._is_restart_due = False
         if pages >= LOG_PAGES and not self._is_at_once:
+            self._is_restart_due = True
             with suppress(apsw.Error):  # the commit has succeeded; the next one tries again
                 connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-                self._is_restart_due = True
         return apsw.SQLITE_OK
 
     def run_batch(self, jobs: Sequence[Job]) -> None:
@@ -189,7 +193,8 @@ class Writer:
                     self._try_to_roll_back()
                     return place
         if all(job.error is not None for job in jobs):
-            self._try_to_roll_back()  # nothing was written; a failing commit would only hide the errors
+            # Nothing was written; a failing commit would only hide the errors.
+            self._try_to_roll_back(has_written=False)
         elif self._sync is Sync.DISK and connection.total_changes() != start and self.files.find_lost():
             self._try_to_roll_back()
             self.files.save_log()
@@ -205,7 +210,9 @@ class Writer:
         while jobs:
             self._waiting = jobs
             try:
-                self._roll_back()  # an earlier failure may have left a transaction open
+                if self._connection.in_transaction:  # left open by an earlier failure
+                    self.lanes.clear()
+                    self._roll_back()
                 self._set_sync(jobs)
                 if (self.files.lost and self.files.find_lost()) or (
                     self._sync is Sync.DISK and self.files.is_log_truncated()
@@ -246,8 +253,9 @@ class Writer:
                 job.error = commit_failure(problem, self._path)
             self._try_to_roll_back()
 
-    def _try_to_roll_back(self) -> None:
-        self.lanes.clear()  # even if SQLite has rolled back itself, as it does when the disk fails
+    def _try_to_roll_back(self, *, has_written: bool = True) -> None:
+        if has_written:
+            self.lanes.clear()  # even if SQLite has rolled back itself, as it does when the disk fails
         try:
             self._roll_back()
         except apsw.Error:
@@ -256,7 +264,6 @@ class Writer:
 
     def _roll_back(self) -> None:
         if self._connection.in_transaction:
-            self.lanes.clear()
             self._execute("ROLLBACK")
 
     def check_files(self) -> None:
@@ -329,13 +336,16 @@ class StoreThread:
         self._poll, self._poll_every = poll, every
         self._inbox.put(_Signal.WAKE)
 
-    def use(self, work: Callable[[], bool]) -> bool:
-        """Do this work on the calling thread, if the driven object is free and no job waits for it. Return
-        whether it was done."""
+    def run_here(self, job: Job, run: Callable[[Job], bool]) -> bool:
+        """Run a job on the calling thread, if the driven object is free and no job is queued. Return whether
+        it ran."""
         if not self._inbox.empty() or not self.is_free.acquire(blocking=False):
             return False
         try:
-            return work()
+            return run(job)
+        except BaseException as problem:
+            self._fail((job,), problem)
+            return True
         finally:
             self.is_free.release()
 
@@ -366,12 +376,13 @@ class StoreThread:
         try:
             self._driven.run_batch(batch)
         except BaseException as problem:
-            # A bug. Waiting callers must get an error, and the thread must live for the others.
-            for job in batch:
-                if job.error is None:
-                    job.error = self._driven.unforeseen(
-                        f"The store failed in an unforeseen way: {problem!r}."
-                    )
+            self._fail(batch, problem)
+
+    def _fail(self, batch: Sequence[Job], problem: BaseException) -> None:
+        """Handle a bug: waiting callers must get an error, and the thread must live for the others."""
+        for job in batch:
+            if job.error is None:
+                job.error = self._driven.unforeseen(f"The store failed in an unforeseen way: {problem!r}.")
 
     def _poll_if_due(self) -> None:
         if self._poll is None or self._poll_every is None:

@@ -16,7 +16,7 @@ from turnledger.engine.ports import Store, Sync
 from turnledger.engine.turn.request import HistoryMoved, MustReachDisk
 from turnledger.engine.wrapped_store import AnyOperation, WrappedStore
 from turnledger.errors import OutcomeUnknown, StoreUnavailable, TurnledgerError
-from turnledger.model.ids import LeaseId
+from turnledger.model.ids import ConversationId, LeaseId
 
 if TYPE_CHECKING:
     from turnledger.testing.simulation.power import Power
@@ -127,7 +127,14 @@ class FaultyStore(WrappedStore):
         self.is_starting = True
         """No faults happen while the process starts."""
 
-    async def write(self, operation: AnyOperation, request: Any, owner: str | None, sync: Sync) -> Any:
+    async def write(
+        self,
+        operation: AnyOperation,
+        request: Any,
+        owner: str | None,
+        sync: Sync,
+        about: ConversationId | None = None,
+    ) -> Any:
         if self.is_starting:
             return await self._write(operation, request, owner, sync)
         fate = self._medium.weather.fate(self._medium.random)

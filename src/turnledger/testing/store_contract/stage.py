@@ -24,7 +24,7 @@ from turnledger.engine.turn.request import BeginRequest
 from turnledger.engine.wrapped_store import AnyOperation
 from turnledger.ledger import Ledger
 from turnledger.model.conversation import EVERYWHERE, LOCAL, Branch, Conversation, Ticket
-from turnledger.model.ids import BranchId, TurnId
+from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item, result_of
 from turnledger.model.turn import Turn
 from turnledger.testing.fake_clock import FakeClock
@@ -231,8 +231,15 @@ class _ObservedStore(GatedStore):
         super().__init__(store, renews=False, neighbours=neighbours)
         self._note_request = note
 
-    async def write(self, operation: AnyOperation, request: Any, owner: str | None, sync: Sync) -> Any:
-        answer = await super().write(operation, request, owner, sync)
+    async def write(
+        self,
+        operation: AnyOperation,
+        request: Any,
+        owner: str | None,
+        sync: Sync,
+        about: ConversationId | None = None,
+    ) -> Any:
+        answer = await super().write(operation, request, owner, sync, about)
         self._note_request(request)
         return answer
 

@@ -250,8 +250,10 @@ async def test_lost_answer_is_claimed_on_disk_before_it_is_returned_again() -> N
     synced: list[tuple[str, Sync]] = []
 
     class Noted(WrappedStore):
-        async def write(self, operation: AnyOperation, request: Any, owner: str | None, sync: Sync) -> Any:
-            result = await super().write(operation, request, owner, sync)
+        async def write(
+            self, operation: AnyOperation, request: Any, owner: str | None, sync: Sync, *about: Any
+        ) -> Any:
+            result = await super().write(operation, request, owner, sync, *about)
             synced.append((getattr(operation, "__name__", ""), sync))
             return result
 

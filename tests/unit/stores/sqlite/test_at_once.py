@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import re
 import threading
+import weakref
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
 
+from tests.unit.stores.sqlite.operations import ids
 from turnledger import Chat, Ledger
+from turnledger.engine.attempt.divergence import Divergence
+from turnledger.engine.attempt.idempotency import IdempotencyKey
+from turnledger.engine.conversations.resolve import Target
+from turnledger.engine.feed import ChangeReader
 from turnledger.engine.ports import Sync, Tables
-from turnledger.model.ids import ConversationId
+from turnledger.engine.turn.request import BeginBounds, BeginRequest, Round, TurnContent
+from turnledger.errors import OutcomeUnknown, Superseded
+from turnledger.model.conversation import EVERYWHERE
+from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
+from turnledger.model.item import message
 from turnledger.stores.sqlite import SqliteStore
 from turnledger.stores.sqlite.tables.lane_cache import NOT_IN_LANES, NOTED
 from turnledger.stores.sqlite.tables.records import ON_LANES, QUERIES
@@ -72,6 +85,117 @@ async def test_operation_waits_for_another_process_in_the_thread(chat: Chat, tmp
     assert not running.done()
     neighbour.execute("ROLLBACK")
     assert not await running
+
+
+async def test_operation_after_a_write_of_another_process_does_not_run_at_once(
+    chat: Chat, tmp_path: Path
+) -> None:
+    await exchange(chat)
+    await exchange(chat)
+    neighbour = apsw.Connection(str(tmp_path / "chats.db"))
+    neighbour.execute("UPDATE lease SET beat = beat + 1")
+    assert not await runs_here(chat)
+
+
+async def test_operation_does_not_run_beside_one_in_the_thread(chat: Chat) -> None:
+    await exchange(chat)
+    await exchange(chat)
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    async def block(tables: Tables, _: object) -> None:
+        has_begun.set()
+        may_end.wait()
+
+    blocked = asyncio.ensure_future(chat._process.store.transact(block, None, chat.owner))
+    await asyncio.to_thread(has_begun.wait)
+    running = asyncio.ensure_future(runs_here(chat))
+    await asyncio.sleep(0)
+    assert not running.done()
+    may_end.set()
+    await blocked
+    assert not await running
+
+
+async def test_operation_after_the_log_was_moved_does_not_run_at_once(
+    chat: Chat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await exchange(chat)
+    await exchange(chat)
+    before = (tmp_path / "chats.db").stat().st_size
+    monkeypatch.setattr("turnledger.stores.sqlite.threads.LOG_PAGES", 1)
+    async with chat.turn("Long") as turn:
+        turn.emit("words " * 10_000)
+    assert (tmp_path / "chats.db").stat().st_size > before  # moved, by the commit in the thread
+    assert not await runs_here(chat)
+
+
+async def test_unforeseen_error_at_once_is_one_of_the_store(chat: Chat) -> None:
+    await exchange(chat)
+    await exchange(chat)
+    writer = chat._process.store._writer  # type: ignore[attr-defined]
+
+    def run_out_of_memory(job: object) -> bool:
+        raise MemoryError
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(writer, "run_at_once", run_out_of_memory)
+        with pytest.raises(OutcomeUnknown):
+            await runs_here(chat)
+
+
+async def test_refused_operation_is_not_kept_alive_by_its_error(chat: Chat) -> None:
+    await exchange(chat)
+    await exchange(chat)
+
+    class Request:
+        pass
+
+    async def refuse(tables: Tables, request: Request) -> None:
+        raise Superseded
+
+    request = Request()
+    kept = weakref.ref(request)
+    gc.disable()
+    try:
+        with suppress(Superseded):
+            await chat._process.store.transact(refuse, request, chat.owner, Sync.PROCESS, chat.id)
+        del request
+        assert kept() is None
+    finally:
+        gc.enable()
+    assert await runs_here(chat)  # it wrote nothing, and the lane is still known
+
+
+async def test_begin_runs_at_once_while_someone_follows_the_chats(chat: Chat) -> None:
+    await exchange(chat)
+    await exchange(chat)
+    with ChangeReader(chat._process, "somebody else", EVERYWHERE, None):
+        assert await runs_here(chat)
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_near"),
+    [
+        ({}, True),
+        ({"key": IdempotencyKey("key", b"")}, False),
+        ({"content": TurnContent(input=(message("user", "x" * 100_000),))}, False),
+        ({"content": TurnContent(diverge=Divergence(branch=ids.new(BranchId)))}, False),
+    ],
+    ids=["plain", "keyed", "long", "edit"],
+)
+def test_only_a_short_begin_without_further_rows_may_run_at_once(
+    changes: dict[str, Any], is_near: bool
+) -> None:
+    id = ids.new(ConversationId)
+    request = BeginRequest(
+        target=Target("ann", id),
+        attempt=ids.new(TurnId),
+        lease=ids.new(LeaseId),
+        bounds=BeginBounds(wait_until=0, queue_limit=1),
+        round=Round(now=0, due=0),
+        **changes,
+    )
+    assert request.near == (id if is_near else None)
 
 
 async def test_write_of_another_process_is_seen_by_the_next_begin(chat: Chat, tmp_path: Path) -> None:

@@ -97,15 +97,6 @@ class SqliteCatalogueRows(OwnedRows):
                 if tag not in had:
                     self._run("add_tag", self.owner, tag, id.raw)
 
-    async def lapsed_conversations(self, now: int, limit: int) -> list[Conversation]:
-        return _conversations(self._rows("lapsed_conversations", now, limit, self.owner))
-
-    async def conversations_to_purge(self, now: int, limit: int) -> list[Conversation]:
-        return _conversations(self._rows("conversations_to_purge", now, limit, self.owner))
-
-    async def unlisted_conversations(self, touched_by: int, limit: int) -> list[Conversation]:
-        return _conversations(self._rows("unlisted_conversations", touched_by, limit, self.owner))
-
     async def oldest_conversations(self, touched_by: int, limit: int) -> list[Conversation]:
         # Three queries, each in its own part of an index: a single one would sort all chats of the owner.
         rows = self._rows("oldest_listed", self.owner, LISTED, touched_by, limit)

@@ -103,22 +103,18 @@ DELETE FROM conversation_tag WHERE owner = ? AND tag = ? AND conversation = ?;
 -- owner. Run on a timer; no turn waits for these.
 
 -- name: conversations_to_purge
--- Deleted ones of an owner, or of all (NULL), whose time is over.
-SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
-       touched_at, expires_after, reset_policy, former_conversation_key, scope, tags, pinned, archived, named_by,
-       listed, purge_at
+-- Deleted ones whose time is over.
+SELECT owner, id
 FROM conversation
-WHERE state = 'deleted' AND purge_at <= ?1 AND ifnull(?3, owner) = owner
+WHERE state = 'deleted' AND purge_at <= ?1
 ORDER BY purge_at, id
 LIMIT ?2;
 
 -- name: unlisted_conversations
--- Of an owner, or of all (NULL): unused since a time, without a committed, running, queued or unsettled turn, or a recent attempt.
-SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
-       touched_at, expires_after, reset_policy, former_conversation_key, scope, tags, pinned, archived, named_by,
-       listed, purge_at
+-- Unused since a time, without a committed, running, queued or unsettled turn, or a recent attempt.
+SELECT owner, id
 FROM conversation
-WHERE state = 'live' AND listed = 0 AND touched_at <= ?1 AND ifnull(?3, owner) = owner
+WHERE state = 'live' AND listed = 0 AND touched_at <= ?1
   AND NOT EXISTS (
       SELECT 1 FROM branch
       WHERE branch.id = conversation.branch AND (branch.running IS NOT NULL OR branch.unsettled IS NOT NULL))

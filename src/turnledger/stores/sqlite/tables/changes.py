@@ -63,6 +63,7 @@ class SqliteChangeRows(SqlitePositionRows, OwnedRows):
     async def add_change(self, change: LiveChange) -> None:
         if change.owner != self.owner:
             raise StoreError(f"The change of {change.conversation} is of another owner.")
+        self._check_not_foreign(change.conversation)
         self._run("add_change", *columns_of_change(change))
 
     async def changes(self, after: Position | None, limit: int) -> list[LiveChange]:

@@ -102,6 +102,12 @@ class OwnedRows(NamedQueries):
         super().__init__(cursor, lanes)
         self.owner = owner
         self._refs: dict[BranchId, int] = {}
+        self._owned: set[ConversationId] = set()
+        """Conversations that were found to be of this owner."""
+
+    def _check_not_foreign(self, id: ConversationId | None) -> None:
+        if id is not None and id not in self._owned and self._rows("is_foreign", id.raw, self.owner):
+            raise StoreError(f"There is no {id}.")
 
     def _known_ref(self, id: BranchId) -> int | None:
         """Return the number of a branch in its turns, None if this owner has no such branch; mostly cached,

@@ -78,7 +78,10 @@ class SqliteTables(
 
     async def conversation(self, id: ConversationId) -> Conversation | None:
         row = self._row("conversation", id.raw, self.owner)
-        return None if row is None else records.conversation_of(row)
+        if row is None:
+            return None
+        self._owned.add(id)
+        return records.conversation_of(row)
 
     async def conversation_by_key(self, scope: str, conversation_key: str) -> Conversation | None:
         row = self._row("conversation_by_key", self.owner, scope, conversation_key)
@@ -89,6 +92,7 @@ class SqliteTables(
             raise StoreError(f"{conversation.id} is of another owner.")
         columns = records.columns_of_conversation(conversation)
         self._run("add_conversation", conversation.id.raw, conversation.owner, conversation.scope, *columns)
+        self._owned.add(conversation.id)
         self._add_tags(conversation)
         self._count(self.owner, details_bytes(conversation), chat_count(conversation))
 
@@ -134,13 +138,16 @@ class SqliteTables(
         cached = None if self._lanes is None else self._lanes.branch(self.owner, id)
         if cached is not None:
             self._refs[id] = cached.ref
+            self._owned.add(cached.lane.conversation.id)
             return cached.lane.branch
         row = self._row("branch", id.raw, self.owner)
         return None if row is None else self._branch_of(id, row)
 
     def _branch_of(self, id: BranchId, row: Row, conversation: ConversationId | None = None) -> Branch:
         self._refs[id] = row[0]
-        return records.branch_of(id, row, conversation)
+        branch = records.branch_of(id, row, conversation)
+        self._owned.add(branch.conversation)
+        return branch
 
     async def add_branch(self, branch: Branch) -> None:
         self._check_owned(branch.conversation)
@@ -149,7 +156,7 @@ class SqliteTables(
         self._count(self.owner, branch_bytes(branch.bytes))
 
     def _check_owned(self, id: ConversationId) -> None:
-        if self._row("counted_details", id.raw, self.owner) is None:
+        if id not in self._owned and self._row("counted_details", id.raw, self.owner) is None:
             raise StoreError(f"There is no {id}.")
 
     async def add_branches(self, made: Sequence[NewBranch]) -> None:
@@ -206,6 +213,7 @@ class SqliteTables(
         self._run("add_origin", *self._columns_of_origin(origin))
 
     def _columns_of_origin(self, origin: Origin) -> Row:
+        self._check_not_foreign(origin.conversation)
         source = origin.line[0] if origin.line else None
         return (
             self._ref(origin.branch),
@@ -254,6 +262,7 @@ class SqliteTables(
         cached = None if self._lanes is None else self._lanes.lane(self.owner, id, lease)
         if cached is not None:
             self._refs[cached.lane.branch.id] = cached.ref
+            self._owned.add(id)
             return cached.lane
         row = self._row("lane", id.raw, self.owner, lease.raw)
         if row is None:
@@ -391,6 +400,7 @@ class SqliteTables(
     async def add_attempt(self, attempt: Attempt) -> None:
         if attempt.owner != self.owner:
             raise StoreError(f"{attempt.id} is of another owner.")
+        self._check_not_foreign(attempt.conversation)
         self._ref(attempt.branch)  # it must be of this owner, too
         input = attempt.request_body
         is_long = len(input) >= LONG_INPUT

@@ -61,12 +61,10 @@ SELECT forgotten FROM conversation WHERE id = ? AND owner = ? AND forgotten IS N
 UPDATE conversation SET forgotten = ? WHERE id = ? AND owner = ?;
 
 -- name: lapsed_conversations
--- Live ones of an owner, or of all (NULL), whose time is over, unless a turn runs or waits there.
-SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
-       touched_at, expires_after, reset_policy, former_conversation_key, scope, tags, pinned, archived, named_by,
-       listed, purge_at
+-- Live ones whose time is over, unless a turn runs or waits there.
+SELECT owner, id
 FROM conversation
-WHERE state = 'live' AND expires_after IS NOT NULL AND touched_at + expires_after <= ?1 AND ifnull(?3, owner) = owner
+WHERE state = 'live' AND expires_after IS NOT NULL AND touched_at + expires_after <= ?1
   AND NOT EXISTS (
       SELECT 1 FROM branch WHERE branch.id = conversation.branch AND branch.running IS NOT NULL)
   AND NOT EXISTS (SELECT 1 FROM ticket WHERE ticket.branch = conversation.branch)
@@ -269,6 +267,10 @@ SELECT bytes, chats FROM owner WHERE owner = ?;
 -- The details that save_conversation is about to replace, for the count.
 SELECT state, title, metadata, tags FROM conversation WHERE id = ? AND owner = ?;
 
+-- name: is_foreign
+-- Whether a conversation is of another owner.
+SELECT 1 FROM conversation WHERE id = ? AND owner <> ?;
+
 -- name: turn_log
 -- The event log of a turn.
 SELECT turn.log, turn.checksum
@@ -446,6 +448,11 @@ SELECT coalesce(c.owner, ''), t.attempt, t.conversation, t.branch, t.number, t.f
 FROM ticket AS t LEFT JOIN conversation AS c ON c.id = t.conversation
 WHERE t.lease = ?
 ORDER BY t.attempt;
+
+-- name: drop_orphaned_tickets
+-- Those of a process whose conversation is missing.
+DELETE FROM ticket
+WHERE lease = ? AND NOT EXISTS (SELECT 1 FROM conversation WHERE conversation.id = ticket.conversation);
 
 -- name: next_ticket
 -- A number that no ticket of the branch had before.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from turnledger.engine.tables.lanes import BURIED_KEPT, HeldTicket
-from turnledger.engine.tables.maintenance import ClockMark
+from turnledger.engine.tables.maintenance import ClockMark, DueConversation
 from turnledger.model.conversation import Lease
-from turnledger.model.ids import LeaseId
+from turnledger.model.ids import ConversationId, LeaseId
 from turnledger.model.turn import Attempt
 from turnledger.stores.sqlite.failures import decoder
 from turnledger.stores.sqlite.tables import records
@@ -41,14 +41,17 @@ class SqliteWholeStore(
         rows = self._rows("held_tickets", lease.raw)
         return [HeldTicket(row[0], records.ticket_of(row[1:])) for row in rows]
 
+    async def drop_orphaned_tickets(self, lease: LeaseId) -> None:
+        self._run("drop_orphaned_tickets", lease.raw)
+
     async def owners(self, after: str | None, limit: int) -> list[str]:
         return [owner for (owner,) in self._rows("owners", after, limit)]
 
-    async def owners_due(self, now: int, unlisted_by: int, limit: int) -> list[str]:
-        due = self._rows("lapsed_conversations", now, limit, None)
-        due += self._rows("conversations_to_purge", now, limit, None)
-        due += self._rows("unlisted_conversations", unlisted_by, limit, None)
-        return list(dict.fromkeys(owner for _, owner, *_ in due))
+    async def due_conversations(self, now: int, unlisted_by: int, limit: int) -> list[DueConversation]:
+        due = self._rows("lapsed_conversations", now, limit)
+        due += self._rows("conversations_to_purge", now, limit)
+        due += self._rows("unlisted_conversations", unlisted_by, limit)
+        return [DueConversation(owner, ConversationId.trusted(id)) for owner, id in due]
 
     @decoder
     async def purge_ended(self, limit: int) -> int:

@@ -288,8 +288,14 @@ class StoredConversations(Contract):
             assert await read(there, do("forgotten", found.id)) == saved
 
 
+async def read_due(store: Store, *arguments: tuple[int, int, int]) -> list[list[ConversationId]]:
+    return [[due.id for due in each] for each in await read_all(store, "due_conversations", *arguments)]
+
+
 class ConversationsWhoseTimeIsOver(Contract):
-    async def test_lapsed_conversations_come_first_due_first_unless_in_use(self, stores: list[Store]) -> None:
+    async def test_due_conversations_that_lapsed_come_first_due_first_unless_in_use(
+        self, stores: list[Store]
+    ) -> None:
         here, there = stores
         later, first = await insert_all(
             here,
@@ -304,17 +310,17 @@ class ConversationsWhoseTimeIsOver(Contract):
         running, waiting = await insert_all(here, [conversation(expires_after=1) for _ in range(2)])
         await save_branch(here, running, running=IDS.new(TurnId))
         await add_ticket(here, waiting)
-        lists = await read_all(there, "lapsed_conversations", (10, 9), (10, 1), (9, 9), (8, 9))
-        assert lists == [[first, later], [first], [first], []]
+        lists = await read_due(there, (10, 0, 9), (10, 0, 1), (9, 0, 9), (8, 0, 9))
+        assert lists == [[first.id, later.id], [first.id], [first.id], []]
 
-    async def test_conversations_to_purge_are_deleted_ones_first_due_first(self, stores: list[Store]) -> None:
+    async def test_due_conversations_to_purge_are_deleted_ones_in_order(self, stores: list[Store]) -> None:
         here, there = stores
         made = await insert_all(here, [conversation(state=DELETED, purge_at=at) for at in (7, 5, 9)])
         await insert_all(here, [conversation(), conversation(state=PURGED), conversation(state=EXPIRED)])
-        lists = await read_all(there, "conversations_to_purge", (7, 9), (7, 1), (4, 9))
-        assert lists == [[made[1], made[0]], [made[1]], []]
+        lists = await read_due(there, (7, 0, 9), (7, 0, 1), (4, 0, 9))
+        assert lists == [[made[1].id, made[0].id], [made[1].id], []]
 
-    async def test_unlisted_conversations_exclude_those_in_use(self, stores: list[Store]) -> None:
+    async def test_due_conversations_without_turns_exclude_those_in_use(self, stores: list[Store]) -> None:
         here, there = stores
         idle, old = await insert_all(here, [conversation(is_listed=False, touched_at=at) for at in (5, 4)])
         unfit: list[dict[str, Any]] = [{"is_listed": True}, {"touched_at": 6}, {"state": DELETED}]
@@ -328,8 +334,8 @@ class ConversationsWhoseTimeIsOver(Contract):
         await save_branch(here, unsettled, unsettled=IDS.new(TurnId))
         await add_ticket(here, waiting)
         await write(here, do("add_attempt", ended_attempt(tried, ended_at=6)))
-        lists = await read_all(there, "unlisted_conversations", (5, 9), (5, 1), (4, 9), (3, 9))
-        assert lists == [[old, idle], [old], [old], []]
+        lists = await read_due(there, (0, 5, 9), (0, 5, 1), (0, 4, 9), (0, 3, 9))
+        assert lists == [[old.id, idle.id], [old.id], [old.id], []]
 
     async def test_oldest_conversations_are_listed_ones_without_pins_and_use(
         self, stores: list[Store]

@@ -39,6 +39,7 @@ async def read_pages(store: Store, method: str, name: Callable[[Any], Any] = row
     found: list[Any] = []
     while page := await read(store, do(method, name(found[-1]) if found else None, 2)):
         assert len(page) <= 2
+        assert not any(each in found for each in page)
         found += page
     return found
 

@@ -47,6 +47,7 @@ class StoredAttempts(Contract):
         lane = do("lane", found.id, lease)
         assert await read(there, lane) == Lane(found, branch, False, 0, 0)
         [made] = await grow(here, found.branch, 1)
+        await write(here, do("raise_admission", "bob"), do("raise_admission", "bob"))
         await write(here, do("beat", lease), do("save_flags", made.id, {}), do("raise_admission", "ann"))
         versions = [await read(here, do(method)) for method in ("flag_version", "admission")]
         assert await read(there, lane) == Lane(found, branch, True, *versions)
@@ -311,6 +312,12 @@ class StoredTickets(Contract):
             made, key=lambda each: each.ticket.attempt
         )
         assert await read(there, do("held_tickets", IDS.new(LeaseId))) == []
+
+    async def test_drop_orphaned_tickets_keeps_those_of_a_conversation(self, stores: list[Store]) -> None:
+        here, there = stores
+        waiting = await add_ticket(here, await insert_conversation(here))
+        await write(here, do("drop_orphaned_tickets", waiting.lease))
+        assert await read(there, do("ticket", waiting.attempt)) == waiting
 
 
 class StoredLeases(Contract):

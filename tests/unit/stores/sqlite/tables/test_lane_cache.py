@@ -109,7 +109,23 @@ async def test_lanes_beyond_the_most_are_read_again(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lane_cache, "MOST", 2)
-    lanes = [await kept(store) for _ in range(5)]
-    held = [store._writer.lanes.holds(lane.conversation.id) for lane in lanes]
-    assert 1 <= sum(held) <= 2
-    assert [await lane_of(store, lane.conversation.id) for lane in lanes] == lanes
+    chats = [await store.transact(add_chat, None, "ann") for _ in range(4)]
+    lanes = [await lane_of(store, id) for id in chats]
+    assert [store._writer.lanes.holds(id) for id in chats] == [False, False, True, True]
+    assert [await lane_of(store, id) for id in chats] == lanes
+
+
+async def test_lane_in_memory_keeps_the_later_time_and_the_tickets_of_the_store(store: SqliteStore) -> None:
+    lane = await kept(store)
+    id, branch = lane.conversation.id, lane.branch
+
+    async def touch_and_save(tables: Tables, _: None) -> None:
+        await tables.touch_conversation(id, 9)
+        await tables.touch_conversation(id, 5)
+        await tables.save_branch(replace(branch, fence=3, last_ticket=7))
+
+    await store.transact(touch_and_save, None, "ann")
+    assert store._writer.lanes.holds(id)
+    found = await lane_of(store, id)
+    assert found is not None
+    assert (found.conversation.touched_at, found.branch.fence, found.branch.last_ticket) == (9, 3, 0)

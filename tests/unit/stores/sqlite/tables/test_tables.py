@@ -202,17 +202,6 @@ async def test_list_returns_live_conversations_last_touched_first(tables: Any) -
     assert [each.conversation for page in pages for each in page] == expected
 
 
-async def test_lapsed_conversations_are_live_idle_and_past_their_expiry(tables: Any) -> None:
-    lapsed = a_conversation(touched_at=10, expires_after=5)
-    busy = a_conversation(touched_at=10, expires_after=5)
-    for each in (lapsed, a_conversation(touched_at=10, expires_after=6), a_conversation(touched_at=1)):
-        await with_branch(tables, each)
-    branch = await with_branch(tables, busy)
-    await tables.save_branch(replace(branch, running=ids.new(TurnId)))
-    assert await tables.lapsed_conversations(15, 10) == [lapsed]
-    assert await tables.lapsed_conversations(15, 0) == []
-
-
 async def test_branch_survives_storage(tables: Any) -> None:
     branch = await with_branch(tables, a_conversation())
     assert await tables.branch(branch.id) == branch
@@ -425,6 +414,27 @@ async def test_tickets_are_numbered_per_branch_without_reuse(tables: Any) -> Non
     await tables.drop_ticket(front.attempt)
     assert await tables.ticket(front.attempt) is None
     assert (await tables.add_ticket(ticket())).number == 4
+
+
+async def test_tickets_whose_conversation_is_missing_are_dropped(tables: Any, path: Path) -> None:
+    branch, lease = await with_branch(tables, a_conversation()), ids.new(LeaseId)
+    waiting = Ticket(
+        attempt=ids.new(TurnId),
+        conversation=branch.conversation,
+        branch=branch.id,
+        front=False,
+        lease=lease,
+        deadline=9,
+        idempotency_key=None,
+        fingerprint=b"",
+        claimed=None,
+    )
+    await tables.add_ticket(waiting)
+    with apsw.Connection(str(path)) as damaging:
+        damaging.execute("DELETE FROM conversation")
+    assert len(await tables.of(None).held_tickets(lease)) == 1
+    await tables.of(None).drop_orphaned_tickets(lease)
+    assert await tables.of(None).held_tickets(lease) == []
 
 
 async def test_claim_can_be_replaced_and_is_purged_after_its_expiry(tables: Any) -> None:
