@@ -9,10 +9,17 @@ from msgspec.structs import replace
 
 from turnledger.chat import Chat
 from turnledger.engine.attempt.client_retries import Retry
+from turnledger.engine.lifecycle.delete import end_due
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Inspection, Tables
 from turnledger.engine.turn.running_turn import RunningTurn
-from turnledger.errors import ConversationDeleted, ConversationExpired, StorageFull, TurnReplayed
+from turnledger.errors import (
+    ConversationDeleted,
+    ConversationExpired,
+    StorageFull,
+    StoreCorrupt,
+    TurnReplayed,
+)
 from turnledger.hosting import Host
 from turnledger.ledger import Ledger
 from turnledger.model.change import ChangeKind
@@ -22,6 +29,7 @@ from turnledger.model.retention import RetentionReport
 from turnledger.model.turn import Attempt, AttemptState, OnStop, TurnKind
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.fake_clock import FakeClock
+from turnledger.testing.gates import GatedStore
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.deletion import changes_of, make_used_chat, rewrite_row
 from turnledger.testing.store_contract.rows.kit import do, read, write
@@ -487,3 +495,14 @@ async def test_purge_beyond_its_time_limit_continues_in_the_next_round() -> None
         while ledger._recovery.is_behind:
             await ledger._recovery.run_round()
         assert await store.inspect(claims_left, None) == 0
+
+
+async def test_round_ends_the_due_chats_of_all_owners_but_one_that_is_damaged() -> None:
+    store, clock = GatedStore(MemoryStore()), FakeClock()
+    async with await Ledger.over(store, limits=Limits(purge_rows=2), clock=clock) as ledger:
+        chats = [await ledger.for_owner(f"owner {n}").conversation(expires_after=1) for n in range(6)]
+        clock.advance(2)
+        store.refuse(end_due, StoreCorrupt("A row cannot be read."))
+        await ledger._recovery.run_round()
+        found = [await read(store, do("conversation", chat.id, owner=chat.owner)) for chat in chats]
+        assert [each.state for each in found].count(ConversationState.EXPIRED) == 6

@@ -227,19 +227,20 @@ class Recovery:
         return ended + await process.store.transact_whole(purge, request)
 
     async def _end_due(self, due: int, unlisted_by: int) -> int:
-        """End conversations whose time is over; return how many. Owners are independent: their writes share a
-        batch, and a damaged row of one does not stop the others."""
+        """End conversations whose time is over; return how many there were, 0 if none could be ended. Owners
+        are independent: their writes share a batch, and a damaged row of one does not stop the others."""
         process = self._process
         limit = process.limits.purge_rows
         found = await process.store.read_whole(find_due, FindDueRequest(due, unlisted_by, limit))
-        now, ended = process.clock.now_ms(), 0
+        now = process.clock.now_ms()
+        ended: list[int] = []
 
         async def end_for(owner: str, ids: Sequence[ConversationId]) -> None:
-            nonlocal ended
-            ended += await process.store.transact(end_due, EndDueRequest(ids, now, due, unlisted_by), owner)
+            request = EndDueRequest(ids, now, due, unlisted_by)
+            ended.append(await process.store.transact(end_due, request, owner))
 
         await asyncio.gather(*(self._try(end_for(owner, ids)) for owner, ids in found.items()))
-        return ended
+        return sum(map(len, found.values())) if any(ended) else 0
 
     async def compare_clocks(self) -> None:
         """Check the wall clock against the store, and store a mark for the next process. Call it once, before
