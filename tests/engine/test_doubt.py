@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from turnledger.engine.lane.lease import renew
-from turnledger.engine.ports import Sync
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.commit import commit, resolve_doubt
 from turnledger.errors import CommitOutcomeUnknown, ConversationBusy, TurnFailed
@@ -29,11 +28,11 @@ def losing(monkeypatch: pytest.MonkeyPatch, fate: Fate) -> None:
     runs: Counter[tuple[GatedStore, Any]] = Counter()
     write = GatedStore.write
 
-    async def losing(self: GatedStore, operation: Any, request: Any, owner: str | None, sync: Sync) -> Any:
+    async def losing(self: GatedStore, operation: Any, *arguments: Any) -> Any:
         runs[self, operation] += 1
         if runs[self, operation] % 2 and operation is not renew:
             self.lose_answer(operation, fate)
-        return await write(self, operation, request, owner, sync)
+        return await write(self, operation, *arguments)
 
     monkeypatch.setattr(GatedStore, "write", losing)
 
