@@ -345,9 +345,10 @@ async def test_old_attempts_are_purged_with_their_journals_unless_unsettled(tabl
     for each in (old, unsettled, fresh, running):
         await tables.add_attempt(each)
         await tables.add_records(each.id, 0, [b"1"])
+        await tables.add_log_chunk(each.id, 0, b"2")
     await tables.save_branch(replace(branch, unsettled=unsettled.id))
     assert await tables.of(None).purge_attempts(10, 10) == 1
-    assert await tables.journal(old.id) == []
+    assert (await tables.journal(old.id), await tables.log_chunks(old.id, 0, 9)) == ([], [])
     assert await tables.attempts(conversation.id, 10) == [running, fresh, unsettled]
     assert await tables.of(None).purge_attempts(11, 10) == 1
 
@@ -684,11 +685,33 @@ def test_positions_of_changes_sort_by_number_and_differ_when_any_input_differs()
     assert len({position_of(1, *each) for each in columns}) == 4
 
 
+async def add_changes(tables: Any, count: int) -> None:
+    for at in range(count):
+        details = {
+            "conversation": ids.new(ConversationId),
+            "turn": ids.new(TurnId),
+            "branch": ids.new(BranchId),
+        }
+        await tables.add_change(LiveChange(kind=ChangeKind.TURN_RUNNING, owner="ada", at=at, **details))
+
+
+async def test_changes_and_tail_continue_after_any_position(tables: Any) -> None:
+    whole = tables.of(None)
+    assert await whole.purge_changes(9, 9, 9) == 0
+    await add_changes(tables, 20)
+    changes = await tables.changes(None, 99)
+    positions = [START, *[change.position for change in changes]]
+    assert positions[-1] == await whole.newest_position()
+    for number, position in enumerate(positions):
+        assert await tables.is_kept(position)
+        assert await tables.changes(position, 99) == changes[number:]
+        tail = await whole.tail(position, {"ada"}, 3)
+        assert tail.changes == changes[number : number + 3]
+        assert tail.through == positions[min(number + 3, 20)]
+
+
 async def test_position_of_no_change_and_with_the_mark_of_another_is_not_kept(tables: Any) -> None:
-    conversation = ids.new(ConversationId)
-    for at in range(3):
-        change = LiveChange(kind=ChangeKind.TURN_RUNNING, owner="ada", conversation=conversation, at=at)
-        await tables.add_change(change)
+    await add_changes(tables, 3)
     kept = [START, *[change.position for change in await tables.changes(None, 9)]]
     assert [await tables.is_kept(position) for position in kept] == [True] * 4
     end = kept[-1]
