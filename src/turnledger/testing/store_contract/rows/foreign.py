@@ -1,8 +1,9 @@
-"""PreparedRows of other owners do not exist: no read finds them, and no write changes them."""
+"""Rows of other owners do not exist: no read finds them, and no write changes them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -355,6 +356,14 @@ class ForeignRows(Contract):
         for arguments in READS_ANY[method].calls(rows):
             found = [await read(stores[1], do(method, *arguments, owner=owner)) for owner in (ANN, BOB)]
             assert found[0] == found[1]
+
+    async def test_attempt_in_an_own_chat_is_not_added_to_another_owner(self, stores: list[Store]) -> None:
+        own = await insert_rows(stores[0], BOB, "mine")
+        added = full_attempt(own.chat, owner=ANN)
+        with suppress(StoreError):
+            await write(stores[0], do("add_attempt", added, owner=BOB))
+        assert await read(stores[1], do("attempt", added.id, owner=ANN)) is None
+        assert await read(stores[1], do("running_attempts", added.lease)) == []
 
     @pytest.mark.parametrize("method", WRITES)
     async def test_foreign_rows_are_not_changed(self, stores: list[Store], method: str) -> None:

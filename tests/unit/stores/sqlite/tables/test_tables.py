@@ -687,12 +687,15 @@ def test_positions_of_changes_sort_by_number_and_differ_when_any_input_differs()
 
 async def add_changes(tables: Any, count: int) -> None:
     for at in range(count):
-        details = {
-            "conversation": ids.new(ConversationId),
-            "turn": ids.new(TurnId),
-            "branch": ids.new(BranchId),
-        }
-        await tables.add_change(LiveChange(kind=ChangeKind.TURN_RUNNING, owner="ada", at=at, **details))
+        change = LiveChange(
+            kind=ChangeKind.TURN_RUNNING,
+            owner="ada",
+            conversation=ids.new(ConversationId),
+            turn=ids.new(TurnId),
+            branch=ids.new(BranchId),
+            at=at,
+        )
+        await tables.add_change(change)
 
 
 async def test_changes_and_tail_continue_after_any_position(tables: Any) -> None:
