@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from turnledger.errors import InvalidInput, MalformedItems
+from turnledger.errors import InvalidInput, MalformedItems, StoreCorrupt
 from turnledger.model import codec
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.item import Item, ItemLike, message
@@ -400,9 +400,9 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     def with_state(
         self, state: AttemptState, *, failure: Failure | None = None, at: int | None = None
     ) -> Attempt:
-        """Return the attempt after a legal move; any other is a bug, and raises ValueError."""
+        """Return the attempt after a legal move. Any other is asked for only if a row is damaged."""
         if state not in MOVES[self.state]:
-            raise ValueError(f"an attempt cannot go from {self.state} to {state}")
+            raise StoreCorrupt(f"{self.id} is stored as {self.state}, and cannot become {state}.")
         changes: dict[str, object] = {"state": state, "ended_at": self.ended_at if at is None else at}
         changes["failure"] = failure or self.failure
         return msgspec.structs.replace(self, **changes)

@@ -147,12 +147,12 @@ def test_attempt_moves_are_exactly_the_documented_ones() -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), [*product(AttemptState, AttemptState)])
-def test_illegal_attempt_move_raises_value_error(before: AttemptState, after: AttemptState) -> None:
+def test_illegal_attempt_move_reports_a_damaged_row(before: AttemptState, after: AttemptState) -> None:
     given = attempt(before)
     if after in MOVES[before]:
         assert given.with_state(after) == replace(given, state=after)
     else:
-        with pytest.raises(ValueError, match=f"from {before} to {after}"):
+        with pytest.raises(StoreCorrupt, match=f"from {before} to {after}"):
             given.with_state(after)
 
 

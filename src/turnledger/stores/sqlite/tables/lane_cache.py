@@ -16,7 +16,8 @@ from turnledger.engine.tables.lanes import Lane
 from turnledger.model.conversation import Branch
 from turnledger.model.ids import BranchId, ConversationId, LeaseId
 
-MOST = 1_000
+MOST = 64
+"""Lanes kept: those of turns at work, at a kilobyte or two each."""
 _WRITES = re.compile(r"(?:UPDATE|INSERT INTO|DELETE FROM) (?:conversation|branch|owner|lease)\b")
 NOTED = frozenset(("save_branch", "touch_conversation", "save_conversation"))
 NOT_IN_LANES = frozenset(
@@ -64,8 +65,9 @@ class LaneCache:
     def keep(self, lane: Lane, ref: int, owner: str, lease: LeaseId) -> None:
         if not lane.has_lease or lane.branch.pending:  # rare, and pending calls may be large
             return
+        self.drop(lane.conversation.id)
         if len(self._lanes) >= MOST:
-            self.clear()
+            self.drop(next(iter(self._lanes)))
         self._lanes[lane.conversation.id] = CachedLane(lane, ref, owner, lease)
         self._by_branch[lane.branch.id] = lane.conversation.id
 
