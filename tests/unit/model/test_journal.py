@@ -152,7 +152,7 @@ def test_illegal_attempt_move_reports_a_damaged_row(before: AttemptState, after:
     if after in MOVES[before]:
         assert given.with_state(after) == replace(given, state=after)
     else:
-        with pytest.raises(StoreCorrupt, match=f"from {before} to {after}"):
+        with pytest.raises(StoreCorrupt):
             given.with_state(after)
 
 
