@@ -50,8 +50,8 @@ EXPLAINED = Path(__file__).with_name("mutation_survivors.txt")
 PACKAGES = ("turnledger.engine", "turnledger.stores")
 CORE = (
     *("turn.begin", "turn.commit", "attempt.end", "attempt.stop", "attempt.takeover"),
-    *("attempt.idempotency", "lane.queue", "sqlite.threads", "sqlite.tables.tables"),
-    *("sqlite.tables.changes", "sqlite.tables.leases", "sqlite.tables.purge", "sqlite.tables.whole"),
+    *("attempt.idempotency", "lane.queue", "sqlite.threads"),
+    *("sqlite.tables.tables", "sqlite.tables.whole"),
 )
 """The protocol, mutated by default."""
 

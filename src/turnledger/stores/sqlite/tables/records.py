@@ -16,6 +16,7 @@ import msgspec
 
 from turnledger.errors import StoreCorrupt, StoreError
 from turnledger.model import codec
+from turnledger.model.change import ChangeKind, LiveChange, Position
 from turnledger.model.conversation import (
     Branch,
     Claim,
@@ -534,4 +535,69 @@ def columns_of_ticket(ticket: Ticket) -> Row:
         ticket.fingerprint,
         raw_or_none(ticket.claimed),
         int(ticket.is_interaction),
+    )
+
+
+CHANGE_KINDS = (
+    ChangeKind.CHAT_CREATED,
+    ChangeKind.CHAT_CHANGED,
+    ChangeKind.CHAT_DELETED,
+    ChangeKind.CHAT_RESTORED,
+    ChangeKind.CHAT_SWITCHED,
+    ChangeKind.TURN_QUEUED,
+    ChangeKind.TURN_RUNNING,
+    ChangeKind.TURN_COMMITTED,
+    ChangeKind.TURN_FAILED,
+    ChangeKind.TURN_STOPPED,
+    ChangeKind.TURN_WITHDRAWN,
+)
+"""Kinds by their number in the table."""
+_NUMBER_OF_CHANGE = {kind: number for number, kind in enumerate(CHANGE_KINDS)}
+
+
+def position_of(number: int, at: int, conversation: bytes, turn: bytes | None) -> Position:
+    """Return the number of a change, with a mark that detects a different change with the same number: after
+    power loss, numbers are used again."""
+    return Position(f"{number:015x}-{crc32(b'%d' % at + conversation + (turn or b'')):08x}")
+
+
+START = Position(f"{0:015x}-{0:08x}")
+"""Before the first change."""
+
+
+def number_at(position: Position) -> int:
+    return int(position[:15], 16)
+
+
+def position_in(row: Row) -> Position:
+    return position_of(row[0], row[2], row[5], row[6])
+
+
+@decoder
+def change_of(row: Row) -> LiveChange:
+    _, owner, at, scope, kind, conversation, turn, branch, detail = row
+    return LiveChange(
+        kind=CHANGE_KINDS[kind],
+        owner=owner,
+        conversation=ConversationId.trusted(conversation),
+        scope=scope,
+        turn=id_or_none(TurnId, turn),
+        branch=id_or_none(BranchId, branch),
+        detail=detail,
+        at=at,
+        position=position_in(row),
+    )
+
+
+def columns_of_change(change: LiveChange) -> Row:
+    assert change.conversation is not None  # noqa: S101 - only changes of conversations are stored
+    return (
+        change.at,
+        change.owner,
+        change.scope,
+        _NUMBER_OF_CHANGE[change.kind],
+        change.conversation.raw,
+        raw_or_none(change.turn),
+        raw_or_none(change.branch),
+        change.detail,
     )

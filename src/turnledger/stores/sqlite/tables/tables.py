@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
@@ -13,10 +14,12 @@ from msgspec.structs import replace
 from turnledger.engine.tables.lanes import Lane
 from turnledger.errors import StoreError
 from turnledger.model.access.share import Share
+from turnledger.model.change import LiveChange, Position
 from turnledger.model.conversation import (
     Branch,
     Claim,
     Conversation,
+    Lease,
     NewBranch,
     Origin,
     Stretch,
@@ -34,12 +37,9 @@ from turnledger.stores.sqlite.failures import decoder
 from turnledger.stores.sqlite.tables import records
 from turnledger.stores.sqlite.tables.access import share_of
 from turnledger.stores.sqlite.tables.catalogue import SqliteCatalogueRows
-from turnledger.stores.sqlite.tables.changes import SqliteChangeRows
 from turnledger.stores.sqlite.tables.lane_cache import LaneCache
-from turnledger.stores.sqlite.tables.leases import SqliteLeaseRows
-from turnledger.stores.sqlite.tables.purge import SqlitePurgedRows
-from turnledger.stores.sqlite.tables.records import QUERIES, Row
-from turnledger.stores.sqlite.tables.search import SqliteSearchRows
+from turnledger.stores.sqlite.tables.records import QUERIES, START, Row
+from turnledger.stores.sqlite.tables.search import SqliteIndexRows, SqliteSearchRows
 
 LONG_INPUT = 700
 """Bytes from which an attempt's input gets a row of its own. Below, the attempt fits into a quarter of a
@@ -61,13 +61,101 @@ ROWS_AT_ONCE = 200
 END_OF_TIME = 2**63 - 1
 
 
+_POSITION = re.compile(r"[0-9a-f]{15}-[0-9a-f]{8}")
+
+
 CONVERSATION_COLUMNS = 21
 """Columns of a conversation's row."""
 
 
-class SqliteTables(
-    SqliteCatalogueRows, SqliteSearchRows, SqliteChangeRows, SqliteLeaseRows, SqlitePurgedRows
-):
+class SqliteSharedRows(SqliteIndexRows):
+    """Rows that one owner and the whole store have in common: leases, positions, and what is purged."""
+
+    @decoder
+    async def lease(self, id: LeaseId) -> Lease | None:
+        row = self._row("lease", id.raw)
+        return None if row is None else Lease(id, row[0])
+
+    async def beat(self, id: LeaseId) -> None:
+        self._run("beat", id.raw)
+
+    @decoder
+    async def newest_position(self) -> Position:
+        rows = self._rows("newest_change")
+        return records.position_of(*rows[0]) if rows else START
+
+    @decoder
+    async def is_kept(self, position: Position) -> bool:
+        if _POSITION.fullmatch(position) is None:
+            return False
+        if position == START:
+            [(oldest,)] = self._rows("oldest_change")
+            return oldest in (None, 1)
+        rows = self._rows("change", records.number_at(position))
+        return bool(rows) and records.position_of(*rows[0]) == position
+
+    def _purge_ended(self, limit: int, only: str | None) -> int:
+        """Remove rows of ended conversations, of only one owner or of all."""
+        removed = 0
+        for ref, id, owner in self._rows("unswept_conversations", limit, only):
+            self._run("drop_previews", id)
+            removed += self._purge_branches(owner, id, limit - removed)
+            attempts = self._rows("ended_attempts", id, limit - removed)
+            removed += self._remove_attempts(attempts)
+            if removed >= limit:
+                break
+            self._run("mark_swept", ref)
+        return removed
+
+    @decoder
+    def _purge_branches(self, owner: str, conversation: bytes, limit: int) -> int:
+        """Remove the turns of an ended conversation that no branch elsewhere needs. When a branch is empty,
+        the one it was made from may have more turns to remove."""
+        removed = 0
+        for ref, stored in self._rows("uncleared_branches", conversation):
+            ((needed,),) = self._rows("needed_through", ref)
+            turns = self._rows("purge_turns", ref, needed or 0, limit - removed)
+            for turn, *_ in turns:
+                self._run("drop_flags", turn)
+            if turns:
+                self._drop_words(each for *_, each in turns)
+                left = stored - sum(size for _, size, _ in turns)
+                self._run("shrink_branch", left, ref)
+                self._count(owner, branch_bytes(left) - branch_bytes(stored))
+                stored = left
+            removed += len(turns)
+            if removed >= limit:
+                break
+            if needed is None:
+                self._run("clear_branch", ref)
+                self._count(owner, -branch_bytes(stored))
+                for (source,) in self._rows("drop_origin", ref):
+                    self._run("sweep_again", source)
+                    removed += 1
+        return removed
+
+    def _remove_attempts(self, rows: Sequence[Row]) -> int:
+        for id, owner, counted in rows:
+            self._count(owner, -counted)
+            self._drop_attempt(owner, id)
+            self._run("drop_journal", id)
+            self._run("drop_log", id)
+        return len(rows)
+
+    def _drop_attempt(self, owner: str, id: bytes) -> None:
+        rows = self._rows("drop_running_attempt", id, owner) or self._rows("drop_ended_attempt", id, owner)
+        for (has_long_input,) in rows:
+            if has_long_input:
+                self._run("drop_attempt_input", id)
+
+    def _count(self, owner: str, more: int, chats: int = 0) -> None:
+        self._run("count_stored", owner, more, chats)
+        link = link_of(owner)
+        if link is not None:
+            self._run("count_stored_by_visitors", link.raw, more, chats)
+
+
+class SqliteTables(SqliteCatalogueRows, SqliteSearchRows, SqliteSharedRows):
     """The engine's `Tables` on a cursor inside one transaction. No method suspends. Raises errors of SQLite,
     which the thread that runs the transaction translates."""
 
@@ -490,3 +578,13 @@ class SqliteTables(
     @decoder
     async def purge_ended(self, limit: int) -> int:
         return self._purge_ended(limit, self.owner)
+
+    async def add_change(self, change: LiveChange) -> None:
+        if change.owner != self.owner:
+            raise StoreError(f"The change of {change.conversation} is of another owner.")
+        self._check_not_foreign(change.conversation)
+        self._run("add_change", *records.columns_of_change(change))
+
+    async def changes(self, after: Position | None, limit: int) -> list[LiveChange]:
+        number = 0 if after is None else records.number_at(after)
+        return [records.change_of(row) for row in self._rows("changes", number, self.owner, limit)]

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+from turnledger.engine.tables.changes import ChangeTail
 from turnledger.engine.tables.lanes import BURIED_KEPT, HeldTicket
 from turnledger.engine.tables.maintenance import ClockMark, DueConversation
+from turnledger.model.change import Position
 from turnledger.model.conversation import Lease
 from turnledger.model.ids import ConversationId, LeaseId
 from turnledger.model.turn import Attempt
 from turnledger.stores.sqlite.failures import decoder
 from turnledger.stores.sqlite.tables import records
 from turnledger.stores.sqlite.tables.access import SqliteAccessRows
-from turnledger.stores.sqlite.tables.changes import SqliteTailRows
-from turnledger.stores.sqlite.tables.leases import SqliteLeaseRows
 from turnledger.stores.sqlite.tables.overview import SqliteInspectionRows
-from turnledger.stores.sqlite.tables.purge import SqlitePurgedRows
-from turnledger.stores.sqlite.tables.tables import SqliteTables
+from turnledger.stores.sqlite.tables.tables import SqliteSharedRows, SqliteTables
 
 
-class SqliteWholeStore(
-    SqliteAccessRows, SqliteTailRows, SqliteLeaseRows, SqlitePurgedRows, SqliteInspectionRows
-):
+class SqliteWholeStore(SqliteAccessRows, SqliteSharedRows, SqliteInspectionRows):
     def of(self, owner: str) -> SqliteTables:
         return SqliteTables(self._cursor, owner, self._lanes)
 
@@ -82,3 +81,24 @@ class SqliteWholeStore(
     async def newest_time(self) -> int | None:
         [(newest,)] = self._rows("newest_time")
         return newest if newest is None else int(newest)
+
+    @decoder
+    async def tail(self, after: Position, owners: Collection[str], limit: int) -> ChangeTail:
+        rows = self._rows("tail", records.number_at(after), limit)
+        # Skip changes of owners without followers here, which are most.
+        found = [records.change_of(row) for row in rows if row[1] in owners]
+        through = records.position_in(rows[-1]) if rows else after
+        return ChangeTail(found, through, len(rows) == limit)
+
+    @decoder
+    async def purge_changes(self, before: int, keep: int, limit: int) -> int:
+        newest = self._rows("newest_change")
+        if not newest:
+            return 0
+        number = newest[0][0]
+        self._rows("purge_changes", limit, number, before, number - keep)
+        return self._cursor.connection.changes()
+
+    async def secret(self) -> bytes:
+        [(bits,)] = self._rows("secret")
+        return bytes(bits)

@@ -36,8 +36,14 @@ from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.item import Item, message
 from turnledger.model.turn import Attempt, AttemptState, Failure, OnFailure, OnStop, Turn, TurnKind
 from turnledger.stores.sqlite import SqliteStore
-from turnledger.stores.sqlite.tables.changes import _NUMBER_OF_CHANGE, CHANGE_KINDS, START, position_of
-from turnledger.stores.sqlite.tables.records import line_of, pack_line
+from turnledger.stores.sqlite.tables.records import (
+    _NUMBER_OF_CHANGE,
+    CHANGE_KINDS,
+    START,
+    line_of,
+    pack_line,
+    position_of,
+)
 from turnledger.stores.sqlite.tables.tables import LONG_INPUT
 from turnledger.types import Rule
 
