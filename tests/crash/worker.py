@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.crash.worker_requests import Deliberate, WorkerRequest, act, call, name_of, runner_of, token_of
 from turnledger import Chat, Ledger, Limits, RunningTurn, Turn
-from turnledger.engine.turn.request import Queued
+from turnledger.engine.turn.begin import Queued
 from turnledger.errors import Superseded, TurnFailed, TurnledgerError, TurnStopped
 from turnledger.stores.sqlite import SqliteStore
 from turnledger.testing.fake_clock import FakeClock

@@ -18,7 +18,7 @@ from tests.stateful.visible_state import everything
 from tests.unit.engine.stage import drive
 from turnledger.engine.conversations.catalogue import ListChats, list_page
 from turnledger.engine.ports import Sync, Tables
-from turnledger.engine.turn.request import MustReachDisk
+from turnledger.engine.turn.begin import MustReachDisk
 from turnledger.engine.wrapped_store import AnyOperation, WrappedStore
 from turnledger.errors import TurnledgerError
 from turnledger.model.catalogue import Page

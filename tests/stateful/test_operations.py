@@ -80,9 +80,8 @@ from turnledger.engine.lifecycle.delete import (
 from turnledger.engine.lifecycle.moves import ForkRequest, SiblingsRequest, Switch, Undo, fork, siblings
 from turnledger.engine.ports import WholeStore
 from turnledger.engine.tables.lanes import HeldTicket
-from turnledger.engine.turn.begin import AbandonRequest, abandon, begin
+from turnledger.engine.turn.begin import AbandonRequest, MustReachDisk, abandon, begin
 from turnledger.engine.turn.commit import DoubtRequest, commit, resolve_doubt
-from turnledger.engine.turn.request import MustReachDisk
 from turnledger.engine.turn.running_turn import record
 from turnledger.model.catalogue import ChatFilter, ListPosition
 from turnledger.model.conversation import Conversation, Within

@@ -29,8 +29,7 @@ from turnledger.engine.conversations.catalogue import ListChats
 from turnledger.engine.conversations.resolve import ResolveRequest, Target, new_conversation, resolve_now
 from turnledger.engine.lifecycle.delete import DeleteRequest, delete
 from turnledger.engine.ports import Tables, WholeStore
-from turnledger.engine.turn.begin import begin
-from turnledger.engine.turn.request import BeginBounds, BeginRequest, Round, TurnContent
+from turnledger.engine.turn.begin import BeginBounds, BeginRequest, Round, TurnContent, begin
 from turnledger.errors import StoreError
 from turnledger.model.catalogue import ChatFilter
 from turnledger.model.conversation import ConversationState

@@ -9,8 +9,7 @@ from tests.unit.model.shapes import assistant, call, reasoning
 from turnledger.engine.attempt.end import EndRequest
 from turnledger.engine.attempt.sent_log import SentLog
 from turnledger.engine.lifecycle.moves import MoveResult
-from turnledger.engine.turn.commit import CommitRequest
-from turnledger.engine.turn.request import (
+from turnledger.engine.turn.begin import (
     BeginBounds,
     BeginRequest,
     Begun,
@@ -19,6 +18,7 @@ from turnledger.engine.turn.request import (
     TurnContent,
     TurnPolicy,
 )
+from turnledger.engine.turn.commit import CommitRequest
 from turnledger.engine.turn.running_turn import RecordRequest
 from turnledger.model import event_log
 from turnledger.model.item import Item, result_of

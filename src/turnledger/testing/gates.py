@@ -22,7 +22,7 @@ from typing import Any
 
 from turnledger.engine.lane.lease import renew
 from turnledger.engine.ports import Store, Sync
-from turnledger.engine.turn.request import HistoryMoved, MustReachDisk
+from turnledger.engine.turn.begin import HistoryMoved, MustReachDisk
 from turnledger.engine.wrapped_store import AnyOperation, WrappedStore
 from turnledger.errors import OutcomeUnknown, StoreError, StoreUnavailable, TurnledgerError
 from turnledger.model.ids import ConversationId, LeaseId

@@ -9,7 +9,7 @@ from tests.simulation.broken.registry import Patch, broken
 from turnledger.engine.resend.match import Continuation, MatchedEdit, SentMessages, decide
 from turnledger.engine.resend.transcript import ClientTranscript
 from turnledger.engine.turn import begin, resend
-from turnledger.engine.turn.request import HistoryMoved
+from turnledger.engine.turn.begin import HistoryMoved
 from turnledger.engine.turn.resend import ResentRequest
 from turnledger.model.turn import Turn
 

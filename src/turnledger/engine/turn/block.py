@@ -25,9 +25,8 @@ from turnledger.engine.lane.shield import uninterrupted
 from turnledger.engine.lifecycle.moves import MoveResult
 from turnledger.engine.ports import Runner, Sync
 from turnledger.engine.process import Process, Waiter
-from turnledger.engine.turn.begin import AbandonRequest, abandon, begin
-from turnledger.engine.turn.commit import end_as_failed, leave
-from turnledger.engine.turn.request import (
+from turnledger.engine.turn.begin import (
+    AbandonRequest,
     AcquireRequest,
     Beginning,
     BeginRequest,
@@ -37,7 +36,10 @@ from turnledger.engine.turn.request import (
     MustReachDisk,
     Queued,
     Round,
+    abandon,
+    begin,
 )
+from turnledger.engine.turn.commit import end_as_failed, leave
 from turnledger.engine.turn.running_turn import OpenTurn, RunningTurn, generator_around
 from turnledger.engine.turn.snapshot import snapshot
 from turnledger.errors import (

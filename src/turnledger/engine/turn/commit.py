@@ -26,7 +26,7 @@ from turnledger.engine.lane.shield import is_cancelled, uninterrupted
 from turnledger.engine.limits import store_turn
 from turnledger.engine.ports import Tables
 from turnledger.engine.process import FIRST_DELAY, Process
-from turnledger.engine.turn.request import Begun
+from turnledger.engine.turn.begin import Begun
 from turnledger.errors import (
     CommitOutcomeUnknown,
     ConversationDeleted,

@@ -26,7 +26,7 @@ from turnledger.engine.ports import Tables
 from turnledger.engine.process import TURNS_AT_ONCE, Process
 from turnledger.engine.resend import match
 from turnledger.engine.resend.match import Continuation, Meaning, Regeneration, SentMessages, decide
-from turnledger.engine.turn.request import ExpectedHead, TurnContent
+from turnledger.engine.turn.begin import ExpectedHead, TurnContent
 from turnledger.engine.turn.snapshot import Base, flags_of
 from turnledger.errors import HistoryDiverged, MalformedItems, TurnledgerError
 from turnledger.model.conversation import Branch

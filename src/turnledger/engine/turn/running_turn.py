@@ -27,8 +27,8 @@ from turnledger.engine.history.history import LONG, History, encode_messages, jo
 from turnledger.engine.lane.shield import uninterrupted
 from turnledger.engine.ports import Tables
 from turnledger.engine.process import FlushRequest
+from turnledger.engine.turn.begin import Begun
 from turnledger.engine.turn.commit import CommitRequest
-from turnledger.engine.turn.request import Begun
 from turnledger.engine.turn.snapshot import Snapshot
 from turnledger.errors import (
     EmptyTurn,

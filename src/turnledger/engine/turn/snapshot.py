@@ -13,7 +13,7 @@ from turnledger.engine.history.context import ALL, Context, ContextParts, assemb
 from turnledger.engine.history.history import History, TurnsRequest, read_turns
 from turnledger.engine.history.line import MISSING
 from turnledger.engine.process import Process
-from turnledger.engine.turn.request import AcquireRequest, Begun
+from turnledger.engine.turn.begin import AcquireRequest, Begun
 from turnledger.errors import StoreCorrupt
 from turnledger.model.conversation import Branch
 from turnledger.model.flags import FlagsByTurn, HiddenPlaces, hidden_from_model

@@ -17,7 +17,7 @@ from turnledger.engine.lifecycle.moves import ForkRequest, Move, Switch
 from turnledger.engine.limits import Limits
 from turnledger.engine.process import Process
 from turnledger.engine.resend.match import SentMessages
-from turnledger.engine.turn.request import (
+from turnledger.engine.turn.begin import (
     AcquireRequest,
     BeginBounds,
     BeginRequest,

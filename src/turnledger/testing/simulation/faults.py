@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from turnledger.engine.lane.lease import renew
 from turnledger.engine.ports import Store, Sync
-from turnledger.engine.turn.request import HistoryMoved, MustReachDisk
+from turnledger.engine.turn.begin import HistoryMoved, MustReachDisk
 from turnledger.engine.wrapped_store import AnyOperation, WrappedStore
 from turnledger.errors import OutcomeUnknown, StoreUnavailable, TurnledgerError
 from turnledger.model.ids import ConversationId, LeaseId

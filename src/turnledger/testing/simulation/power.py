@@ -14,7 +14,7 @@ from typing import Any
 from turnledger.engine.ports import Tables
 from turnledger.engine.process import FlushRequest
 from turnledger.engine.tables.maintenance import ClockMark
-from turnledger.engine.turn.request import BeginRequest
+from turnledger.engine.turn.begin import BeginRequest
 from turnledger.model.conversation import ConversationState
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.testing.machine import Machine

@@ -19,8 +19,8 @@ from turnledger.chat import Chat
 from turnledger.chats import Chats
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Runner, Store, Sync, Tables
+from turnledger.engine.turn.begin import BeginRequest
 from turnledger.engine.turn.block import TurnBlock
-from turnledger.engine.turn.request import BeginRequest
 from turnledger.engine.wrapped_store import AnyOperation
 from turnledger.ledger import Ledger
 from turnledger.model.conversation import EVERYWHERE, LOCAL, Branch, Conversation, Ticket

@@ -15,9 +15,8 @@ from turnledger import Ledger, Limits, OnBusy
 from turnledger.chat import Chat
 from turnledger.engine.admission import Authorization
 from turnledger.engine.attempt.end import end
-from turnledger.engine.turn.begin import begin
+from turnledger.engine.turn.begin import ExpectedHead, begin
 from turnledger.engine.turn.commit import commit, resolve_doubt
-from turnledger.engine.turn.request import ExpectedHead
 from turnledger.engine.turn.running_turn import Draft, RunningTurn, record
 from turnledger.errors import (
     AdmissionMoved,

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.engine.populated_store import fail, run_turn
 from turnledger import Ledger
 from turnledger.chat import Chat
-from turnledger.engine.turn.request import AcquireRequest, TurnContent
+from turnledger.engine.turn.begin import AcquireRequest, TurnContent
 from turnledger.engine.turn.validation import resent_request, target_of
 from turnledger.errors import ConversationNotFound
 from turnledger.model.ids import ConversationId

@@ -22,7 +22,7 @@ from turnledger.engine.attempt.idempotency import IdempotencyKey
 from turnledger.engine.conversations.resolve import Target
 from turnledger.engine.feed import ChangeReader
 from turnledger.engine.ports import Sync, Tables
-from turnledger.engine.turn.request import BeginBounds, BeginRequest, Round, TurnContent
+from turnledger.engine.turn.begin import BeginBounds, BeginRequest, Round, TurnContent
 from turnledger.errors import OutcomeUnknown, Superseded
 from turnledger.model.conversation import EVERYWHERE
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId

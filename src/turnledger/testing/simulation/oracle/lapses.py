@@ -12,7 +12,7 @@ from turnledger.engine.attempt.takeover import PurgeRequest
 from turnledger.engine.conversations.resolve import ResolveRequest
 from turnledger.engine.lifecycle.delete import EndDueRequest
 from turnledger.engine.ports import Inspection, Tables
-from turnledger.engine.turn.request import BeginRequest
+from turnledger.engine.turn.begin import BeginRequest
 from turnledger.ledger import OWNER
 from turnledger.model.conversation import Conversation, ConversationState
 from turnledger.model.ids import ConversationId, TurnId

@@ -14,9 +14,8 @@ from turnledger.engine.lifecycle.delete import DeleteRequest, EndDueRequest
 from turnledger.engine.lifecycle.moves import ForkRequest, MoveResult
 from turnledger.engine.ports import Inspection, Tables
 from turnledger.engine.process import FlushRequest
-from turnledger.engine.turn.begin import AbandonRequest
+from turnledger.engine.turn.begin import AbandonRequest, BeginRequest, Begun, Queued
 from turnledger.engine.turn.commit import CommitRequest, DoubtRequest
-from turnledger.engine.turn.request import BeginRequest, Begun, Queued
 from turnledger.engine.turn.running_turn import RecordRequest
 from turnledger.engine.wrapped_store import AnyOperation
 from turnledger.errors import ConversationExpired
