@@ -103,6 +103,8 @@ export interface Attempt {
   readonly steps: readonly Item[];
   /** Empty while the turn runs: read its text from `chat.events`. After a failure: the text so far. */
   readonly partial: string;
+  /** Model, tools, settings and metadata of the request. */
+  readonly details: Readonly<Record<string, unknown>>;
 }
 
 /** A page of turns, the oldest first. */

@@ -65,6 +65,9 @@ class Attempt(Struct, frozen=True, kw_only=True, dict=True):
         str,
         schema("Empty while the turn runs: read its text from its events. After a failure, the text so far."),
     ] = ""
+    details: Annotated[
+        Mapping[str, Any], schema("The model, tools, settings and metadata of the request.")
+    ] = {}
 
     @cached_property
     def input(self) -> tuple[Item, ...]:
@@ -132,6 +135,9 @@ class TurnState(Struct, frozen=True, kw_only=True):
     turn: Turn | None = None
     state: Annotated[str, schema(enum=[QUEUED, *map(str, AttemptState)])]
     failure: Failure | None = None
+    details: Annotated[
+        Mapping[str, Any], schema("As of the turn; while it is not committed, those of the request.")
+    ] = {}
     chat: ListedChat
     branch: Annotated[BranchId, schema("The branch on which it was committed.")] | None = None
 

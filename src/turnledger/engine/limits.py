@@ -16,7 +16,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnledger.engine.ports import Tables
-from turnledger.errors import MalformedItems, StorageFull
+from turnledger.errors import InvalidInput, MalformedItems, StorageFull
+from turnledger.model import codec
 from turnledger.model.access.token import Bounds
 from turnledger.model.conversation import (
     Branch,
@@ -200,6 +201,15 @@ class Limits:
         """Raise MalformedItems for more than one turn can hold."""
         if len(items) > self.input_items or sum([len(item.raw) for item in items]) > self.turn_bytes:
             raise self._too_large(label)
+
+    def pack_details(self, details: Mapping[str, Any] | None) -> bytes:
+        """Return the details of a turn as JSON, empty for none. Raises InvalidInput."""
+        if not details:
+            return b""
+        packed = codec.raw_object("details", details)
+        if len(packed) > self.turn_bytes:
+            raise InvalidInput(f"details have more than {self.turn_bytes} bytes. Store less.")
+        return packed
 
     def _too_large(self, label: str) -> MalformedItems:
         return MalformedItems(

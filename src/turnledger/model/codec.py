@@ -10,7 +10,7 @@ passed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, Self, TypeVar, overload
 
 import msgspec
@@ -133,14 +133,14 @@ def checked_items(raw_items: Sequence[msgspec.Raw]) -> tuple[Item, ...]:
     return found
 
 
-def raw_object(name: str, values: dict[str, Any]) -> bytes:
+def raw_object(name: str, values: object) -> bytes:
     """A caller's values as a JSON object; raises InvalidInput with this name for what is none. It is read
     again at once: a document with anything else inside could not be."""
     try:
-        raw = msgspec.json.encode(values)
-        _objects.decode(raw)
+        raw = msgspec.json.encode(dict(values) if isinstance(values, Mapping) else values)
+        decoded = _objects.decode(raw)
         if raw.count(b"{") + raw.count(b"[") > DEEPEST:
-            check_plain(values)
+            check_plain(decoded)
     except (TypeError, ValueError, RecursionError) as problem:
         raise InvalidInput(f"{name} must be a dict of JSON values: {problem}.") from None
     return raw

@@ -347,17 +347,31 @@ class AttemptBody(codec.Document, frozen=True):
     partial: str = ""
     instructions: tuple[msgspec.Raw, ...] | msgspec.UnsetType = msgspec.UNSET
     once: bool | msgspec.UnsetType = msgspec.UNSET
+    details: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    """A JSON object."""
 
     @classmethod
-    def of(cls, input: tuple[Item, ...], instructions: Instructions | None, partial: str = "") -> AttemptBody:
+    def of(
+        cls,
+        input: tuple[Item, ...],
+        instructions: Instructions | None,
+        partial: str = "",
+        raw_details: bytes = b"",
+    ) -> AttemptBody:
+        details = msgspec.Raw(raw_details) if raw_details else msgspec.UNSET
         if instructions is None:
-            return cls(input=codec.raws(input), partial=partial)
+            return cls(input=codec.raws(input), partial=partial, details=details)
         return cls(
             input=codec.raws(input),
             partial=partial,
             instructions=codec.raws(instructions.items),
             once=msgspec.UNSET if instructions.is_lasting else True,
+            details=details,
         )
+
+    @property
+    def raw_details(self) -> bytes:
+        return b"" if isinstance(self.details, msgspec.UnsetType) else bytes(self.details)
 
     @property
     def given_instructions(self) -> Instructions | None:
@@ -382,6 +396,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     fork: Fork | None = None
     instructions: Instructions | None = None
     """Those it began with; None if those in force apply."""
+    raw_details: Bytes = b""
+    """The details it began with, as stored JSON; empty if there are none."""
     on_stop: OnStop = OnStop.KEEP
     on_failure: OnFailure = OnFailure.SETTLE
     is_interaction: bool = True
@@ -408,10 +424,16 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, **changes)
 
     @property
+    def details(self) -> dict[str, Any]:
+        """Data recorded with it when it began, such as the model and its settings."""
+        return codec.object_of(msgspec.Raw(self.raw_details)) if self.raw_details else {}
+
+    @property
     def request_body(self) -> Bytes:
-        """Input and instructions as one value. The partial text is no part of it: it changes, they do not."""
-        return codec.encode(AttemptBody.of(self.input, self.instructions))
+        """Input, instructions and details as one value. The partial text is no part of it: it changes, they
+        do not."""
+        return codec.encode(AttemptBody.of(self.input, self.instructions, "", self.raw_details))
 
     @property
     def body(self) -> Bytes:
-        return codec.encode(AttemptBody.of(self.input, self.instructions, self.partial))
+        return codec.encode(AttemptBody.of(self.input, self.instructions, self.partial, self.raw_details))

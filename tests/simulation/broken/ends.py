@@ -40,6 +40,16 @@ def rolls_back_and_forgets_effects() -> list[Patch]:
     return [(Journal, "has_effects", property(lambda journal: False))]
 
 
+@broken
+def drops_the_details_of_an_unfinished_turn() -> list[Patch]:
+    true = end.append_turn
+
+    async def append_turn(tables: Any, branch: Any, attempt: Any, *arguments: Any, **others: Any) -> Any:
+        return await true(tables, branch, replace(attempt, raw_details=b""), *arguments, **others)
+
+    return [(end, "append_turn", append_turn)]
+
+
 # Rule 10: a recorded stop outlives its holder, and reaches the queue.
 
 

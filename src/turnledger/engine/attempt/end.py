@@ -285,6 +285,7 @@ async def append_turn(
         output=output,
         instructions=given.items if given else None,
         instructed=instructed,
+        details=attempt.raw_details,
         effects=effects,
     )
     stored = await store_turn(tables, branch, turn, log)

@@ -5,8 +5,9 @@ A waiting process takes over the attempts of a dead one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from turnledger.engine.attempt.end import DELETED, Outcome, read_outcome
 from turnledger.engine.attempt.stored_events import QueuedTurn, is_shown_in
@@ -122,6 +123,8 @@ class TurnStatus:
     """None unless it is committed."""
     failure: Failure | None
     chat: ChatEntry
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """Those it began with, and for a committed turn those that its runner stored."""
 
 
 async def read_status(tables: Tables, request: FindOutcomeRequest) -> TurnStatus:
@@ -130,9 +133,15 @@ async def read_status(tables: Tables, request: FindOutcomeRequest) -> TurnStatus
     if found is None:
         raise TurnNotFound
     chat = await read_entry(tables, InfoRequest(request.conversation, request.now))
+    if isinstance(found, Outcome) and found.turn is not None:
+        return TurnStatus(found.state, found.turn, found.failure, chat, found.turn.details)
+    if isinstance(found, QueuedTurn):
+        return TurnStatus(QUEUED, None, None, chat)
+    attempt = await tables.attempt(request.turn)
+    details = attempt.details if attempt is not None else {}
     if isinstance(found, Outcome):
-        return TurnStatus(found.state, found.turn, found.failure, chat)
-    return TurnStatus(QUEUED if isinstance(found, QueuedTurn) else AttemptState.RUNNING, None, None, chat)
+        return TurnStatus(found.state, None, found.failure, chat, details)
+    return TurnStatus(AttemptState.RUNNING, None, None, chat, details)
 
 
 async def wait_for_outcome(

@@ -216,6 +216,7 @@ async def _attempt(audit: Audit, owner: str | None, id: TurnId) -> None:
     attempt = None
     with audit.recording(Location(owner=owner, turn=id)):
         attempt = await audit.tables.attempt(id)
+        _ = attempt.details if attempt is not None else None  # decoded only when they are read
     if attempt is None:
         return
     place = Location(owner=owner, conversation=attempt.conversation, branch=attempt.branch, turn=id)

@@ -124,7 +124,7 @@ async def attempts_page(tables: Tables, request: TurnPageRequest) -> list[SetAsi
     for attempt in await tables.attempts(conversation.id, request.limit):
         records = await tables.journal(attempt.id)
         if room is not None:
-            parts = (*(item.raw for item in attempt.input), *records, attempt.partial.encode())
+            parts = (attempt.body, *records)
             room -= sum(map(len, parts))
             if room < 0 and page:
                 break

@@ -147,6 +147,7 @@ async def _to_settle(tables: Tables, branch: Branch) -> UnsettledTurn | None:
         output=unfinished.settled_output(Journal.of(await tables.journal(attempt.id)), attempt.failure),
         instructions=given.items if given else None,
         instructed=instructed_after(given, branch.instructed, branch.length + 1),
+        details=attempt.raw_details,
     )
     flags = move_flags(place.input_flags, attempt.input, input) if place else {}
     return UnsettledTurn(turn, flags, attempt.failure)

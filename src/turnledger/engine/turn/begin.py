@@ -168,6 +168,8 @@ class BeginRequest(Struct, frozen=True, kw_only=True):
     retry: Retry | None = None
     """The number of the try of a request without a key."""
     content: TurnContent = TurnContent()
+    raw_details: bytes = b""
+    """What to record with the attempt: a JSON object, or nothing."""
     is_resent: bool = False
     """Whether the content depends on the line, so that begin compares it with the one it was read for."""
     move: Move | None = None
@@ -182,7 +184,7 @@ class BeginRequest(Struct, frozen=True, kw_only=True):
         ones: for a move, an edit, a retry that may resume a journal, or a long input."""
         if self.move is not None or self.content.diverge is not None or self.key is not None:
             return None
-        if sum(len(item.raw) for item in self.content.input) > SHORT_INPUT:
+        if len(self.raw_details) + sum(len(item.raw) for item in self.content.input) > SHORT_INPUT:
             return None
         return self.target.id or (self.content.seen.conversation if self.content.seen else None)
 
@@ -618,6 +620,7 @@ def _attempt(
         base=branch.head,
         input=input,
         instructions=instructions,
+        raw_details=request.raw_details,
         on_stop=request.policy.on_stop,
         on_failure=request.policy.on_failure,
         is_interaction=request.policy.is_interaction,

@@ -309,7 +309,7 @@ class OpenTurn:
         self._place = begun.place
         pending = begun.place.pending if begun.place else begun.branch.pending
         self.draft = Draft(pending, begun.attempt.input, begun.journal, process.limits.turn_bytes)
-        self.details: dict[str, Any] = {}
+        self.details: dict[str, Any] = begun.attempt.details
         self._journaled = begun.attempt.journaled
         self._is_in_doubt = False
         self._flushes = 0
@@ -428,7 +428,7 @@ class OpenTurn:
             output=output,
             instructions=given.items if given else None,
             instructed=instructed,
-            details=self._packed_details() if self.details else b"",
+            details=self.process.limits.pack_details(self.details),
         )
         return CommitRequest(
             owner=attempt.owner,
@@ -449,12 +449,6 @@ class OpenTurn:
             home=self.conversation,
             unheard=self.unheard,
         )
-
-    def _packed_details(self) -> bytes:
-        packed = codec.raw_object("details", self.details)
-        if len(packed) > self.process.limits.turn_bytes:
-            raise InvalidInput(f"details have more than {self.process.limits.turn_bytes} bytes.")
-        return packed
 
     def _log_of(self, output: tuple[Item, ...]) -> bytes:
         """Return the event log of the complete turn; empty for a single delta, as it is stored."""
@@ -601,8 +595,9 @@ class RunningTurn:
 
     @property
     def details(self) -> dict[str, Any]:
-        """JSON values to keep with the turn besides its items, such as the model and its token usage. Durable
-        with the commit; a turn that is stopped or fails keeps none. See Turn.details."""
+        """JSON values to keep with the turn besides its items, such as the model and its token usage. Begins
+        with those of `chat.turn(details=…)`. Durable with the commit; a turn that is stopped or fails keeps
+        those it began with. See Turn.details."""
         return self._open.details
 
     @details.setter

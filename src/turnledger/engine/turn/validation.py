@@ -63,6 +63,9 @@ class TurnOptions(TypedDict, total=False):
     """A well-formed history to show before the stored one, in this turn only. Not stored."""
     context: Context
     """How much of the stored history is shown: all of it by default."""
+    details: Mapping[str, Any] | None
+    """JSON values to record with the turn when it begins, such as the model and its settings: a running or
+    failed attempt shows them. See RunningTurn.details."""
     idempotency_key: str | None
     """Makes the request idempotent."""
     retry: Retry | None
@@ -176,6 +179,7 @@ def _request(
     instructions_once: Input | None = None,
     primer: Input = (),
     context: Context = ALL,
+    details: Mapping[str, Any] | None = None,
     idempotency_key: str | None = None,
     retry: Retry | None = None,
     attach: bool = False,
@@ -209,6 +213,7 @@ def _request(
         key=key,
         retry=None if retry is None or key is not None else retry_within(retry, target.within),
         content=TurnContent(items if resending is None else (), given, place),
+        raw_details=limits.pack_details(details),
         is_resent=resending is not None,
         policy=TurnPolicy(
             choice(OnBusy, "on_busy", on_busy),

@@ -163,6 +163,7 @@ def _show_state(status: TurnStatus, hidden: Sequence[int]) -> TurnState:
         turn=show_turn(turn, hidden) if turn is not None else None,
         state=status.state,
         failure=status.failure,
+        details=status.details,
         chat=show_listed(status.chat),
         branch=turn.branch if turn is not None else None,
     )

@@ -78,7 +78,7 @@ class _Events:
 
 class NativeTurn:
     def __init__(self, exchange: TurnExchange, request: TurnRequest, model: ChatModel) -> None:
-        body, options = request.body, exchange.turn_options(request)
+        body, options = request.body, exchange.turn_options(request, request.body.model, request.settings)
         self._exchange = exchange
         self._request = request
         self._model = model

@@ -75,7 +75,7 @@ class CompletionTurn:
             create=not request.must_exist,
             sent=policies.sent,
             on_divergence=policies.on_divergence or OnDivergence.BRANCH,
-            **exchange.turn_options(request),
+            **exchange.turn_options(request, request.model, request.settings),
         )
 
     async def answer(self, running: RunningTurn) -> None:

@@ -42,7 +42,7 @@ from turnledger.server.access.limits import Slot
 from turnledger.server.errors import ClientGone, RequestRefused, error_body, kind_of, shutdown_error
 from turnledger.server.models.redaction import RedactedModel
 from turnledger.server.ops import logs
-from turnledger.server.requests.allowed_fields import restrict_settings
+from turnledger.server.requests.allowed_fields import ALLOWED_FIELDS, restrict_settings
 from turnledger.server.requests.body import read_body
 from turnledger.server.requests.turn import OnDisconnect, TurnTerms
 from turnledger.server.service import Service
@@ -100,9 +100,10 @@ class TurnExchange:
         name = found.upstream_name
         return model, settings if name == requested else {**settings, "model": name}
 
-    def turn_options(self, request: TurnTerms) -> TurnOptions:
+    def turn_options(self, request: TurnTerms, model: str, settings: Mapping[str, Any]) -> TurnOptions:
+        """Return the options of the turn; `model` is the name that the client knows."""
         policies = request.policies
-        options: TurnOptions = {"attach": True}
+        options: TurnOptions = {"attach": True, "details": _details(model, settings)}
         if policies.on_busy is not None:
             options["on_busy"] = policies.on_busy
         if policies.on_stop is not None:
@@ -197,6 +198,15 @@ class TurnExchange:
                 self.service.streams.stop_keep_alive(self.client)
             if self._is_stream:
                 self.service.metrics.stream_closed()
+
+
+def _details(model: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is recorded of a request beside its input. Fields that only some upstreams know may be
+    keys: they are not stored."""
+    details: dict[str, Any] = {"model": model}
+    details |= {name: settings[name] for name in ("tools", "metadata") if name in settings}
+    others = {name: settings[name] for name in settings if name in ALLOWED_FIELDS and name not in details}
+    return details | {"settings": others} if others else details
 
 
 class ApiTurn(Protocol):

@@ -100,6 +100,7 @@ class ClientRequest:
             "on_busy": self.on_busy,
             "on_stop": self.on_stop,
             "on_failure": self.on_failure,
+            "details": {"request": self.token},
             **({} if self.is_interaction else {"interaction": False}),
         }
 

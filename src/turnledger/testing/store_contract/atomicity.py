@@ -121,6 +121,35 @@ class Atomicity(Contract):
         ]
         assert await message_texts(chat) == ["Are you there?", "Yes.", "Hello", "Hallo!"]
 
+    @pytest.mark.parametrize("length", [1, 200_000])
+    async def test_attempt_shows_the_details_it_began_with(self, stage: Stage, length: int) -> None:
+        chat, same = await stage.shared_chat()
+        details = {"model": "m", "tools": "x" * length}
+        holder = await stage.hold_lane(chat, "Hello", details=details)
+        [running] = await same.attempts()
+        assert running.attempt.details == (await same.status(running.attempt.id)).details == details
+        holder.task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await soon(holder.task)
+        [failed] = await same.attempts()
+        assert failed.attempt.details == (await same.status(failed.attempt.id)).details == details
+
+    async def test_kept_and_completed_turns_carry_the_details_they_began_with(self, stage: Stage) -> None:
+        chat, same = await stage.shared_chat()
+        async with chat.turn("Hello", details={"model": "m"}) as turn:
+            turn.emit("Hal")
+            turn.details["usage"] = 3
+            turn.stop("keep")
+        async with chat.turn("Hello", details={"model": "m"}) as turn:
+            turn.emit("Hallo!")
+            turn.details["usage"] = 3
+        fork = await same.fork()
+        for reader in (same, fork):
+            assert [each.details for each in await reader.turns()] == [
+                {"model": "m"},
+                {"model": "m", "usage": 3},
+            ]
+
     async def test_failed_attempts_are_listed_newest_first_in_pages(self, stage: Stage) -> None:
         chat = await (await stage.process()).chat()
         for text in ("one", "two", "three"):

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.unit.engine.stage import BRANCH, branch
@@ -248,6 +249,17 @@ async def test_invalid_details_fail_the_turn_and_free_the_lane(details: Any) -> 
         ]
         async with chat.turn("Again", on_busy=OnBusy.REJECT) as turn:
             turn.emit("Hi")
+
+
+@pytest.mark.parametrize(
+    "details", [{"model": object()}, {"long": "x" * 1000}, {"deep": msgspec.Raw(b"[" * 200 + b"]" * 200)}, 5]
+)
+async def test_turn_with_invalid_details_does_not_begin(details: Any) -> None:
+    async with await Ledger.open("memory:", limits=Limits(turn_bytes=1000)) as ledger:
+        chat = await ledger.conversation()
+        with pytest.raises(InvalidInput, match="details"):
+            chat.turn("q", details=details)
+        assert await chat.attempts() == []
 
 
 async def test_details_are_stored_with_a_committed_turn_only(chat: Chat) -> None:

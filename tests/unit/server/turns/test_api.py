@@ -502,6 +502,24 @@ async def test_turn_details_record_model_and_usage(stream: bool) -> None:
         assert turn.committed_at >= turn.created_at
 
 
+async def test_failed_turn_shows_model_tools_settings_and_metadata_but_no_keys() -> None:
+    tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+    settings = {"temperature": 0.5, "tools": [tool], "metadata": {"case": "7"}, "api_key": "secret"}
+    recorded = {
+        "model": "demo",
+        "tools": [tool],
+        "metadata": {"case": "7"},
+        "settings": {"temperature": 0.5},
+    }
+    async with serving() as here:
+        chat = (await here.turn("Hello")).json["chat"]["id"]
+        failed = await here.turn("/fail", chat=chat, settings=settings)
+        [attempt] = (await here.get(f"/api/chats/{chat}"))["attempts"]
+        assert (failed.status, attempt["state"], attempt["details"]) == (502, "failed", recorded)
+        state = await here.get(f"/api/turns/{attempt['id']}")
+        assert (state["state"], state["details"]) == ("failed", recorded)
+
+
 @pytest.mark.parametrize("stream", [True, False])
 async def test_reasoning_is_sent_before_the_message(stream: bool) -> None:
     async with serving() as here:

@@ -413,6 +413,7 @@ def attempt_of(row: Row) -> Attempt:
         fork=codec.decode(ForkRecord, fork).fork if fork else None,
         input=codec.checked_items(body.input),
         instructions=body.given_instructions,
+        raw_details=body.raw_details,
         on_stop=OnStop(on_stop),
         on_failure=OnFailure(on_failure),
         is_interaction=bool(interaction),

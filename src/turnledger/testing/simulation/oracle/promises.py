@@ -201,6 +201,8 @@ def _check_kind(world: World, turn: Turn, turns: dict[TurnId, Turn]) -> Iterator
         yield f"{turn.id} was reported as failed and is in the history"
     if turn.kind is TurnKind.SETTLED and turn.id not in world.settled_by_begin:
         yield f"{turn.id} was settled without a turn that follows, or without an effect"
+    if turn.details.get("request") != request.token:
+        yield f"{turn.id} is {turn.kind} without the details it began with"
     if turn.id in world.stopped_in_queue:
         yield f"{turn.id} was stopped before it ran and is in the history"
     is_stopped = world.recorded_stops.get(turn.id) is OnStop.KEEP

@@ -94,6 +94,7 @@ class StoredAttempts(Contract):
         ended = {"stop": OnStop.KEEP, "failure": Failure("code", TEXT), "partial": TEXT, "journaled": 3}
         for made in (
             full_attempt(found, instructions=given),
+            full_attempt(found, raw_details=b'{"model": "m"}'),
             full_attempt(found, base=None, idempotency_key=None, input=()),
             ended_attempt(found, instructions=given, **ended, bytes=9),
         ):
