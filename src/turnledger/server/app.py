@@ -307,7 +307,7 @@ class App:
         raise RequestRefused(404, "unknown_url", "Unknown path. /openapi.json lists all paths.")
 
     def _log_request(self, scope: Scope, status: int, seconds: float) -> None:
-        self.service.metrics.count_response(status)
+        self.service.metrics.requests(status).inc()
         if log.is_enabled_for("info"):
             state = scope["state"]
             log.info(

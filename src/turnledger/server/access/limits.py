@@ -301,5 +301,5 @@ class Quotas:
         return f"The server is busy: limit `{limit}` reached. Try again in a moment."
 
     def _refusal_error(self, limit: str, code: str, message: str, after: int = RETRY_AFTER) -> RequestRefused:
-        self._metrics.count_refusal(limit)
+        self._metrics.refusals(limit).inc()
         return RequestRefused(429, code, message, headers=((b"retry-after", b"%d" % after),))

@@ -25,15 +25,17 @@ class Metrics:
         self._registry = CollectorRegistry()
         self._folder = folder
         self._watched: list[tuple[Gauge, Callable[[], float]]] = []
-        self._turns = self._counter("turns", "Requests for turns, by outcome.", "outcome")
-        self._lane_wait = self._histogram("lane_wait", "From the request for a turn to its begin.", PATIENT)
-        self._first_token = self._histogram(
+        self.turns = self._counter("turns", "Requests for turns, by outcome.", "outcome")
+        """By `completed`, `stopped`, `failed`, `refused`, `replayed`, `joined` or `unknown`."""
+        self.lane_wait = self._histogram("lane_wait", "From the request for a turn to its begin.", PATIENT)
+        self.first_token = self._histogram(
             "first_token", "From the begin of a turn to its first output.", PATIENT
         )
-        self._commit = self._histogram("commit", "How long commits take.", QUICK)
-        self._streams = self._gauge("open_streams", "Streams that are being sent.")
-        self._requests = self._counter("requests", "Requests answered, by status.", "status")
-        self._refusals = self._counter(
+        self.commit = self._histogram("commit", "How long commits take.", QUICK)
+        self.streams = self._gauge("open_streams", "Streams that are being sent.")
+        self.requests = self._counter("requests", "Requests answered, by status.", "status")
+        """499: the client left before the response."""
+        self.refusals = self._counter(
             "refusals", "Requests refused because a limit was reached, by limit.", "limit"
         )
 
@@ -48,40 +50,13 @@ class Metrics:
         values.ValueClass = values.MultiProcessValue(lambda: part)  # type: ignore[no-untyped-call]
         metrics = cls(folder)
         # The library opens the file of the counters with the first label. By then, the folder may be gone.
-        metrics._turns("completed")
+        metrics.turns("completed")
         return metrics
 
     @staticmethod
     def clear(folder: Path, part: int) -> None:
         """Remove the gauges of a worker that has ended; its counters stay."""
         mark_process_dead(part, str(folder))  # type: ignore[no-untyped-call]
-
-    def count_turn(self, outcome: str) -> None:
-        """Count a request for a turn by outcome: `completed`, `stopped`, `failed`, `refused`, `replayed`,
-        `joined` or `unknown`."""
-        self._turns(outcome).inc()
-
-    def observe_lane_wait(self, seconds: float) -> None:
-        self._lane_wait.observe(seconds)
-
-    def observe_first_token(self, seconds: float) -> None:
-        self._first_token.observe(seconds)
-
-    def observe_commit(self, seconds: float) -> None:
-        self._commit.observe(seconds)
-
-    def stream_opened(self) -> None:
-        self._streams.inc()
-
-    def stream_closed(self) -> None:
-        self._streams.dec()
-
-    def count_refusal(self, limit: str) -> None:
-        self._refusals(limit).inc()
-
-    def count_response(self, status: int) -> None:
-        """Count a response; 499: the client left before it."""
-        self._requests(status).inc()
 
     def export(self, name: str, meaning: str, read: Callable[[], float]) -> None:
         """Export a number kept elsewhere. It is read on each scrape; that of another worker is as old as its

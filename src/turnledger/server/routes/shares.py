@@ -125,7 +125,7 @@ class ShareRoutes:
         """Count one. Raises RequestRefused (429) if the limit per minute is reached."""
         wait = math.ceil(self._rate.wait_seconds(name))
         if wait:
-            self._service.metrics.count_refusal("exchanges_per_minute")
+            self._service.metrics.refusals("exchanges_per_minute").inc()
             message = f"Limit of {self._limit} links per minute reached (`exchanges_per_minute`)."
             text = f"{message} Try again in {wait} s."
             raise RequestRefused(429, "too_many_exchanges", text, headers=((b"retry-after", b"%d" % wait),))

@@ -139,7 +139,7 @@ class TurnExchange:
 
     def record_first_token(self) -> None:
         self.has_first_token = True
-        self.service.metrics.observe_first_token(time.monotonic() - self.began_at)
+        self.service.metrics.first_token.observe(time.monotonic() - self.began_at)
 
     def keep_alive(self, waiting_headers: Callable[[], Mapping[bytes, str] | None]) -> None:
         """Send comments while the stream is silent. The response may begin with one once
@@ -173,7 +173,7 @@ class TurnExchange:
 
     def _begin_stream(self) -> None:
         self._is_stream = True
-        self.service.metrics.stream_opened()
+        self.service.metrics.streams.inc()
         if not self.client.has_begun:  # it has if the turn waited for its lane
             self.client.begin(200, [*self._headers.items(), EVENTS])
         if self._is_kept_alive:
@@ -197,7 +197,7 @@ class TurnExchange:
             if self._is_kept_alive:
                 self.service.streams.stop_keep_alive(self.client)
             if self._is_stream:
-                self.service.metrics.stream_closed()
+                self.service.metrics.streams.dec()
 
 
 def _details(model: str, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -319,7 +319,7 @@ class TurnRun:
             async with self._block as running:
                 exchange.slot.begin()
                 exchange.began_at = time.monotonic()
-                metrics.observe_lane_wait(exchange.began_at - requested_at)
+                metrics.lane_wait.observe(exchange.began_at - requested_at)
                 self._set_turn(running.conversation.id, running.began, running.id)
                 if self._stopping is not None:
                     # The client left while the turn began, too early to find and stop it.
@@ -327,9 +327,9 @@ class TurnRun:
                     raise TurnStopped
                 await self._turn.answer(running)
                 commit_began_at = time.monotonic()
-            metrics.observe_commit(time.monotonic() - commit_began_at)
+            metrics.commit.observe(time.monotonic() - commit_began_at)
             await self._turn.finish(running)
-            metrics.count_turn("completed")
+            metrics.turns("completed").inc()
             if service.titles is not None and running.number == 1 and running.turn is not None:
                 service.titles.enqueue(running.conversation, running.turn)
         except TurnReplayed as replay:
@@ -347,12 +347,12 @@ class TurnRun:
             # Cancelled during the commit, the turn may be committed, and the client must learn that. A turn
             # that was interrupted and kept is committed, too, but is not an answer.
             is_whole = running is not None and running.state is AttemptState.COMPLETED
-            metrics.count_turn("completed" if is_whole else "failed")
+            metrics.turns("completed" if is_whole else "failed").inc()
             if is_whole and running is not None:
                 await self._turn.finish(running, is_cancelled=True)
             raise
         except BaseException as problem:
-            metrics.count_turn(outcome_of(problem))
+            metrics.turns(outcome_of(problem)).inc()
             raise
         finally:
             self._stop_reading()
@@ -362,7 +362,7 @@ class TurnRun:
 
     def _count_retry(self, outcome: str) -> None:
         """Count a request that an earlier one answers, and mark it for the log."""
-        self._service.metrics.count_turn(outcome)
+        self._service.metrics.turns(outcome).inc()
         self._exchange.state["retry"] = outcome
 
     def _set_turn(self, conversation: ConversationId, state: str, turn: TurnId) -> None:

@@ -125,7 +125,7 @@ class Streams:
     async def _send(self, stream: Stream, principal: Principal, client: ClientStream) -> None:
         is_file, headers = stream.file is not None, [EVENTS] if stream.file is None else stream.file
         if not is_file:
-            self._metrics.stream_opened()
+            self._metrics.streams.inc()
         if stream.has_heartbeat:
             self.keep_alive(client, headers)
         try:
@@ -153,7 +153,7 @@ class Streams:
             finally:  # also when this wait is cancelled
                 self.stop_keep_alive(client)
                 if not is_file:
-                    self._metrics.stream_closed()
+                    self._metrics.streams.dec()
 
     # Heartbeats.
 

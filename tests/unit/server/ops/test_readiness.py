@@ -135,16 +135,16 @@ async def test_readiness_changes_are_logged_once_with_their_details() -> None:
 
 def test_metrics_count_turns_waits_streams_requests_and_gauges() -> None:
     metrics = Metrics()
-    metrics.count_turn("committed")
-    metrics.count_turn("committed")
-    metrics.count_turn("failed")
-    metrics.observe_lane_wait(0.02)
-    metrics.observe_first_token(0.3)
-    metrics.observe_commit(0.004)
-    metrics.stream_opened()
-    metrics.stream_opened()
-    metrics.stream_closed()
-    metrics.count_response(200)
+    metrics.turns("committed").inc()
+    metrics.turns("committed").inc()
+    metrics.turns("failed").inc()
+    metrics.lane_wait.observe(0.02)
+    metrics.first_token.observe(0.3)
+    metrics.commit.observe(0.004)
+    metrics.streams.inc()
+    metrics.streams.inc()
+    metrics.streams.dec()
+    metrics.requests(200).inc()
     metrics.export("queue_length", "Waiting.", lambda: 7)
     text = metrics.text().decode()
     for line in (
@@ -164,7 +164,7 @@ def test_metrics_count_turns_waits_streams_requests_and_gauges() -> None:
 
 def test_metrics_of_two_servers_in_one_process_are_separate() -> None:
     first, second = Metrics(), Metrics()
-    first.count_turn("committed")
+    first.turns("committed").inc()
     assert b'outcome="committed"' not in second.text()
 
 
@@ -190,7 +190,7 @@ def worker(folder: Path, part: int, code: str) -> str:
 
 
 def test_metrics_sum_workers_and_keep_the_counters_of_dead_ones(tmp_path: Path) -> None:
-    counts = "metrics.count_response(200); metrics.observe_lane_wait(0.02); metrics.stream_opened()"
+    counts = "metrics.requests(200).inc(); metrics.lane_wait.observe(0.02); metrics.streams.inc()"
     watches = "metrics.export('queue_length', 'Waiting.', lambda: 7)"
     worker(tmp_path, 0, f"{counts}\n{watches}")
     both = worker(tmp_path, 1, f"{counts}\n{watches}").splitlines()
@@ -203,7 +203,7 @@ def test_metrics_sum_workers_and_keep_the_counters_of_dead_ones(tmp_path: Path) 
         assert line in both
     Metrics.clear(tmp_path, 0)
     # The next owner of a dead worker's part continues its counts.
-    after = worker(tmp_path, 0, "metrics.count_response(200)").splitlines()
+    after = worker(tmp_path, 0, "metrics.requests(200).inc()").splitlines()
     assert 'turnledger_requests_total{status="200"} 3.0' in after
     assert "turnledger_open_streams 1.0" in after
     assert "turnledger_queue_length 7.0" in after
@@ -212,7 +212,7 @@ def test_metrics_sum_workers_and_keep_the_counters_of_dead_ones(tmp_path: Path) 
 
 def test_metrics_files_are_fully_allocated_on_disk(tmp_path: Path) -> None:
     # Of a disk that fills up later, the system would kill the worker that touches what it was not given.
-    worker(tmp_path, 0, "metrics.count_response(200)")
+    worker(tmp_path, 0, "metrics.requests(200).inc()")
     files = list(tmp_path.iterdir())
     assert len(files) == 3
     assert all(file.stat().st_blocks * 512 >= FILE_BYTES for file in files)
@@ -223,7 +223,7 @@ def test_metrics_of_an_idle_worker_survive_the_removal_of_their_folder(tmp_path:
     folder = tmp_path / "metrics"
     folder.mkdir()
     removes = f"import shutil; shutil.rmtree({str(folder)!r})"
-    counts = "metrics.count_turn('completed'); metrics.count_response(200); metrics.observe_commit(0.1)"
+    counts = "metrics.turns('completed').inc(); metrics.requests(200).inc(); metrics.commit.observe(0.1)"
     worker(folder, 0, f"{removes}; {counts}; raise SystemExit")
     assert not folder.exists()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 from typing import Any
 
 import msgspec
@@ -254,8 +255,6 @@ async def test_turn_whose_client_left_while_it_began_is_counted_once(when: When)
     async with await Ledger.over(store) as ledger:
         models = Models({"demo": ResolvedModel(DemoModel(pace=0), "demo")})
         app = make_app(ledger, models, Settings())
-        ended: list[str] = []
-        app.service.metrics.count_turn = ended.append  # type: ignore[method-assign]
         left = asyncio.Event()
         stop = (b"x-turn-on-disconnect", b"keep")
         with store.hold(begin, when) as gate:
@@ -267,4 +266,5 @@ async def test_turn_whose_client_left_while_it_began_is_counted_once(when: When)
             while not any(task.get_name() == "turnledger stop" for task in asyncio.all_tasks()):
                 await asyncio.sleep(0)
         await pending
-        assert ended == ["stopped"]
+        text = app.service.metrics.text().decode()
+        assert re.findall(r'turns_total{outcome="(\w+)"} (.+)', text) == [("stopped", "1.0")]
