@@ -15,8 +15,8 @@ from tests.fork_server import ForkedProcess
 from turnledger import Chat, Ledger, errors
 from turnledger.engine.attempt.takeover import PurgeRequest, purge
 from turnledger.engine.lifecycle.delete import EndDueRequest, end_due
-from turnledger.engine.ports import Inspection, Sync
-from turnledger.engine.wrapped_store import AnyOperation, WrappedStore
+from turnledger.engine.ports import Inspection
+from turnledger.engine.wrapped_store import WrappedStore, Write
 from turnledger.hosting import Host
 from turnledger.model.conversation import ConversationState
 from turnledger.model.ids import ConversationId
@@ -160,17 +160,15 @@ class CutStore(WrappedStore):
 
     steps: int | None = None
 
-    async def write(
-        self, operation: AnyOperation, request: Any, owner: str | None, sync: Sync, *about: Any
-    ) -> Any:
+    async def write(self, write: Write) -> Any:
         steps = self.steps
         if steps is None:
-            return await super().write(operation, request, owner, sync, *about)
+            return await super().write(write)
 
         async def cut(rows: Any, request: Any) -> Any:
-            return await operation(CutRows(rows, [None] * steps), request)
+            return await write.operation(CutRows(rows, [None] * steps), request)
 
-        return await super().write(cut, request, owner, sync, *about)
+        return await super().write(write._replace(operation=cut))
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])

@@ -22,12 +22,12 @@ from turnledger import Ledger, RunningTurn
 from turnledger.chat import Chat
 from turnledger.engine.attempt import end as end_module
 from turnledger.engine.lane.shield import Unstoppable
-from turnledger.engine.ports import Result, Store, Sync
+from turnledger.engine.ports import Result, Store
 from turnledger.engine.turn import begin as begin_module
 from turnledger.engine.turn import block as block_module
 from turnledger.engine.turn import commit
 from turnledger.engine.turn.block import TurnBlock
-from turnledger.engine.wrapped_store import AnyOperation, WrappedStore
+from turnledger.engine.wrapped_store import AnyOperation, WrappedStore, Write
 from turnledger.errors import TurnledgerError, TurnStopped, turn_of
 from turnledger.model.ids import TurnId
 from turnledger.testing.gates import Gate
@@ -56,11 +56,9 @@ class HesitantStore(WrappedStore):
         super().__init__(store)
         self._kind = kind
 
-    async def write(
-        self, operation: AnyOperation, request: Any, owner: str | None, sync: Sync, *about: Any
-    ) -> Any:
+    async def write(self, write: Write) -> Any:
         await self._hesitate()
-        result = await super().write(operation, request, owner, sync, *about)
+        result = await super().write(write)
         await self._hesitate()
         return result
 

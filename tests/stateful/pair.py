@@ -17,9 +17,9 @@ from msgspec.structs import replace
 from tests.stateful.visible_state import everything
 from tests.unit.engine.stage import drive
 from turnledger.engine.conversations.catalogue import ListChats, list_page
-from turnledger.engine.ports import Sync, Tables
+from turnledger.engine.ports import Tables
 from turnledger.engine.turn.begin import MustReachDisk
-from turnledger.engine.wrapped_store import AnyOperation, WrappedStore
+from turnledger.engine.wrapped_store import AnyOperation, WrappedStore, Write
 from turnledger.errors import TurnledgerError
 from turnledger.model.catalogue import Page
 from turnledger.stores.memory import MemoryStore
@@ -70,12 +70,12 @@ class Pair:
         change nothing."""
         expected = self._write(operation, request, owner)
         before = self._rows_written()
-        assert _outcome(WrappedStore(self.sqlite).write(operation, request, owner, Sync.DISK)) == expected
+        assert _outcome(WrappedStore(self.sqlite).write(Write(operation, request, owner))) == expected
         self._look(changed=expected.error is None, wrote=self._rows_written() != before)
         return expected
 
     def _write(self, operation: AnyOperation, request: Any, owner: str | None) -> Outcome:
-        return _outcome(WrappedStore(self.memory).write(operation, request, owner, Sync.DISK))
+        return _outcome(WrappedStore(self.memory).write(Write(operation, request, owner)))
 
     def batch(self, operation: AnyOperation, requests: Sequence[tuple[Any, str | None]]) -> list[Outcome]:
         """Run several: in SQLite as one group commit, in the reference one by one."""

@@ -8,7 +8,7 @@ import pytest
 
 from turnledger import Ledger
 from turnledger.engine.ports import Sync
-from turnledger.engine.wrapped_store import AnyOperation, WrappedStore
+from turnledger.engine.wrapped_store import AnyOperation, WrappedStore, Write
 from turnledger.errors import LinkNotValid
 from turnledger.hosting import Host, TokenScope
 from turnledger.model.access.share import new_code
@@ -23,11 +23,9 @@ class NotedStore(WrappedStore):
         super().__init__(MemoryStore())
         self.operations: list[tuple[str, Sync | None]] = []
 
-    async def write(
-        self, operation: AnyOperation, request: Any, owner: str | None, sync: Sync, *about: Any
-    ) -> Any:
-        self.operations.append((getattr(operation, "__name__", ""), sync))
-        return await super().write(operation, request, owner, sync, *about)
+    async def write(self, write: Write) -> Any:
+        self.operations.append((getattr(write.operation, "__name__", ""), write.sync))
+        return await super().write(write)
 
     async def look(self, operation: AnyOperation, request: Any, owner: str | None) -> Any:
         self.operations.append((getattr(operation, "__name__", ""), None))

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from turnledger.engine.lane.shield import JointReads
-from turnledger.engine.ports import Store, Sync, Tables, WholeStore
+from turnledger.engine.ports import Store, Tables, WholeStore
 from turnledger.engine.tables.changes import PositionRows
-from turnledger.engine.wrapped_store import AnyOperation, WrappedStore
+from turnledger.engine.wrapped_store import WrappedStore, Write
 from turnledger.errors import LedgerClosed, StoreError
 from turnledger.model.change import ABOUT_CHATS, ChangeKind, LiveChange, Position
 from turnledger.model.conversation import Conversation, Within
@@ -476,15 +476,8 @@ class NotifyingStore(WrappedStore):
         super().__init__(store)
         self._wake = wake
 
-    async def write(
-        self,
-        operation: AnyOperation,
-        request: Any,
-        owner: str | None,
-        sync: Sync,
-        about: ConversationId | None = None,
-    ) -> Any:
+    async def write(self, write: Write) -> Any:
         try:
-            return await super().write(operation, request, owner, sync, about)
+            return await super().write(write)
         finally:
             self._wake()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from turnledger.engine.ports import (
     InspectOperation,
@@ -19,19 +19,22 @@ from turnledger.model.ids import ConversationId, LeaseId
 AnyOperation: TypeAlias = Callable[[Any, Any], Awaitable[Any]]
 
 
+class Write(NamedTuple):
+    """The run of a writing operation, on the rows of an owner or of all (None)."""
+
+    operation: AnyOperation
+    request: Any
+    owner: str | None
+    sync: Sync = Sync.DISK
+    about: ConversationId | None = None
+
+
 class WrappedStore:
     def __init__(self, store: Store) -> None:
         self.inner = store
 
-    async def write(
-        self,
-        operation: AnyOperation,
-        request: Any,
-        owner: str | None,
-        sync: Sync,
-        about: ConversationId | None = None,
-    ) -> Any:
-        """Run a writing operation, on the rows of an owner or of all (None)."""
+    async def write(self, write: Write) -> Any:
+        operation, request, owner, sync, about = write
         if owner is None:
             return await self.inner.transact_whole(operation, request, sync)
         return await self.inner.transact(operation, request, owner, sync, about)
@@ -50,12 +53,12 @@ class WrappedStore:
         sync: Sync = Sync.DISK,
         about: ConversationId | None = None,
     ) -> Result:
-        return cast(Result, await self.write(operation, request, owner, sync, about))
+        return cast(Result, await self.write(Write(operation, request, owner, sync, about)))
 
     async def transact_whole(
         self, operation: WholeOperation[Request, Result], request: Request, sync: Sync = Sync.DISK
     ) -> Result:
-        return cast(Result, await self.write(operation, request, None, sync))
+        return cast(Result, await self.write(Write(operation, request, None, sync)))
 
     async def read(self, operation: Operation[Request, Result], request: Request, owner: str) -> Result:
         return cast(Result, await self.look(operation, request, owner))

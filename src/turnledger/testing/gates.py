@@ -21,11 +21,11 @@ from enum import Enum
 from typing import Any
 
 from turnledger.engine.lane.lease import renew
-from turnledger.engine.ports import Store, Sync
+from turnledger.engine.ports import Store
 from turnledger.engine.turn.begin import HistoryMoved, MustReachDisk
-from turnledger.engine.wrapped_store import AnyOperation, WrappedStore
+from turnledger.engine.wrapped_store import AnyOperation, WrappedStore, Write
 from turnledger.errors import OutcomeUnknown, StoreError, StoreUnavailable, TurnledgerError
-from turnledger.model.ids import ConversationId, LeaseId
+from turnledger.model.ids import LeaseId
 
 NEVER_RENEWED = 1_000_000.0
 """Seconds between renewals of a lease that should expire."""
@@ -86,7 +86,7 @@ class GatedStore(WrappedStore):
         self._neighbours.append(self)
         self._gates: dict[tuple[AnyOperation, When], list[Gate]] = defaultdict(list)
         self._faults: dict[AnyOperation, deque[StoreError | Fate]] = defaultdict(deque)
-        self._late: list[tuple[AnyOperation, Any, str | None, Sync]] = []
+        self._late: list[Write] = []
         self._changed: Callable[[], None] | None = None
         self._lease: LeaseId | None = None
         self.ignores_hints = False
@@ -124,24 +124,18 @@ class GatedStore(WrappedStore):
         assert self._lease is not None, "no ledger was opened over this store"
         await self.transact_whole(renew, self._lease)
 
-    async def write(
-        self,
-        operation: AnyOperation,
-        request: Any,
-        owner: str | None,
-        sync: Sync,
-        about: ConversationId | None = None,
-    ) -> Any:
+    async def write(self, write: Write) -> Any:
+        operation = write.operation
         await self._pass(operation, When.BEFORE)
         fault = self._faults[operation].popleft() if self._faults[operation] else None
         if isinstance(fault, StoreError):
             raise fault
         if fault is Fate.LATE:
-            self._late.append((operation, request, owner, sync))
+            self._late.append(write)
         if fault in (Fate.LATE, Fate.LOST):
             raise OutcomeUnknown
         await self._write_late()
-        result = await super().write(operation, request, owner, sync, about)
+        result = await super().write(write)
         self._note(operation)
         self._notify_neighbours()
         await self._pass(operation, When.AFTER)
@@ -183,7 +177,7 @@ class GatedStore(WrappedStore):
         while self._late:
             late = self._late.pop(0)
             with suppress(TurnledgerError, MustReachDisk, HistoryMoved):  # no longer allowed
-                await super().write(*late)
+                await super().write(late)
 
     def _note(self, operation: AnyOperation) -> None:
         self.operations.append(getattr(operation, "__name__", repr(operation)))

@@ -17,7 +17,7 @@ from turnledger.engine.process import Process
 from turnledger.engine.turn import begin
 from turnledger.engine.turn.commit import commit
 from turnledger.engine.turn.running_turn import record
-from turnledger.engine.wrapped_store import WrappedStore
+from turnledger.engine.wrapped_store import WrappedStore, Write
 
 
 class Unsynced(WrappedStore):
@@ -27,9 +27,9 @@ class Unsynced(WrappedStore):
         super().__init__(store)
         self._operations = operations
 
-    async def write(self, operation: Any, request: Any, owner: str | None, sync: Sync, *about: Any) -> Any:
-        level = Sync.PROCESS if operation in self._operations else sync
-        return await super().write(operation, request, owner, level, *about)
+    async def write(self, write: Write) -> Any:
+        is_synced = write.operation not in self._operations
+        return await super().write(write if is_synced else write._replace(sync=Sync.PROCESS))
 
 
 def unsynced(*operations: Callable[..., Any]) -> Patch:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from turnledger.engine.lane.lease import renew
 from turnledger.engine.ports import Store, Sync
 from turnledger.engine.turn.begin import HistoryMoved, MustReachDisk
-from turnledger.engine.wrapped_store import AnyOperation, WrappedStore
+from turnledger.engine.wrapped_store import AnyOperation, WrappedStore, Write
 from turnledger.errors import OutcomeUnknown, StoreUnavailable, TurnledgerError
-from turnledger.model.ids import ConversationId, LeaseId
+from turnledger.model.ids import LeaseId
 
 if TYPE_CHECKING:
     from turnledger.testing.simulation.power import Power
@@ -127,24 +127,17 @@ class FaultyStore(WrappedStore):
         self.is_starting = True
         """No faults happen while the process starts."""
 
-    async def write(
-        self,
-        operation: AnyOperation,
-        request: Any,
-        owner: str | None,
-        sync: Sync,
-        about: ConversationId | None = None,
-    ) -> Any:
+    async def write(self, write: Write) -> Any:
         if self.is_starting:
-            return await self._write(operation, request, owner, sync)
+            return await self._write(write)
         fate = self._medium.weather.fate(self._medium.random)
         await self._latency()
         if fate is WriteFate.PAUSE_BEFORE:
             self._pause()
             await asyncio.sleep(0)
         await self._medium.decide_in_flight(self)
-        await self._before(fate, operation, request, owner, sync)
-        result = await self._write(operation, request, owner, sync)
+        await self._before(fate, write)
+        result = await self._write(write)
         if fate is WriteFate.CRASH_AFTER:
             await self._crash()
         if fate is WriteFate.LOST_DONE:
@@ -155,40 +148,38 @@ class FaultyStore(WrappedStore):
         self._on_result(result)
         return result
 
-    async def _write(self, operation: AnyOperation, request: Any, owner: str | None, sync: Sync) -> Any:
+    async def _write(self, write: Write) -> Any:
         power = self._medium.power
         before = power.before_write() if power else 0
         # On the rows of all owners, which the observer reads, too.
-        result = await super().write(self._observe(operation, owner), request, None, sync)
+        observed = self._observe(write.operation, write.owner)
+        result = await super().write(write._replace(operation=observed, owner=None))
         if power:
-            power.after_write(before, request)
+            power.after_write(before, write.request)
         return result
 
-    async def _before(
-        self, fate: WriteFate, operation: AnyOperation, request: Any, owner: str | None, sync: Sync
-    ) -> None:
+    async def _before(self, fate: WriteFate, write: Write) -> None:
         match fate:
             case WriteFate.CRASH_BEFORE:
                 await self._crash()
             case WriteFate.CRASH_INSIDE:
-                await self._run_and_undo(operation, request, owner)
+                await self._run_and_undo(write)
                 await self._crash()
             case WriteFate.REFUSED:
                 raise StoreUnavailable
             case WriteFate.LOST_UNDONE:
                 raise OutcomeUnknown
             case WriteFate.LOST_LATE:
-                write = partial(self._write, operation, request, owner, sync)
-                self._medium.in_flight.append((self, write))
+                self._medium.in_flight.append((self, partial(self._write, write)))
                 raise OutcomeUnknown
 
-    async def _run_and_undo(self, operation: AnyOperation, request: Any, owner: str | None) -> None:
+    async def _run_and_undo(self, write: Write) -> None:
         async def run_and_raise(rows: Any, request: Any) -> None:
-            await operation(rows, request)
+            await write.operation(rows, request)
             raise _Undo
 
         try:
-            await super().write(run_and_raise, request, owner, Sync.DISK)
+            await super().write(Write(run_and_raise, write.request, write.owner))
         except (_Undo, TurnledgerError, MustReachDisk, HistoryMoved):
             return
 
@@ -239,7 +230,7 @@ class FaultyStore(WrappedStore):
     async def _beat(self, id: LeaseId) -> None:
         if self._medium.power is not None:
             self._medium.power.before_write()
-        await super().write(self._observe(renew, None), id, None, Sync.PROCESS)
+        await super().write(Write(self._observe(renew, None), id, None, Sync.PROCESS))
 
     async def close(self) -> None:
         if self._keeper is not None:

@@ -18,13 +18,13 @@ import pytest
 from turnledger.chat import Chat
 from turnledger.chats import Chats
 from turnledger.engine.limits import Limits
-from turnledger.engine.ports import Runner, Store, Sync, Tables
+from turnledger.engine.ports import Runner, Store, Tables
 from turnledger.engine.turn.begin import BeginRequest
 from turnledger.engine.turn.block import TurnBlock
-from turnledger.engine.wrapped_store import AnyOperation
+from turnledger.engine.wrapped_store import Write
 from turnledger.ledger import Ledger
 from turnledger.model.conversation import EVERYWHERE, LOCAL, Branch, Conversation, Ticket
-from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item, result_of
 from turnledger.model.turn import Turn
 from turnledger.testing.fake_clock import FakeClock
@@ -231,16 +231,9 @@ class _ObservedStore(GatedStore):
         super().__init__(store, renews=False, neighbours=neighbours)
         self._note_request = note
 
-    async def write(
-        self,
-        operation: AnyOperation,
-        request: Any,
-        owner: str | None,
-        sync: Sync,
-        about: ConversationId | None = None,
-    ) -> Any:
-        answer = await super().write(operation, request, owner, sync, about)
-        self._note_request(request)
+    async def write(self, write: Write) -> Any:
+        answer = await super().write(write)
+        self._note_request(write.request)
         return answer
 
 

@@ -31,7 +31,7 @@ from turnledger.engine.attempt.idempotency import NewAttempt
 from turnledger.engine.conversations.resolve import Target
 from turnledger.engine.ports import Sync
 from turnledger.engine.turn.block import TurnBlock
-from turnledger.engine.wrapped_store import AnyOperation, WrappedStore
+from turnledger.engine.wrapped_store import WrappedStore, Write
 from turnledger.errors import InvalidInput, StoreCorrupt, StoreFull
 from turnledger.hosting import Host, Retry
 from turnledger.model.conversation import Claim, Within
@@ -250,11 +250,9 @@ async def test_lost_answer_is_claimed_on_disk_before_it_is_returned_again() -> N
     synced: list[tuple[str, Sync]] = []
 
     class Noted(WrappedStore):
-        async def write(
-            self, operation: AnyOperation, request: Any, owner: str | None, sync: Sync, *about: Any
-        ) -> Any:
-            result = await super().write(operation, request, owner, sync, *about)
-            synced.append((getattr(operation, "__name__", ""), sync))
+        async def write(self, write: Write) -> Any:
+            result = await super().write(write)
+            synced.append((getattr(write.operation, "__name__", ""), write.sync))
             return result
 
     async with await Ledger.over(Noted(MemoryStore())) as ledger:
