@@ -14,7 +14,7 @@ import pytest
 from tests.crash.killed_processes import LAST_WORDS
 from tests.crash.processes import Start, Worker, suspend
 from tests.crash.promises import check_chain, check_promises, recovered
-from turnledger.model.messages.calls import open_calls
+from turnledger.model.item import open_calls
 
 NO_TIMER = 1e6
 """A lease time so long that no timer of the engine and no wait bounded by it ends within a test: each process

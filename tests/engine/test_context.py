@@ -11,8 +11,7 @@ from turnledger.chat import Chat
 from turnledger.engine.history.context import Context
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import MalformedItems, MissingToolResults, NoNewInput
-from turnledger.model.item import Item, ItemLike
-from turnledger.model.messages.calls import NOT_ANSWERED, NOT_STARTED
+from turnledger.model.item import NOT_ANSWERED, NOT_STARTED, Item, ItemLike
 from turnledger.model.messages.messages import messages_of
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Think, Tool

@@ -21,7 +21,7 @@ from turnledger.errors import (
     TurnStopped,
 )
 from turnledger.model.ids import TurnId
-from turnledger.model.messages.calls import NOT_ANSWERED, open_calls
+from turnledger.model.item import NOT_ANSWERED, open_calls
 from turnledger.model.turn import AttemptState, Turn, TurnKind
 from turnledger.testing.gates import Fate
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Tool

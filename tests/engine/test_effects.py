@@ -16,7 +16,7 @@ from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import NoNewInput, TurnFailed
 from turnledger.model.ids import BranchId
-from turnledger.model.messages.calls import NOT_STARTED
+from turnledger.model.item import NOT_STARTED
 from turnledger.model.turn import AttemptState, Turn, TurnKind
 from turnledger.testing.gates import Fate, Gate
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Step, Think, Tool

@@ -18,7 +18,7 @@ from turnledger.errors import (
     NoNewInput,
     TurnReplayed,
 )
-from turnledger.model.messages.calls import NOT_ANSWERED
+from turnledger.model.item import NOT_ANSWERED
 from turnledger.model.messages.messages import messages_of
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.gates import Fate

@@ -11,8 +11,7 @@ import pytest
 from turnledger.model.conversation import Branch
 from turnledger.model.event import Event, TextDelta, TurnFinished, TurnStarted
 from turnledger.model.ids import BranchId, ConversationId, IdSource, TurnId
-from turnledger.model.item import Item, message, result_of
-from turnledger.model.messages.calls import closing_results
+from turnledger.model.item import Item, closing_results, message, result_of
 from turnledger.model.turn import AttemptState, Turn, TurnKind
 from turnledger.testing.simulation.clients.readers import Listener
 from turnledger.testing.simulation.clients.resend_check import check_resent

@@ -6,8 +6,8 @@ from typing import Any
 
 from tests.stateful.names import CONVERSATIONS, LEASES, OWNERS, TURNS
 from turnledger.model.conversation import Branch, Conversation, ConversationState
+from turnledger.model.item import open_calls
 from turnledger.model.journal import Journal
-from turnledger.model.messages.calls import open_calls
 from turnledger.model.turn import Attempt, AttemptState, Turn, TurnKind
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from turnledger import Ledger
 from turnledger.chat import Chat
-from turnledger.model.messages.calls import NOT_ANSWERED
+from turnledger.model.item import NOT_ANSWERED
 from turnledger.model.messages.messages import messages_of
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.stores.memory import Database, MemoryStore

@@ -21,9 +21,8 @@ from turnledger.engine.turn.begin import (
 from turnledger.engine.turn.commit import CommitRequest
 from turnledger.engine.turn.running_turn import RecordRequest
 from turnledger.model import event_log
-from turnledger.model.item import Item, result_of
+from turnledger.model.item import Item, check_turn, result_of
 from turnledger.model.journal import Journal, item_record, start_record
-from turnledger.model.messages.calls import check_turn
 from turnledger.model.turn import Failure, OnStop, Turn, TurnKind, instructed_after
 
 PARTS = {"content": TurnContent, "policy": TurnPolicy, "bounds": BeginBounds, "round": Round}

@@ -17,7 +17,7 @@ from tools.node_package import PAGE
 from turnledger import Ledger
 from turnledger.engine.attempt.unfinished import OUTCOME_UNKNOWN
 from turnledger.errors import TurnStopped
-from turnledger.model.messages.calls import NOT_ANSWERED, NOT_STARTED
+from turnledger.model.item import NOT_ANSWERED, NOT_STARTED
 from turnledger.testing.gates import Gate
 from turnledger.testing.scripted_model import ScriptedModel, Think, Tool
 

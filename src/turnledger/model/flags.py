@@ -10,8 +10,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from turnledger.model.ids import TurnId
-from turnledger.model.item import Item
-from turnledger.model.messages.calls import pair_places
+from turnledger.model.item import Item, pair_places
 
 
 class Flags(Struct, frozen=True):

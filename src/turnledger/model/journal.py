@@ -13,8 +13,7 @@ import msgspec
 
 from turnledger.errors import StoreCorrupt
 from turnledger.model import codec
-from turnledger.model.item import Item
-from turnledger.model.messages.calls import pair_places, without_open_reasoning
+from turnledger.model.item import Item, pair_places, without_open_reasoning
 
 
 class JournalRecord(codec.Document, frozen=True):

@@ -17,9 +17,8 @@ from msgspec import Struct
 from turnledger.errors import InvalidInput, MalformedItems, StoreCorrupt
 from turnledger.model import codec
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
-from turnledger.model.item import Item, ItemLike, message
+from turnledger.model.item import Item, ItemLike, message, started_calls
 from turnledger.model.messages import projection
-from turnledger.model.messages.calls import started_calls
 
 Bytes: TypeAlias = bytes
 """For properties of a class with a field of that name."""

@@ -12,9 +12,8 @@ from turnledger.engine.attempt import end, stop, takeover, unfinished
 from turnledger.engine.attempt.end import Outcome
 from turnledger.engine.lifecycle import delete
 from turnledger.engine.turn import begin, commit
-from turnledger.model.item import message
+from turnledger.model.item import NOT_STARTED, message
 from turnledger.model.journal import Journal
-from turnledger.model.messages.calls import NOT_STARTED
 from turnledger.model.turn import Attempt, AttemptState, OnBusy, OnFailure, OnStop
 from turnledger.stores.memory import tables as memory_tables
 

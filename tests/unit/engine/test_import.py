@@ -14,8 +14,7 @@ from turnledger.engine.transfer.import_parse import ChatReader, ParsedChat
 from turnledger.engine.transfer.import_plan import Plan, plan_import
 from turnledger.errors import InvalidInput
 from turnledger.model.ids import BranchId, ConversationId, Id, TurnId
-from turnledger.model.item import Item, message
-from turnledger.model.messages.calls import NOT_ANSWERED
+from turnledger.model.item import NOT_ANSWERED, Item, message
 from turnledger.model.transfer import (
     BranchLine,
     ChatLine,

@@ -17,8 +17,7 @@ from turnledger.model.flags import (
     without_hidden,
 )
 from turnledger.model.ids import TurnId
-from turnledger.model.item import Item
-from turnledger.model.messages.calls import open_calls
+from turnledger.model.item import Item, open_calls
 
 ONE, TWO = some_id(TurnId, 1), some_id(TurnId, 2)
 

@@ -19,8 +19,7 @@ from turnledger.errors import InvalidInput, Superseded, TurnNotFound
 from turnledger.model.conversation import Branch, Origin
 from turnledger.model.flags import Flags, FlagsByTurn
 from turnledger.model.ids import BranchId, ConversationId, TurnId
-from turnledger.model.item import Item
-from turnledger.model.messages.calls import admit, calls_left_open, without_answers
+from turnledger.model.item import Item, admit, calls_left_open, without_answers
 from turnledger.model.turn import Fork, Turn, TurnKind
 
 

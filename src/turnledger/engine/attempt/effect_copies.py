@@ -24,8 +24,7 @@ from turnledger.model.conversation import Branch
 from turnledger.model.event_log import WholeLog
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, TurnId, mark_uuid7
-from turnledger.model.item import Item
-from turnledger.model.messages.calls import adapt_input
+from turnledger.model.item import Item, adapt_input
 from turnledger.model.transfer import one_line
 from turnledger.model.turn import AttemptState, Turn, TurnKind
 

@@ -27,9 +27,8 @@ from turnledger.model import event_log
 from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Branch, ConversationState, holds_lane
 from turnledger.model.ids import BranchId, ConversationId, TurnId
-from turnledger.model.item import Item
+from turnledger.model.item import Item, adapt_input, open_calls
 from turnledger.model.journal import Journal
-from turnledger.model.messages.calls import adapt_input, open_calls
 from turnledger.model.turn import (
     Attempt,
     AttemptState,

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from turnledger.model.item import Item, message, result_of
+from turnledger.model.item import NOT_STARTED, Item, message, result_of
 from turnledger.model.journal import Journal
-from turnledger.model.messages.calls import NOT_STARTED
 from turnledger.model.turn import Failure, Turn, TurnKind
 
 OUTCOME_UNKNOWN = (

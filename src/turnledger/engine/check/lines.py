@@ -22,8 +22,7 @@ from turnledger.model import codec, event_log
 from turnledger.model.check import Rule
 from turnledger.model.conversation import Branch, Origin, Stretch
 from turnledger.model.ids import TurnId
-from turnledger.model.item import Item
-from turnledger.model.messages.calls import calls_left_open, open_calls
+from turnledger.model.item import Item, calls_left_open, open_calls
 from turnledger.model.turn import Attempt, AttemptState, Turn, TurnBody
 
 

@@ -13,8 +13,7 @@ from msgspec import Struct
 
 from turnledger.errors import InvalidInput, MalformedItems
 from turnledger.model.flags import HiddenPlaces, without_hidden
-from turnledger.model.item import Item
-from turnledger.model.messages.calls import open_calls, without_answers, without_open_reasoning
+from turnledger.model.item import Item, open_calls, without_answers, without_open_reasoning
 from turnledger.model.turn import Turn
 
 Counter: TypeAlias = Callable[[Item], int]

@@ -24,8 +24,7 @@ from turnledger.errors import ConversationDeleted, StoreCorrupt
 from turnledger.model.conversation import Branch, Conversation, Origin, Stretch
 from turnledger.model.flags import FlagsByTurn, HiddenPlaces, hidden_in_parts
 from turnledger.model.ids import BranchId, TurnId
-from turnledger.model.item import Item
-from turnledger.model.messages.calls import calls_left_open
+from turnledger.model.item import Item, calls_left_open
 from turnledger.model.messages.messages import messages_of
 from turnledger.model.turn import Turn, TurnKind
 

@@ -28,8 +28,7 @@ from turnledger.engine.resend.window import (
 )
 from turnledger.errors import NoNewInput
 from turnledger.model.ids import TurnId
-from turnledger.model.item import Item
-from turnledger.model.messages.calls import calls_left_open
+from turnledger.model.item import Item, calls_left_open
 from turnledger.model.messages.projection import (
     UNMATCHED,
     ReducedMessage,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from turnledger.model.messages.calls import NOT_ANSWERED
+from turnledger.model.item import NOT_ANSWERED
 from turnledger.model.messages.projection import (
     UNMATCHED,
     Entry,

@@ -14,8 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnledger.engine.resend.transcript import FORWARDS, ClientTranscript
-from turnledger.model.item import Item
-from turnledger.model.messages.calls import without_open_reasoning
+from turnledger.model.item import Item, without_open_reasoning
 from turnledger.model.messages.projection import (
     Call,
     ClientForm,

@@ -22,8 +22,7 @@ from turnledger.model import codec, event_log, transfer
 from turnledger.model.conversation import LONGEST, TEXT_LENGTH, Conversation, TitleSource
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, Id, TurnId, derive_id
-from turnledger.model.item import DEEPEST, Item, check_plain
-from turnledger.model.messages.calls import calls_left_open, started_calls
+from turnledger.model.item import DEEPEST, Item, calls_left_open, check_plain, started_calls
 from turnledger.model.messages.repair import FittedTurn, fit_turn
 from turnledger.model.retention import NEVER, ResetPolicy
 from turnledger.model.transfer import ChatLine, ImportOutcome, ImportReport, Notes, TurnLine

@@ -37,7 +37,7 @@ from turnledger.model.conversation import (
 )
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, TurnId, derive_id, time_of
-from turnledger.model.messages.calls import calls_left_open
+from turnledger.model.item import calls_left_open
 from turnledger.model.text.plain import preview_of
 from turnledger.model.transfer import (
     BranchLine,

@@ -54,9 +54,8 @@ from turnledger.errors import AdmissionMoved, ConversationBusy, ConversationNotF
 from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Branch, Conversation, Ticket
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
-from turnledger.model.item import Item
+from turnledger.model.item import Item, admit, check_resent, open_calls, without_repeated_answers
 from turnledger.model.journal import Journal
-from turnledger.model.messages.calls import admit, check_resent, open_calls, without_repeated_answers
 from turnledger.model.turn import (
     Attempt,
     AttemptState,

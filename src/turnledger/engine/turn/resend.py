@@ -32,8 +32,7 @@ from turnledger.errors import HistoryDiverged, MalformedItems, TurnledgerError
 from turnledger.model.conversation import Branch
 from turnledger.model.flags import hidden_from_user
 from turnledger.model.ids import BranchId, ConversationId, TurnId
-from turnledger.model.item import Item
-from turnledger.model.messages.calls import calls_left_open, check_resent
+from turnledger.model.item import Item, calls_left_open, check_resent
 from turnledger.model.messages.messages import items_of_messages
 from turnledger.model.messages.projection import normalize_text
 from turnledger.model.turn import Instructions, Turn

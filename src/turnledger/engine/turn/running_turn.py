@@ -44,9 +44,17 @@ from turnledger.model import codec, event_log
 from turnledger.model import journal as journals
 from turnledger.model.conversation import Branch, Conversation, holds_lane
 from turnledger.model.ids import BranchId, TurnId
-from turnledger.model.item import Item, ItemLike, is_unicode, message, result_of
+from turnledger.model.item import (
+    Item,
+    ItemLike,
+    check_turn,
+    is_unicode,
+    message,
+    open_calls,
+    result_of,
+    without_open_reasoning,
+)
 from turnledger.model.journal import Journal
-from turnledger.model.messages.calls import check_turn, open_calls, without_open_reasoning
 from turnledger.model.messages.messages import Message, messages_of
 from turnledger.model.turn import (
     Attempt,

@@ -18,8 +18,7 @@ from turnledger.errors import StoreCorrupt
 from turnledger.model.conversation import Branch
 from turnledger.model.flags import FlagsByTurn, HiddenPlaces, hidden_from_model
 from turnledger.model.ids import BranchId, TurnId
-from turnledger.model.item import Item
-from turnledger.model.messages.calls import open_calls, without_open_reasoning
+from turnledger.model.item import Item, open_calls, without_open_reasoning
 from turnledger.model.turn import Turn
 
 FIRST_PAGE = 16

@@ -40,8 +40,7 @@ from turnledger.model.conversation import (
     Within,
 )
 from turnledger.model.ids import BranchId, ConversationId, TurnId
-from turnledger.model.item import Item, ItemLike, is_unicode, items_of
-from turnledger.model.messages.calls import check_input
+from turnledger.model.item import Item, ItemLike, check_input, is_unicode, items_of
 from turnledger.model.retention import NEVER, ResetPolicy
 from turnledger.model.text.plain import one_line
 from turnledger.model.turn import Instructions, OnBusy, OnFailure, OnStop, instructions_of

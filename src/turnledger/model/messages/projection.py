@@ -17,8 +17,7 @@ from unicodedata import normalize
 import msgspec
 
 from turnledger.errors import MalformedItems
-from turnledger.model.item import Item
-from turnledger.model.messages.calls import NOT_ANSWERED, calls_left_open, pair_places
+from turnledger.model.item import NOT_ANSWERED, Item, calls_left_open, pair_places
 
 Call: TypeAlias = tuple[str, str]
 """The name of a tool and its arguments, as written."""

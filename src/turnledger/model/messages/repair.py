@@ -28,8 +28,7 @@ from enum import StrEnum
 import msgspec
 
 from turnledger.errors import InvalidInput, MalformedItems
-from turnledger.model.item import Item
-from turnledger.model.messages.calls import calls_left_open, can_follow_reasoning, closing_results, open_calls
+from turnledger.model.item import Item, calls_left_open, can_follow_reasoning, closing_results, open_calls
 
 
 class PendingPolicy(StrEnum):

@@ -20,8 +20,7 @@ from turnledger.engine.resend.match import SentMessages
 from turnledger.engine.turn.resend import OnDivergence
 from turnledger.errors import InvalidInput, MalformedItems
 from turnledger.model.ids import ConversationId
-from turnledger.model.item import Item
-from turnledger.model.messages.calls import calls_left_open
+from turnledger.model.item import Item, calls_left_open
 from turnledger.model.messages.messages import items_of_messages
 from turnledger.model.text.plain import plain
 from turnledger.model.turn import OnBusy, OnFailure, OnStop

@@ -21,8 +21,7 @@ from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import InvalidInput, ModelError
 from turnledger.model.event import Event, ItemDone, TextDelta
 from turnledger.model.ids import TurnId
-from turnledger.model.item import Item
-from turnledger.model.messages.calls import calls_left_open
+from turnledger.model.item import Item, calls_left_open
 from turnledger.model.messages.messages import messages_of
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.runners.chat_model import ChatModel, ModelRequest, failure_of_end, finish_reasons_of

@@ -43,9 +43,8 @@ from turnledger.model.conversation import ConversationState
 from turnledger.model.event import ItemDone
 from turnledger.model.event_log import ITEM, LogChunk
 from turnledger.model.ids import TurnId
-from turnledger.model.item import Item, message
+from turnledger.model.item import NOT_STARTED, Item, message, open_calls
 from turnledger.model.journal import Journal, item_record
-from turnledger.model.messages.calls import NOT_STARTED, open_calls
 from turnledger.model.turn import QUEUED, AttemptState, Failure
 from turnledger.stores.memory import MemoryTables
 from turnledger.testing.store_contract.stage import answer_to

@@ -33,8 +33,7 @@ from turnledger.engine.turn.snapshot import FIRST_PAGE
 from turnledger.errors import InvalidInput, MalformedItems, StoreCorrupt
 from turnledger.model.flags import HiddenPlaces, without_hidden
 from turnledger.model.ids import BranchId, TurnId
-from turnledger.model.item import Item, message
-from turnledger.model.messages.calls import open_calls
+from turnledger.model.item import Item, message, open_calls
 from turnledger.model.messages.messages import messages_of
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.stores.memory import Database, MemoryStore

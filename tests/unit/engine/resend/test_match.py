@@ -37,8 +37,7 @@ from turnledger.engine.resend.window import (
     words_of_request,
 )
 from turnledger.errors import NoNewInput
-from turnledger.model.item import Item, message
-from turnledger.model.messages.calls import NOT_ANSWERED
+from turnledger.model.item import NOT_ANSWERED, Item, message
 from turnledger.model.messages.projection import ClientForm, ReducedMessage
 from turnledger.model.turn import Turn, TurnKind
 

@@ -20,8 +20,7 @@ from tests.unit.model.shapes import (
     user,
 )
 from turnledger.errors import MalformedItems
-from turnledger.model.item import Item
-from turnledger.model.messages.calls import NOT_ANSWERED
+from turnledger.model.item import NOT_ANSWERED, Item
 from turnledger.model.messages.projection import (
     UNMATCHED,
     ClientForm,

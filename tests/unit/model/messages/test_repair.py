@@ -23,8 +23,7 @@ from tests.unit.model.shapes import (
     user,
 )
 from turnledger.errors import InvalidInput, MalformedItems
-from turnledger.model.item import Item, message
-from turnledger.model.messages.calls import NOT_ANSWERED, calls_left_open, open_calls
+from turnledger.model.item import NOT_ANSWERED, Item, calls_left_open, message, open_calls
 from turnledger.model.messages.repair import PendingPolicy, RepairAction, RepairChange, fit_turn, fits, repair
 
 BLANK = Item.of({"role": "assistant", "content": [{"type": "output_text", "text": " \n"}]})

@@ -8,8 +8,7 @@ from typing import Any, TypeAlias
 
 from turnledger.engine.resend.match import SentMessages
 from turnledger.engine.turn.resend import OnDivergence
-from turnledger.model.item import Item
-from turnledger.model.messages.calls import NOT_ANSWERED
+from turnledger.model.item import NOT_ANSWERED, Item
 from turnledger.model.turn import Turn
 
 Message: TypeAlias = dict[str, Any]

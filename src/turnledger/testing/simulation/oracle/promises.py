@@ -14,9 +14,8 @@ from turnledger.errors import TurnledgerError
 from turnledger.model.conversation import Branch, Ticket
 from turnledger.model.flags import FlagsByTurn
 from turnledger.model.ids import ConversationId, TurnId
-from turnledger.model.item import Item
+from turnledger.model.item import NOT_STARTED, Item, calls_left_open, open_calls
 from turnledger.model.journal import Journal
-from turnledger.model.messages.calls import NOT_STARTED, calls_left_open, open_calls
 from turnledger.model.turn import OnFailure, OnStop, Turn, TurnKind
 from turnledger.testing.simulation.world import (
     ANSWER,
