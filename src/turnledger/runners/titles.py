@@ -9,8 +9,7 @@ import msgspec
 
 from turnledger.errors import MalformedAnswer
 from turnledger.model.item import Item
-from turnledger.model.text.plain import title_of
-from turnledger.model.turn import Turn
+from turnledger.model.turn import Turn, title_of
 from turnledger.runners.chat_model import (
     ChatModel,
     ModelRequest,

@@ -11,7 +11,7 @@ from turnledger.engine.attempt import end, takeover
 from turnledger.engine.conversations import resolve
 from turnledger.engine.turn import begin, commit
 from turnledger.engine.turn import begin as begin_module
-from turnledger.model.text.plain import visible_texts
+from turnledger.model.turn import visible_texts
 from turnledger.stores.memory import search_rows as in_memory
 from turnledger.stores.sqlite.tables import search as in_file
 

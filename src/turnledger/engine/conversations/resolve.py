@@ -37,8 +37,7 @@ from turnledger.model.conversation import (
 from turnledger.model.flags import hidden_from_user
 from turnledger.model.ids import BranchId, ConversationId, LeaseId
 from turnledger.model.retention import NEVER, ResetPolicy
-from turnledger.model.text.plain import first_words, preview_of
-from turnledger.model.turn import Turn
+from turnledger.model.turn import Turn, first_words, preview_of
 
 PREVIEW_TURNS = 16
 """Turns searched for a preview text, if the last ones are all calls, results or hidden."""

@@ -18,9 +18,8 @@ from turnledger.errors import InvalidInput, StoreCorrupt, StoreError, StoreTooNe
 from turnledger.model.conversation import EVERYWHERE, Conversation, ConversationState, TitleSource, Within
 from turnledger.model.flags import hidden_from_user
 from turnledger.model.ids import BranchId, ConversationId, TurnId
-from turnledger.model.text.plain import visible_texts
 from turnledger.model.text.search import TITLES, Phrase, SearchMatch, Snippet, snippet_of
-from turnledger.model.turn import Turn
+from turnledger.model.turn import Turn, visible_texts
 
 AT_ONCE = 256
 """Turns and titles indexed per step, fewer if they are long: a step occupies the writer."""

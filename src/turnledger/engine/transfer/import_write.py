@@ -38,7 +38,6 @@ from turnledger.model.conversation import (
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, TurnId, derive_id, time_of
 from turnledger.model.item import calls_left_open
-from turnledger.model.text.plain import preview_of
 from turnledger.model.transfer import (
     BranchLine,
     ImportOutcome,
@@ -47,7 +46,7 @@ from turnledger.model.transfer import (
     encode_line,
     turn_line,
 )
-from turnledger.model.turn import Turn
+from turnledger.model.turn import Turn, preview_of
 
 
 @dataclass

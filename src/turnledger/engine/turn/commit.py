@@ -43,8 +43,7 @@ from turnledger.model.conversation import Branch, Conversation, holds_lane
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
-from turnledger.model.text.plain import preview_of
-from turnledger.model.turn import Attempt, AttemptState, Failure, Fork, OnStop, Turn, TurnKind
+from turnledger.model.turn import Attempt, AttemptState, Failure, Fork, OnStop, Turn, TurnKind, preview_of
 
 if TYPE_CHECKING:
     from turnledger.engine.turn.running_turn import OpenTurn

@@ -42,8 +42,7 @@ from turnledger.model.conversation import (
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item, ItemLike, check_input, is_unicode, items_of
 from turnledger.model.retention import NEVER, ResetPolicy
-from turnledger.model.text.plain import one_line
-from turnledger.model.turn import Instructions, OnBusy, OnFailure, OnStop, instructions_of
+from turnledger.model.turn import Instructions, OnBusy, OnFailure, OnStop, instructions_of, one_line
 
 Input: TypeAlias = "ItemLike | Iterable[ItemLike]"
 

@@ -15,7 +15,7 @@ from turnledger.chat import Chat
 from turnledger.model import codec
 from turnledger.model.conversation import TitleSource
 from turnledger.model.item import Item
-from turnledger.model.text.plain import first_words
+from turnledger.model.turn import first_words
 
 ROLES = ("user", "assistant")
 

@@ -8,9 +8,8 @@ from itertools import islice
 from turnledger.engine.tables.search import ShownBranch
 from turnledger.model.conversation import Conversation, ConversationState, TitleSource
 from turnledger.model.ids import BranchId, ConversationId, TurnId
-from turnledger.model.text.plain import visible_texts
 from turnledger.model.text.search import TITLES, Phrase, SearchMatch, words_of
-from turnledger.model.turn import Turn
+from turnledger.model.turn import Turn, visible_texts
 from turnledger.stores.memory.database import MemoryRows
 
 

@@ -10,8 +10,7 @@ import apsw
 
 from turnledger.errors import StoreError, StoreTooNew
 from turnledger.model.ids import BranchId, TurnId
-from turnledger.model.text.plain import first_words, preview_of
-from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.turn import Turn, TurnKind, first_words, preview_of
 from turnledger.stores.sqlite.tables.records import sql_text
 
 

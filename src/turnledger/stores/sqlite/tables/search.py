@@ -16,9 +16,8 @@ from itertools import accumulate
 from turnledger.engine.tables.search import ShownBranch
 from turnledger.errors import StoreCorrupt, StoreTooNew
 from turnledger.model.ids import BranchId, ConversationId, TurnId
-from turnledger.model.text.plain import visible_texts
 from turnledger.model.text.search import TITLES, Phrase, SearchMatch, words_of
-from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.turn import Turn, TurnKind, visible_texts
 from turnledger.stores.sqlite.failures import decoder
 from turnledger.stores.sqlite.tables.records import NamedQueries, OwnedRows, Row
 
