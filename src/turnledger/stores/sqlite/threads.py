@@ -24,8 +24,7 @@ from turnledger.stores.sqlite.connections import Patience
 from turnledger.stores.sqlite.failures import commit_failure, translate
 from turnledger.stores.sqlite.files import OpenFiles
 from turnledger.stores.sqlite.migrations import VERSION, check_version
-from turnledger.stores.sqlite.tables.lane_cache import LaneCache
-from turnledger.stores.sqlite.tables.tables import SqliteTables
+from turnledger.stores.sqlite.tables.tables import LaneCache, SqliteTables
 from turnledger.stores.sqlite.tables.whole import SqliteWholeStore
 
 WITHDRAWN = "The caller was cancelled before the write began. Nothing was written."

@@ -28,8 +28,7 @@ from turnledger.model.conversation import EVERYWHERE
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.item import message
 from turnledger.stores.sqlite import SqliteStore
-from turnledger.stores.sqlite.tables.lane_cache import NOT_IN_LANES, NOTED
-from turnledger.stores.sqlite.tables.records import ON_LANES, QUERIES
+from turnledger.stores.sqlite.tables.records import NOT_IN_LANES, NOTED, ON_LANES, QUERIES
 from turnledger.stores.sqlite.threads import LOG_PAGES
 
 LANE_COLUMNS = frozenset(re.findall(r"\b[cbo]\.(\w+)", QUERIES["lane"])) | {"beat"}

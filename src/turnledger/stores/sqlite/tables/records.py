@@ -8,7 +8,7 @@ from functools import lru_cache
 from importlib.resources import files
 from struct import Struct
 from struct import error as StructError
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from zlib import crc32
 
 import apsw
@@ -42,7 +42,9 @@ from turnledger.model.turn import (
     TurnKind,
 )
 from turnledger.stores.sqlite.failures import decoder
-from turnledger.stores.sqlite.tables.lane_cache import LaneCache, queries_on_lanes
+
+if TYPE_CHECKING:
+    from turnledger.stores.sqlite.tables.tables import LaneCache
 
 Row: TypeAlias = tuple[Any, ...]
 
@@ -70,7 +72,14 @@ QUERIES: Mapping[str, str] = {
 }
 
 
-ON_LANES = queries_on_lanes(QUERIES)
+_WRITES = re.compile(r"(?:UPDATE|INSERT INTO|DELETE FROM) (?:conversation|branch|owner|lease)\b")
+NOTED = frozenset(("save_branch", "touch_conversation", "save_conversation"))
+NOT_IN_LANES = frozenset(
+    ("add_branch", "add_conversation", "beat", "count_stored", "title_known", "titles_known")
+)
+"""Queries that write what no cached lane has: new rows, and other columns."""
+ON_LANES = frozenset(name for name, query in QUERIES.items() if _WRITES.search(query)) - NOTED - NOT_IN_LANES
+"""Queries after which cached lanes are outdated."""
 
 
 class NamedQueries:

@@ -18,7 +18,7 @@ from turnledger.model.conversation import Branch, Conversation
 from turnledger.model.ids import BranchId, ConversationId, LeaseId
 from turnledger.model.item import Item
 from turnledger.stores.sqlite import SqliteStore
-from turnledger.stores.sqlite.tables import lane_cache
+from turnledger.stores.sqlite.tables import tables as tables_module
 
 CALL = Item(b'{"type":"function_call","call_id":"c1","name":"look","arguments":"{}"}')
 OWN = ids.new(LeaseId)
@@ -108,7 +108,7 @@ async def test_lane_with_pending_calls_is_read_whole(store: SqliteStore) -> None
 async def test_lanes_beyond_the_most_are_read_again(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lane_cache, "MOST", 2)
+    monkeypatch.setattr(tables_module, "MOST_LANES", 2)
     chats = [await store.transact(add_chat, None, "ann") for _ in range(4)]
     lanes = [await lane_of(store, id) for id in chats]
     assert [store._writer.lanes.holds(id) for id in chats] == [False, False, True, True]
