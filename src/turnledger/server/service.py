@@ -25,7 +25,7 @@ from turnledger.server.ops.counters import Audience, LocalCounters, WorkerContex
 from turnledger.server.ops.metrics import Metrics
 from turnledger.server.ops.readiness import Readiness
 from turnledger.server.requests.body import decode_body, read_small_body
-from turnledger.server.requests.persistence import PersistencePolicy
+from turnledger.server.requests.turn import PersistencePolicy
 from turnledger.server.wire.sse import Streams
 
 if TYPE_CHECKING:

@@ -27,8 +27,7 @@ from turnledger.model.turn import Turn, TurnKind
 from turnledger.runners.chat_model import ChatModel, ModelRequest, failure_of_end, finish_reasons_of
 from turnledger.runners.chat_runner import ChatRunner, RepeatFilter
 from turnledger.server.errors import error_body
-from turnledger.server.requests.persistence import UNKEPT
-from turnledger.server.requests.turn import ChatRequest, chat_request
+from turnledger.server.requests.turn import UNKEPT, ChatRequest, chat_request
 from turnledger.server.turns.run import TurnApi, TurnExchange
 
 _messages_decoder = msgspec.json.Decoder(list[dict[str, Any]])
