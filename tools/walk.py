@@ -54,6 +54,22 @@ class Walk:
             print(f"{number:4} {module} ({calls})")
 
 
+class RequestWalk(Walk):
+    """Is on from the first byte of the second request until its answer was sent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._requests = 0
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
+        if event == "call" and frame.f_code.co_qualname == "BoundedHttp.data_received":
+            self._requests += 1
+            self.is_on = self._requests == 2
+        elif frame.f_code.co_qualname == "TurnRun.record_delivery":
+            self.is_on = False
+        super().__call__(frame, event, argument)
+
+
 async def walk_library(folder: str) -> Walk:
     walk = Walk()
     async with await Ledger.open(f"sqlite:///{folder}/library.db") as ledger:
@@ -80,23 +96,21 @@ async def served(settings: Settings) -> Any:
                 await serving
 
 
-def complete(port: int, walk: Walk) -> None:
-    """Request two completions on one connection, and watch the second."""
+def complete_twice(port: int) -> None:
     connection = HTTPConnection("127.0.0.1", port)
-    for walk.is_on in (False, True):
+    for _ in range(2):
         headers = {"content-type": "application/json", "x-conversation-id": "walk"}
         connection.request("POST", "/v1/chat/completions", BODY, headers)
         answer = connection.getresponse().read()
         if not answer.endswith(b"data: [DONE]\n\n"):
             raise SystemExit(f"The completion failed: {answer!r}")
-    walk.is_on = False
     connection.close()
 
 
 async def walk_server(folder: str) -> Walk:
-    walk = Walk()
+    walk = RequestWalk()
     async with served(Settings(port=0, store=f"sqlite:///{folder}/server.db")) as port:
-        await asyncio.to_thread(complete, port, walk)
+        await asyncio.to_thread(complete_twice, port)
     return walk
 
 
