@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from urllib.parse import parse_qsl
 
 from turnledger.engine.ports import Store, StoreReader
@@ -36,6 +37,11 @@ async def visit_store(url: str) -> StoreReader:
     if url.startswith("sqlite:"):
         return await SqliteVisit.open(path_of(url))
     raise NotAStore(f"This URL does not name a store. Known forms: {SCHEMES}.")
+
+
+def store_exists(url: str) -> bool:
+    """Return whether the URL names an existing file."""
+    return url.startswith("sqlite:") and Path(path_of(url)).exists()
 
 
 def back_up_store(url: str, file: str, progress: Progress) -> None:

@@ -94,7 +94,7 @@ def test_missing_server_packages_are_named_and_tokens_still_work(
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=110)
     *codes, token, last = done.stdout.split()
     assert (codes, last) == (["2"] * 5, "0")
-    assert done.stderr.startswith(f"{NEEDS_SERVER}\n" * 5 + "Created tok_")
+    assert done.stderr.startswith(f"{NEEDS_SERVER}\n" * 5 + "Created the store sqlite:///")
     assert is_token_text(token)
     assert (tmp_path / "turnledger" / "chats.db").exists()
     assert "turnledger[server]" in NEEDS_SERVER

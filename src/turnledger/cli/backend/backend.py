@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from turnledger.cli.output.streams import print_message
 from turnledger.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -43,6 +44,9 @@ class Source(Protocol):
 
 class Backend(Protocol):
     """Operations on chats and tokens. A chat is named by its id, or by its conversation_key in `scope`."""
+
+    is_new: bool
+    """Whether this command created the store."""
 
     async def list(
         self,
@@ -112,6 +116,8 @@ class BackendSelector:
                 f"--owner works with --store only. A server uses the owner of the token in {API_KEY}."
             )
         self.server = server
+        self.location = server or ""
+        """The URL of the server, or of the store once it is open."""
         self._store, self._config, self._owner = store, config, owner
         self._creates_store, self._deletes = creates_store, deletes
 
@@ -124,19 +130,25 @@ class BackendSelector:
         from turnledger.cli.backend.own_store import limits_of, store_url
         from turnledger.cli.backend.store import open_store
 
-        url = store_url(self._store, self._config, create=self._creates_store)
+        self.location = url = store_url(self._store, self._config, create=self._creates_store)
         limits = limits_of(self._store, self._config) if self._deletes else None
         return open_store(url, self._owner, limits, create=self._creates_store)
 
     def run(self, work: Callable[[Backend], Coroutine[Any, Any, Result]]) -> Result:
-        """Open the backend, run `work` on it, and return its result."""
+        """Open the backend, run `work` on it, and return its result. Report a store that was created."""
         import asyncio
 
-        async def open_and_run() -> Result:
+        async def open_and_run() -> tuple[Result, bool]:
             async with self.open() as backend:
-                return await work(backend)
+                return await work(backend), backend.is_new
 
-        return asyncio.run(open_and_run())
+        result, is_new = asyncio.run(open_and_run())
+        if is_new:
+            print_message(
+                f"Created the store {self.location}. If a server runs already, name its store with --store "
+                "or --config, or run this as its user."
+            )
+        return result
 
     def last_used(self, *, scope: str | None, deleted: bool, limit: int) -> Sequence[ChatInfo]:
         """Return the chats used last, without joining the store as a process, or waiting long for a

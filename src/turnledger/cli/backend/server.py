@@ -51,6 +51,8 @@ async def open_server(
 
 
 class ServerBackend:
+    is_new = False
+
     def __init__(self, client: AsyncClient, url: str) -> None:
         self._client = client
         self._url = url

@@ -22,7 +22,7 @@ from turnledger.ledger import OWNER, Ledger
 from turnledger.model.access.token import digest_of, is_token_text
 from turnledger.model.transfer import ImportReport
 from turnledger.model.turn import Turn
-from turnledger.stores.url import visit_store
+from turnledger.stores.url import store_exists, visit_store
 
 PAGE = 50
 
@@ -36,14 +36,18 @@ async def open_store(
         await (await visit_store(url)).close()
     elif url.startswith("memory:"):
         raise NotAStore("A store in memory ends with its process. Use a file, as in sqlite:///chats.db.")
+    is_new = create and not store_exists(url)
     async with AsyncExitStack() as stack:
-        yield StoreBackend(url, OWNER if owner is None else owner, limits, stack)
+        yield StoreBackend(url, OWNER if owner is None else owner, limits, stack, is_new=is_new)
 
 
 class StoreBackend:
     """The chats of one owner, and the tokens of all."""
 
-    def __init__(self, url: str, owner: str, limits: Limits | None, stack: AsyncExitStack) -> None:
+    def __init__(
+        self, url: str, owner: str, limits: Limits | None, stack: AsyncExitStack, *, is_new: bool
+    ) -> None:
+        self.is_new = is_new
         self._url = url
         self._owner = owner
         self._limits = limits

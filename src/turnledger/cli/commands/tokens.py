@@ -85,16 +85,14 @@ def create(
             n=n,
         )
     )
-    if as_json:
-        typer.echo(json_of(created))
-    else:
+    if not as_json:
         rights = f"{_permissions_of(created)}; {_expiry_text(created)}"
-        print_message(
-            f"Created {created.id} for {created.owner!r}: {rights}. Its text, which is not shown again:"
-        )
-        typer.echo(created.token)
+        print_message(f"Created {created.id} for {created.owner!r} at {selector.location}: {rights}.")
     if is_first:
         print_message("This is the first token: from now on, every request needs one.")
+    if not as_json:
+        print_message("Keep its text, which is not shown again.")
+    typer.echo(json_of(created) if as_json else created.token)
 
 
 @tokens.command("list")

@@ -53,13 +53,15 @@ def test_create_prints_only_the_token_on_stdout(url: str) -> None:
     assert token is not None
     assert (token.owner, token.name, token.expires_at) == ("local", "", None)
     assert token.scopes == {TokenScope.CHATS_READ, TokenScope.CHATS_WRITE, TokenScope.TURNS_RUN}
-    first, second = done.stderr.splitlines()
-    assert first.startswith(
-        f"Created {token.id} for 'local': chats:read, chats:write, turns:run; never expires."
-    )
-    assert "from now on, every request needs one" in second
+    new_store, created, first, keep = done.stderr.splitlines()
+    assert new_store.startswith(f"Created the store {url}. If a server runs already, name its store")
+    rights = "chats:read, chats:write, turns:run; never expires."
+    assert created == f"Created {token.id} for 'local' at {url}: {rights}"
+    assert "from now on, every request needs one" in first
+    assert keep == "Keep its text, which is not shown again."
     assert text not in done.stderr
-    assert run("create", "--store", url).stderr.count("\n") == 1
+    again = run("create", "--store", url).stderr.splitlines()
+    assert [line[:11] for line in again] == ["Created tok", "Keep its te"]
 
 
 def test_create_accepts_every_option(url: str) -> None:
@@ -246,7 +248,9 @@ def test_revoke_prints_revoked_tokens_before_a_fatal_error(
 
 
 def test_create_as_json_announces_the_first_token(url: str) -> None:
-    assert run("create", "--json", "--store", url).stderr.startswith("This is the first token: ")
+    new_store, first = run("create", "--json", "--store", url).stderr.splitlines()
+    assert new_store.startswith(f"Created the store {url}.")
+    assert first.startswith("This is the first token: ")
     assert run("create", "--json", "--store", url).stderr == ""
 
 

@@ -35,6 +35,7 @@ def test_export_of_all_chats_imports_into_an_identical_store(urls: tuple[str, st
     assert [path.name for path in tmp_path.glob("*.part")] == []
     done = run("import", str(file), "--store", there)
     assert done.exit_code == 0, done.output
+    assert done.stderr.startswith(f"Created the store {there}.")
     assert done.stdout.splitlines() == [
         f"line 1: imported {ids[0]} (1 turns)",
         f"line 3: imported {ids[1]} (1 turns)",
@@ -43,7 +44,7 @@ def test_export_of_all_chats_imports_into_an_identical_store(urls: tuple[str, st
     assert again.stdout_bytes == file.read_bytes()
     done = run("import", "-", "--store", there, input=file.read_bytes())
     assert done.exit_code == 0, done.output
-    assert "2 unchanged" in done.stderr
+    assert done.stderr == "2 unchanged\n"
 
 
 def test_export_of_one_chat_by_key_as_json_lines_or_markdown(urls: tuple[str, str]) -> None:
