@@ -11,6 +11,7 @@ import pytest
 from turnledger.engine.lane.lease import renew
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.commit import commit, resolve_doubt
+from turnledger.engine.wrapped_store import Write
 from turnledger.errors import CommitOutcomeUnknown, ConversationBusy, TurnFailed
 from turnledger.model.turn import AttemptState
 from turnledger.testing.gates import Fate, GatedStore
@@ -26,13 +27,13 @@ every_fate = pytest.mark.parametrize("fate", Fate)
 def losing(monkeypatch: pytest.MonkeyPatch, fate: Fate) -> None:
     """Have all processes lose the answer of every other run of each operation but renewals of leases."""
     runs: Counter[tuple[GatedStore, Any]] = Counter()
-    write = GatedStore.write
+    true = GatedStore.write
 
-    async def losing(self: GatedStore, operation: Any, *arguments: Any) -> Any:
-        runs[self, operation] += 1
-        if runs[self, operation] % 2 and operation is not renew:
-            self.lose_answer(operation, fate)
-        return await write(self, operation, *arguments)
+    async def losing(self: GatedStore, write: Write) -> Any:
+        runs[self, write.operation] += 1
+        if runs[self, write.operation] % 2 and write.operation is not renew:
+            self.lose_answer(write.operation, fate)
+        return await true(self, write)
 
     monkeypatch.setattr(GatedStore, "write", losing)
 
