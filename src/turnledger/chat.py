@@ -141,6 +141,10 @@ class Chat:
         `context` limits how much of the stored one is shown. `on_busy`, `on_stop` and `on_failure` set the
         policies. With `interaction=False` the turn does not count as use: it postpones neither expiry nor a
         reset.
+
+        With `after`, the turn follows that turn, on any branch, and never waits: at the end of the shown
+        branch or of a side branch if its lane is free, else on a new side branch, which the chat does not
+        show. See `branches` and `switch`.
         """
         request = turn_request(self._process, self._target, self._authorization, input, **options)
         return TurnBlock(self._process, request, on_event)

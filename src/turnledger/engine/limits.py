@@ -151,6 +151,8 @@ class Limits:
     """Bytes of an owner's turns beyond which the oldest unpinned conversations are purged; None: no limit."""
     retain_every: float = 3600.0
     """How often a process applies these two limits."""
+    side_branches_kept: float = 30 * 24 * 3600.0
+    """How long a side branch is kept after its last use; at least as long as an idempotency_key, a day."""
     unlisted_kept: float = 24 * 3600.0
     """How long a conversation without a committed turn is kept."""
     shares: int = 1_000

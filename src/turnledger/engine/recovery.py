@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace as replace_struct
 
-from turnledger.engine.attempt.end import EndRequest, Outcome, end
+from turnledger.engine.attempt.end import CLAIM_KEPT_MS, EndRequest, Outcome, end
 from turnledger.engine.attempt.stop import updates_for
 from turnledger.engine.attempt.takeover import (
     BuryRequest,
@@ -31,8 +31,14 @@ from turnledger.engine.lifecycle.delete import EndDueRequest, FindDueRequest, en
 from turnledger.engine.lifecycle.retention import RetentionTimer
 from turnledger.engine.ports import Sync
 from turnledger.engine.process import FIRST_DELAY, Process
-from turnledger.engine.tables.maintenance import ClockMark
+from turnledger.engine.tables.maintenance import ClockMark, UnusedBranch
 from turnledger.engine.turn.commit import DoubtRequest, abandon_block, resolve_doubt
+from turnledger.engine.turn.parallel import (
+    FindUnusedRequest,
+    RemoveRequest,
+    find_unused,
+    remove_side_branch,
+)
 from turnledger.engine.turn.running_turn import OpenTurn
 from turnledger.errors import StoreCorrupt, StoreError, TurnFailed, TurnledgerError
 from turnledger.model.conversation import Ticket
@@ -224,7 +230,23 @@ class Recovery:
         request = PurgeRequest(
             due, attempts_kept, limits.purge_rows, tokens_kept, changes_kept, limits.changes
         )
+        ended += await self._remove_side_branches(due)
         return ended + await process.store.transact_whole(purge, request)
+
+    async def _remove_side_branches(self, due: int) -> int:
+        """Remove side branches that were unused for long; return the number of rows, 0 if none could be."""
+        process, limit = self._process, self._process.limits.purge_rows
+        # A retry must find its turn while the claim of its idempotency_key exists.
+        used_by = due - max(round(process.limits.side_branches_kept * 1000), CLAIM_KEPT_MS)
+        removed: list[int] = []
+
+        async def remove(each: UnusedBranch) -> None:
+            request = RemoveRequest(each.id, used_by, limit)
+            removed.append(await process.store.transact(remove_side_branch, request, each.owner))
+
+        found = await process.store.read_whole(find_unused, FindUnusedRequest(used_by, limit))
+        await asyncio.gather(*(self._try(remove(each)) for each in found))
+        return sum(removed)
 
     async def _end_due(self, due: int, unlisted_by: int) -> int:
         """End conversations whose time is over; return how many there were, 0 if none could be ended. Owners

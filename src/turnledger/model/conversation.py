@@ -135,6 +135,17 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
     """The beginning of the last visible text at the head; empty before the first turn."""
     last_ticket: int = 0
     """The number of the last ticket from its queue. Only the store changes it, not saving a branch."""
+    used_at: int | None = None
+    """Of a side branch: the time of its last use. None for a branch that the conversation has shown."""
+
+    @property
+    def is_side(self) -> bool:
+        """Whether a turn made it to run beside the current branch, and no switch has shown it since."""
+        return self.used_at is not None
+
+    def use_at(self, now: int) -> int | None:
+        """Return the new `used_at` for a use at this time."""
+        return None if self.used_at is None else max(self.used_at, now)
 
 
 def holds_lane(branch: Branch | None, attempt: TurnId, fence: int) -> bool:

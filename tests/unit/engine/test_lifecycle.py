@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.unit.engine.stage import BRANCH, CONVERSATION, branch, conversation, drive, memory_tables
+from tests.unit.engine.stage import BRANCH, CONVERSATION, attempt, branch, conversation, drive, memory_tables
 from tests.unit.model.shapes import assistant, call, result, some_id, user
 from turnledger import Ledger
 from turnledger.engine.attempt.divergence import Divergence, fork_at, open_branch, place_of, reuse_input
@@ -124,8 +124,8 @@ def test_open_branch_keeps_the_number_of_the_last_settled_turn() -> None:
 def test_switches_of_a_conversation_are_remembered_up_to_a_limit() -> None:
     tables, lane, _ = stored(PLAIN)
     attempts = [some_id(TurnId, 50 + number) for number in range(SWITCHES_KEPT + 1)]
-    for attempt in attempts:
-        drive(move(tables, lane, Switch(BRANCH), attempt))
+    for each in attempts:
+        drive(move(tables, lane, Switch(BRANCH), each))
     assert drive(tables.switches(CONVERSATION)) == tuple(attempts[1:])
 
 
@@ -199,7 +199,7 @@ def test_reset_copies_the_settings_and_neither_title_nor_metadata(tables: Memory
 
 def test_reset_past_expiry_while_a_turn_runs_returns_the_same_conversation(tables: MemoryTables) -> None:
     before = put(tables, expires_after=1)
-    drive(tables.save_branch(branch(running=some_id(TurnId, 1))))
+    drive(tables.add_attempt(attempt(1)))
     assert drive(reset(tables, reset_request(None))) == before
 
 

@@ -161,9 +161,13 @@ def reuse_input(place: CommitPlace, turn: Turn) -> tuple[Item, ...]:
 
 
 async def make_branch(
-    tables: Tables, lane: Branch, place: CommitPlace, conversation: ConversationId
+    tables: Tables,
+    lane: Branch,
+    place: CommitPlace,
+    conversation: ConversationId,
+    used_at: int | None = None,
 ) -> Branch:
-    """Make the branch of a fork of this line, with the turns carried over."""
+    """Make the branch of a fork of this line, with the turns carried over; with `used_at`, a side branch."""
     fork = place.fork
     base = await tables.turn(fork.base) if fork.base is not None else None
     shared = await line.line_through(tables, lane, base) if base is not None else ()
@@ -177,6 +181,7 @@ async def make_branch(
         pending=place.pending,
         instructed=place.instructed,
         preview=await preview_at(tables, base),
+        used_at=used_at,
     )
     await tables.add_branch(made)
     await tables.add_origin(Origin(branch=made.id, conversation=conversation, base=fork.base, line=shared))

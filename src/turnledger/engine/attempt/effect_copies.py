@@ -85,6 +85,14 @@ async def add_copies(tables: Tables, branch: Branch, copies: Sequence[Copy]) -> 
     return branch
 
 
+async def carry_effects(tables: Tables, branch: Branch, originals: Sequence[Turn]) -> Branch:
+    """Add copies of these turns behind the head of a branch, and save it."""
+    copies = await make_copies(tables, branch, originals)
+    branch = await add_copies(tables, branch, copies)
+    await tables.save_branch(branch)
+    return branch
+
+
 async def _log(tables: Tables, original: Turn) -> bytes:
     """Return the whole event log of the original. An interrupted turn stores its log as references to its
     output, of which the copy has only a part."""

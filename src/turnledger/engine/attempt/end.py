@@ -129,7 +129,7 @@ async def end_running(
     journal = Journal.of(await tables.journal(attempt.id) if attempt.journaled else [])
     sent = sent or await load_flushed(tables, attempt.id, journal)
     attempt = replace(attempt, partial="" if forget else unfinished_text(sent, journal))
-    branch = replace(branch, running=None)
+    branch = replace(branch, running=None, used_at=branch.use_at(now))
     if not (forget or drop) and is_kept(attempt, failure):
         place = await place_of(tables, branch, attempt.fork) if attempt.fork else None
         if is_well_formed(place.pending if place else branch.pending, attempt, journal):

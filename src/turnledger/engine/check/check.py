@@ -3,7 +3,7 @@
     conversations   the current branch exists; deleted as far as stated; a conversation_key names one;
                     turns are shared within a scope
     branches        check_line: turns, parents, pairs, instructions, origins; check_log_and_flags: its turns;
-                    check_lane: the running attempt, the one to be settled
+                    check_lane: the running attempt, the one to be settled, whether it is a side branch
     attempts        check_lane: known to their branch, not in the history as well, no effect hidden
     tickets, claims refer to existing rows
     tokens          check_tokens: grant nothing beyond their parent

@@ -15,13 +15,18 @@ SET_ASIDE = (AttemptState.FAILED, AttemptState.DISCARDED)
 
 async def check_lane(audit: Audit, place: Location, branch: Branch, conversation: Conversation) -> None:
     with audit.skipping_unreadable():
-        await _check_running(audit, place, branch, live=is_live(conversation))
+        is_left = conversation.branch != branch.id and not branch.is_side
+        await _check_running(audit, place, branch, live=is_live(conversation), is_left=is_left)
+    if conversation.branch == branch.id and branch.is_side:
+        audit.report(
+            Rule.LANE, place, "The conversation shows a side branch; retention would remove its turns."
+        )
     if is_whole(conversation):
         with audit.skipping_unreadable():
             await _check_unsettled(audit, place, branch)
 
 
-async def _check_running(audit: Audit, place: Location, branch: Branch, *, live: bool) -> None:
+async def _check_running(audit: Audit, place: Location, branch: Branch, *, live: bool, is_left: bool) -> None:
     if branch.running is None:
         return
     attempt = await audit.tables.attempt(branch.running)
@@ -35,6 +40,8 @@ async def _check_running(audit: Audit, place: Location, branch: Branch, *, live:
         wrong = f"with fence {attempt.fence}, above the {branch.fence} of the branch"
     elif not live:
         wrong = "although its conversation has ended"
+    elif is_left:
+        wrong = "although the conversation has left this branch"
     else:
         return
     audit.report(Rule.LANE, place, f"The lane is held by {branch.running}, {wrong}; it is never released.")

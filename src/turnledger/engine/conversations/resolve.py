@@ -60,12 +60,12 @@ async def update_entry(
 ) -> Conversation | None:
     """List the chat of a turn that was just added to a branch. Without a title, name it by its first words,
     hidden items left out. `at` is the time of the interaction, if it was one. The revision stays, since no
-    user gave the name. Return the chat as it was before."""
+    user gave the name. A side branch names no chat. Return the chat as it was before."""
     found = await tables.conversation(id)
     if found is None:
         return None
     entered = replace(found, is_listed=True, touched_at=max(found.touched_at, at or 0))
-    if found.title is None and not found.internal:
+    if found.title is None and not found.internal and not branch.is_side:
         entered = with_words_as_title(entered, await _first_words(tables, branch, turn, hidden))
     if entered != found:
         await tables.save_conversation(entered)
@@ -287,9 +287,8 @@ async def is_stale(tables: Tables, target: Target, found: Conversation, now: int
 
 
 async def is_in_use(tables: Tables, found: Conversation) -> bool:
-    """Return whether a turn runs or waits there, which is an interaction in progress."""
-    branch = await tables.branch(found.branch)
-    return branch is not None and (branch.running is not None or bool(await tables.tickets(branch.id)))
+    """Return whether a turn runs or waits there, on any branch, which is an interaction in progress."""
+    return bool(await tables.tickets(found.branch) or await tables.running_in(found.id))
 
 
 def changes_policy(target: Target, found: Conversation) -> bool:

@@ -42,8 +42,8 @@ class DeleteRequest:
 
 async def delete(tables: Tables, request: DeleteRequest) -> Conversation:
     """Delete the conversation and return it. Frees its conversation_key, raises its fence, ends its running
-    attempt and drops its queue. Repeating it changes nothing, unless the repetition purges. An expired one is
-    always purged, since parts of it may be gone. Raises ConversationNotFound."""
+    attempts on all branches and drops its queue. Repeating it changes nothing, unless the repetition purges.
+    An expired one is always purged, since parts of it may be gone. Raises ConversationNotFound."""
     found = await _find(tables, request.id, request.within)
     if found.state is ConversationState.PURGED:
         return found
@@ -66,7 +66,7 @@ async def soft_delete(
         former_conversation_key=found.conversation_key,
     )
     await tables.save_conversation(deleted)
-    await _close_lane(tables, found, now, forget=False)
+    await _close_lanes(tables, found, now, forget=False)
     # Read again: a turn kept on the way may be its first, or an edit, and has changed the row.
     deleted = await tables.conversation(found.id) or deleted
     await _record_deletion(tables, deleted, now, reason)
@@ -83,7 +83,7 @@ async def purge(tables: Tables, found: Conversation, now: int, reason: str = FOR
         former_conversation_key=None,
     )
     await tables.save_conversation(purged)
-    await _close_lane(tables, found, now, forget=True)
+    await _close_lanes(tables, found, now, forget=True)
     await _record_deletion(tables, found, now, reason)
     return purged
 
@@ -97,18 +97,18 @@ def _without_details(found: Conversation) -> Conversation:
     return replace(found, title=None, named_by=None, metadata={}, tags=(), pinned=False, archived=False)
 
 
-async def _close_lane(tables: Tables, conversation: Conversation, now: int, *, forget: bool) -> None:
-    """End the running turn and drop the queue. Unless `forget`, effects are kept: after a restore the model
-    must learn of them. The draft is dropped, unless the turn had been stopped before."""
+async def _close_lanes(tables: Tables, conversation: Conversation, now: int, *, forget: bool) -> None:
+    """End the running turns of all branches and drop the queue. Unless `forget`, effects are kept: after a
+    restore the model must learn of them. A draft is dropped, unless its turn had been stopped before."""
     branch = await tables.branch(conversation.branch)
     if branch is None:
         return
-    branch = replace(branch, fence=branch.fence + 1)
-    running = await tables.attempt(branch.running) if branch.running else None
-    if running is not None:
-        drop = running.stop is None
-        branch, _ = await end_running(tables, branch, running, DELETED, now, forget=forget, drop=drop)
-    await tables.save_branch(branch)
+    await tables.save_branch(replace(branch, fence=branch.fence + 1))
+    for running in await tables.running_in(conversation.id):
+        lane = await tables.branch(running.branch)
+        if lane is not None:
+            raised, drop = replace(lane, fence=lane.fence + 1), running.stop is None
+            await end_running(tables, raised, running, DELETED, now, forget=forget, drop=drop)
     for ticket in await tables.tickets(branch.id):
         await tables.drop_ticket(ticket.attempt)
         await record_change(tables, ChangeKind.TURN_WITHDRAWN, conversation, now, turn=ticket.attempt)
@@ -198,7 +198,7 @@ async def end_due(tables: Tables, request: EndDueRequest) -> int:
         ended += 1
         if found.state is ConversationState.LIVE and found.is_expired(request.due):
             await tables.save_conversation(replace(_without_details(found), state=ConversationState.EXPIRED))
-            await _close_lane(tables, found, request.now, forget=True)
+            await _close_lanes(tables, found, request.now, forget=True)
             await _record_deletion(tables, found, request.now, EXPIRED)
         else:
             await purge(tables, found, request.now)

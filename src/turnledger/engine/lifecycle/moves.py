@@ -21,7 +21,7 @@ from turnledger.engine.attempt.divergence import (
     place_of,
     turn_on,
 )
-from turnledger.engine.attempt.effect_copies import add_copies, forget_effects, make_copies, missing_effects
+from turnledger.engine.attempt.effect_copies import carry_effects, forget_effects, missing_effects
 from turnledger.engine.attempt.end import settle
 from turnledger.engine.attempt.idempotency import IdempotencyKey, claim_of, live_conversation_of
 from turnledger.engine.conversations.resolve import check_live, live_conversation
@@ -31,6 +31,7 @@ from turnledger.engine.limits import UNLIMITED, Quota, check_quota
 from turnledger.engine.ports import Tables
 from turnledger.errors import (
     BranchNotFound,
+    ConversationBusy,
     HistoryDiverged,
     IdempotencyMismatch,
     InvalidInput,
@@ -124,13 +125,15 @@ async def move(
     if target.id == lane.id:
         return MoveResult(lane)
     missing = await missing_effects(tables, lane, target)
+    if missing and target.running is not None:
+        raise ConversationBusy("A turn runs on that branch. Wait for it, or stop it, then switch.")
+    target = replace(target, used_at=None)  # shown from now on, so retention spares it
+    await tables.save_branch(target)
     if missing:
         # Copies hold results of any size, on each branch. Refusing hides no effect: the current branch shows
         # them.
         await check_quota(tables, quota)
-        copies = await make_copies(tables, target, missing)
-        target = await add_copies(tables, target, copies)
-        await tables.save_branch(target)
+        target = await carry_effects(tables, target, missing)
     if not await tables.move_conversation(lane.conversation, lane.id, target.id):
         raise Superseded
     if lane.last_ticket:
@@ -229,7 +232,8 @@ class SiblingsRequest:
 
 
 async def siblings(tables: Tables, request: SiblingsRequest) -> list[Sibling]:
-    """Return the turns at the place of a turn of the current branch, itself included, oldest first."""
+    """Return the turns at the place of a turn of the current branch, itself included, oldest first; without
+    those of side branches."""
     conversation = await live_conversation(tables, request.conversation, request.now)
     lane = await tables.branch(conversation.branch)
     if lane is None:
@@ -249,7 +253,7 @@ async def siblings(tables: Tables, request: SiblingsRequest) -> list[Sibling]:
         # Settled turns only show effects, so what was made from one of them is at the same place.
         bases += [each for each in settled if each not in seen]
         seen.update(settled)
-        if branch is not None and first is not None:
+        if branch is not None and first is not None and not branch.is_side:
             found_at.setdefault(first.id, Sibling(first, branch.id))
     shown = sorted(found_at)[: request.limit]
     if turn.id not in shown:

@@ -58,7 +58,7 @@ class ConversationRows(Protocol):
     # Those whose time is over.
     async def oldest_conversations(self, touched_by: int, limit: int) -> list[Conversation]:
         """Live and listed ones, including internal ones, last touched by then, oldest first. Excludes pinned
-        ones, and those where a turn runs, waits, or has ended since."""
+        ones, and those where a turn runs on any branch, waits, or has ended since."""
         ...
 
     async def oldest_deleted(self, limit: int) -> list[Conversation]:

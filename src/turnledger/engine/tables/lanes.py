@@ -50,6 +50,10 @@ class LaneRows(LeaseRows, Protocol):
         """Those of a conversation, newest first."""
         ...
 
+    async def running_in(self, conversation: ConversationId) -> list[Attempt]:
+        """The running ones of a conversation, on all its branches, oldest first."""
+        ...
+
     async def add_attempt(self, attempt: Attempt) -> None:
         """Insert; its branch must exist."""
         ...

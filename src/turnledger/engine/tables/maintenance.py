@@ -39,6 +39,11 @@ class DueConversation(Struct, frozen=True):
     id: ConversationId
 
 
+class UnusedBranch(Struct, frozen=True):
+    owner: str
+    id: BranchId
+
+
 class MaintenanceRows(Protocol):
     async def owners(self, after: str | None, limit: int) -> list[str]:
         """The owners that store anything, in order, after this one."""
@@ -53,6 +58,11 @@ class MaintenanceRows(Protocol):
 
     async def purge_ended(self, limit: int) -> int:
         """As ConversationRows.purge_ended, of all owners."""
+        ...
+
+    async def unused_side_branches(self, used_by: int, limit: int) -> list[UnusedBranch]:
+        """Side branches of live conversations that were last used by then, where no turn runs, and from which
+        no other branch was made; longest unused first."""
         ...
 
     async def purge_attempts(self, ended_before: int, limit: int) -> int:

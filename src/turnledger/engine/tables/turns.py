@@ -43,14 +43,29 @@ class TurnRows(Protocol):
 
     async def origin(self, branch: BranchId) -> Origin | None: ...
     async def origins(self, conversation: ConversationId, base: TurnId | None, limit: int) -> list[Origin]:
-        """Those of the branches that a conversation made from this turn, oldest first."""
+        """Those of the branches that a conversation made from this turn, oldest first, without side
+        branches."""
+        ...
+
+    async def has_offshoots(self, branch: BranchId) -> bool:
+        """Whether another branch was made from a turn of this one."""
+        ...
+
+    async def drop_turns(self, branch: BranchId, after: int) -> int:
+        """Remove its own turns with a higher number, with logs and flags; return the bytes of bodies and logs
+        removed. The caller counts them and saves the branch."""
+        ...
+
+    async def drop_branch(self, id: BranchId) -> None:
+        """Remove a branch that has no turns of its own, its origin and the ended attempts on it, and subtract
+        their bytes."""
         ...
 
     async def empty_branches_at(self, turn: Turn, limit: int) -> list[BranchId]:
         """The branches made from this turn, in any conversation, that have no turns of their own."""
         ...
 
-    # Turns: never updated.
+    # Turns: never updated. Only those of an ended conversation or of an unused side branch are removed.
     async def turn(self, id: TurnId) -> Turn | None: ...
     async def turns(self, branch: BranchId, after: int, through: int, limit: int) -> list[Turn]:
         """Turns numbered after < number <= through, the last `limit` of them, in order of number."""

@@ -1,9 +1,9 @@
 """Begin: the transaction that takes the lane and fixes what the turn runs on.
 
 In order: the claim of the idempotency_key, the conversation, the lane, the input, effects that wait to be
-settled, the new claim, the fence. A refused request changes nothing; a waiting one leaves a ticket and claims
-nothing. A retry resumes the journal of a failed attempt. `abandon` withdraws a request that gave up before
-its turn ran.
+settled, the new claim, the fence. A turn after any turn takes a lane that is free, or makes one. A refused
+request changes nothing; a waiting one leaves a ticket and claims nothing. A retry resumes the journal of a
+failed attempt. `abandon` withdraws a request that gave up before its turn ran.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ from turnledger.engine.lifecycle.moves import (
 from turnledger.engine.limits import UNLIMITED, Quota, check_quota, count_set_aside
 from turnledger.engine.ports import Tables
 from turnledger.engine.tables.lanes import Lane
+from turnledger.engine.turn.parallel import branch_after
 from turnledger.errors import AdmissionMoved, ConversationBusy, ConversationNotFound, QueueFull
 from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Branch, Conversation, Ticket
@@ -115,6 +116,8 @@ class TurnContent(Struct, frozen=True):
     instructions: Instructions | None = None
     diverge: Divergence | None = None
     """Its place, if not behind the head."""
+    after: TurnId | None = None
+    """The turn to follow, on any branch, without waiting; see engine/turn/parallel."""
     seen: ExpectedHead | None = None
     """The line that a resent history was read against."""
 
@@ -180,8 +183,11 @@ class BeginRequest(Struct, frozen=True, kw_only=True):
     @property
     def near(self) -> ConversationId | None:
         """The conversation, as far as it is known before begin; None if begin may need many rows or long
-        ones: for a move, an edit, a retry that may resume a journal, or a long input."""
+        ones: for a move, an edit, a turn after any turn, a retry that may resume a journal, or a long
+        input."""
         if self.move is not None or self.content.diverge is not None or self.key is not None:
+            return None
+        if self.content.after is not None:
             return None
         if len(self.raw_details) + sum(len(item.raw) for item in self.content.input) > SHORT_INPUT:
             return None
@@ -301,6 +307,18 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
         fresh = target.fresh
         made = conversation if fresh is not None and fresh.id == conversation.id else None
         await check_quota(tables, request.bounds.quota, made=made)
+    if request.content.after is not None:
+        branch = await branch_after(
+            tables,
+            branch,
+            request.content.after,
+            request.attempt,
+            request.round.now,
+            earlier=verdict.earlier,
+            demand_disk=lambda: _demand_disk(request),
+        )
+        begun = await _take_lane(tables, conversation, branch, request, verdict)
+        return replace(begun, flag_version=lane.flag_version)
     if branch.running is not None:
         held, branch = branch, await _free_of_dead(tables, branch, request)
         if branch is not held and (request.is_resent or request.retry is not None):
@@ -513,7 +531,12 @@ async def _take_lane(
         branch, input, place = await _ready_to_diverge(tables, branch, request, resumed, content.diverge)
         if instructions is None and resumed is None:
             instructions = await _instructions_there(tables, branch, request, content.diverge)
-    branch = replace(branch, fence=branch.fence + 1, running=request.attempt)
+    branch = replace(
+        branch,
+        fence=branch.fence + 1,
+        running=request.attempt,
+        used_at=branch.use_at(request.round.now),
+    )
     attempt = _attempt(conversation, branch, request, input, instructions)
     if place is not None:
         attempt = replace(attempt, fork=place.fork)
@@ -523,7 +546,14 @@ async def _take_lane(
         attempt = replace(attempt, journaled=count)
     await tables.add_attempt(attempt)
     await tables.save_branch(branch)
-    await record_change(tables, ChangeKind.TURN_RUNNING, conversation, request.round.now, turn=attempt.id)
+    await record_change(
+        tables,
+        ChangeKind.TURN_RUNNING,
+        conversation,
+        request.round.now,
+        turn=attempt.id,
+        branch=branch.id if branch.is_side else None,
+    )
     if request.policy.is_interaction and conversation.may_lapse:
         # Begin counts as interaction, so that a conversation does not expire during a long turn.
         await tables.touch_conversation(conversation.id, request.round.now)

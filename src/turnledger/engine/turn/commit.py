@@ -149,6 +149,7 @@ def behind(branch: Branch, request: CommitRequest, stored: int, preview: str) ->
         instructed=request.instructed,
         bytes=stored,
         preview=preview,
+        used_at=branch.use_at(request.now),
     )
 
 

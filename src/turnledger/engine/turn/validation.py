@@ -78,6 +78,8 @@ class TurnOptions(TypedDict, total=False):
     """What to do with the turn when it is stopped: `keep` or `discard`."""
     on_failure: OnFailure | str
     """What to do with the turn when it fails: `settle`, `keep` or `forget`."""
+    after: str | None
+    """The turn to follow, on any branch: at once, if need be on a side branch. Not for edits."""
     interaction: bool
     """Whether the turn counts as use: if not, it delays neither expiry nor a reset."""
 
@@ -184,9 +186,15 @@ def _request(
     on_busy: OnBusy | str = OnBusy.QUEUE,
     on_stop: OnStop | str = OnStop.KEEP,
     on_failure: OnFailure | str = OnFailure.SETTLE,
+    after: str | None = None,
     interaction: bool = True,
 ) -> AcquireRequest:
-    limits = process.limits
+    limits, busy = process.limits, choice(OnBusy, "on_busy", on_busy)
+    follows = None if after is None else TurnId(after)
+    if follows is not None and (place is not None or resending is not None):
+        raise InvalidInput("Use `after` with new input only, not with an edit or a resent history.")
+    if follows is not None and busy in (OnBusy.INTERRUPT, OnBusy.ROLLBACK):
+        raise InvalidInput(f"A turn with `after` waits for no other. Omit `on_busy={busy}`.")
     for each in (instructions, instructions_once):
         if each is not None:
             limits.check_count("What is given as instructions", each)
@@ -201,7 +209,13 @@ def _request(
         check_retry(retry)
     if idempotency_key is not None:
         key = _key(
-            idempotency_key, target, place, items, given, primes, b"" if retry is None else retry.request
+            idempotency_key,
+            target,
+            _where(place, follows),
+            items,
+            given,
+            primes,
+            b"" if retry is None else retry.request,
         )
         key = key if resending is None else resending.key(key)
     begin = _begin(
@@ -210,11 +224,11 @@ def _request(
         admitted=authorization.version if authorization else None,
         key=key,
         retry=None if retry is None or key is not None else retry_within(retry, target.within),
-        content=TurnContent(items if resending is None else (), given, place),
+        content=TurnContent(items if resending is None else (), given, place, follows),
         raw_details=limits.pack_details(details),
         is_resent=resending is not None,
         policy=TurnPolicy(
-            choice(OnBusy, "on_busy", on_busy),
+            busy,
             choice(OnStop, "on_stop", on_stop),
             choice(OnFailure, "on_failure", on_failure),
             interaction,
@@ -238,16 +252,22 @@ def _begin(process: Process, **asked: Any) -> BeginRequest:
 def _key(
     idempotency_key: str,
     target: Target,
-    place: Divergence | None,
+    where: tuple[object, ...],
     input: tuple[Item, ...],
     given: Instructions | None,
     primer: tuple[Item, ...],
     body_digest: bytes,
 ) -> IdempotencyKey:
     check_idempotency_key(idempotency_key)
-    where = () if place is None else (place.after, place.replaces)
     said = fingerprint(input, *where, instructions=given, primer=primer)
     return IdempotencyKey(claim_name(idempotency_key, target.within), said + body_digest)
+
+
+def _where(place: Divergence | None, after: TurnId | None) -> tuple[object, ...]:
+    """Return the place of a turn, for its fingerprint: nothing behind the head."""
+    if place is not None:
+        return place.after, place.replaces
+    return () if after is None else ("after", after)
 
 
 def _check_context(context: Context) -> None:

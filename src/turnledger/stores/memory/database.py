@@ -29,7 +29,7 @@ from turnledger.model.conversation import (
 )
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, ShareId, TokenId, TurnId
-from turnledger.model.turn import Attempt, Turn
+from turnledger.model.turn import Attempt, AttemptState, Turn
 
 
 @dataclass
@@ -136,7 +136,8 @@ class MemoryRows:
         ended = [each for each in self._db.attempts.values() if (each.ended_at or 0) > at]
         return {each.conversation for each in ended if each.is_interaction or not is_use}
 
-    def _is_in_use(self, conversation: Conversation) -> bool:
-        branch = conversation.branch
-        waits = any(ticket.branch == branch for ticket in self._db.tickets.values())
-        return waits or self._db.branches[branch].running is not None
+    def _in_use(self) -> set[ConversationId]:
+        """Return those where a turn waits, or runs on any branch."""
+        waiting = {ticket.conversation for ticket in self._db.tickets.values()}
+        running = [each for each in self._db.attempts.values() if each.state is AttemptState.RUNNING]
+        return waiting | {each.conversation for each in running}

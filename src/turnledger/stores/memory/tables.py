@@ -114,10 +114,11 @@ class MemoryTables(MemorySearchRows, MemoryChangeRows, MemoryLeaseRows):
         excess = 0 if limit is None else len(self._db.conversations) - len(self._db.ended) - limit
         if excess <= 0:
             return
+        in_use = self._in_use()
         idle = [
             each
             for each in self._db.conversations.values()
-            if each.state is ConversationState.LIVE and each.id != newest.id and not self._is_in_use(each)
+            if each.state is ConversationState.LIVE and each.id != newest.id and each.id not in in_use
         ]
         deleted = [each for each in self._db.conversations.values() if is_restorable(each)]
         for each in (*sorted(deleted, key=_place), *sorted(idle, key=_place))[:excess]:
@@ -228,16 +229,8 @@ class MemoryTables(MemorySearchRows, MemoryChangeRows, MemoryLeaseRows):
         """Remove the turns of a branch that no other one needs; once empty, the branch needs none itself."""
         made_from_it = made_from(self._db, branch.id)
         line = self._db.lines.get(branch.id, {})
-        # Last first, so that a rollback restores the order.
         unneeded = [number for number in reversed(line) if number > max(made_from_it, default=0)][:limit]
-        left = branch.bytes
-        for number in unneeded:
-            left -= len(line[number].body) + len(self._db.turn_logs.get(line[number].id, b""))
-            self._remove(self._db.turn_logs, line[number].id)
-            self._remove(self._db.turns, line[number].id)
-            self._remove(self._db.places, line[number].id)
-            self._remove(self._db.flags, (self.owner, line[number].id))
-            self._remove(line, number)
+        left = branch.bytes - self._remove_turns(line, unneeded)
         if unneeded:
             self._put(self._db.branches, branch.id, replace(branch, bytes=left))
             self._count(self.owner, branch_bytes(left) - branch_bytes(branch.bytes))
@@ -305,8 +298,39 @@ class MemoryTables(MemorySearchRows, MemoryChangeRows, MemoryLeaseRows):
             each
             for each in self._db.origins.values()
             if each.conversation == conversation and each.base == base
+            if not self._db.branches[each.branch].is_side
         ]
         return made[:limit] if self._owns(conversation) else []
+
+    async def has_offshoots(self, branch: BranchId) -> bool:
+        return self._has_branch(branch) and bool(made_from(self._db, branch))
+
+    async def drop_turns(self, branch: BranchId, after: int) -> int:
+        line = self._db.lines.get(branch, {}) if self._has_branch(branch) else {}
+        return self._remove_turns(line, [number for number in reversed(line) if number > after])
+
+    def _remove_turns(self, line: dict[int, Turn], numbers: Sequence[int]) -> int:
+        """Remove turns, last first, so that a rollback restores the order; return their bytes."""
+        size = 0
+        for number in numbers:
+            size += len(line[number].body) + len(self._db.turn_logs.get(line[number].id, b""))
+            self._remove(self._db.turn_logs, line[number].id)
+            self._remove(self._db.turns, line[number].id)
+            self._remove(self._db.places, line[number].id)
+            self._remove(self._db.flags, (self.owner, line[number].id))
+            self._remove(line, number)
+        return size
+
+    async def drop_branch(self, id: BranchId) -> None:
+        if not self._has_branch(id):
+            return
+        for attempt in [each for each in self._db.attempts.values() if each.branch == id]:
+            self.remove_attempt(attempt)
+        self._count(self.owner, -branch_bytes(self._db.branches[id].bytes))
+        self._remove(self._db.lines, id)
+        self._remove(self._db.last_ticket, id)
+        self._remove(self._db.origins, id)
+        self._remove(self._db.branches, id)
 
     async def empty_branches_at(self, turn: Turn, limit: int) -> list[BranchId]:
         made = [each.branch for each in self._db.origins.values() if each.base == turn.id]
@@ -405,6 +429,11 @@ class MemoryTables(MemorySearchRows, MemoryChangeRows, MemoryLeaseRows):
             if each.conversation == conversation and each.owner == self.owner
         ]
         return sorted(found, key=lambda each: each.id, reverse=True)[:limit]
+
+    async def running_in(self, conversation: ConversationId) -> list[Attempt]:
+        running = [each for each in self._db.attempts.values() if each.state is AttemptState.RUNNING]
+        found = [each for each in running if each.conversation == conversation and each.owner == self.owner]
+        return sorted(found, key=lambda each: each.id)
 
     async def add_attempt(self, attempt: Attempt) -> None:
         if attempt.id in self._db.attempts or attempt.owner != self.owner:
@@ -549,12 +578,12 @@ class MemoryTables(MemorySearchRows, MemoryChangeRows, MemoryLeaseRows):
     # Conversations whose time is over.
 
     async def oldest_conversations(self, touched_by: int, limit: int) -> list[Conversation]:
-        tried = self._attempted_after(touched_by, is_use=True)
+        used = self._attempted_after(touched_by, is_use=True) | self._in_use()
         idle = [
             each
             for each in self._in(ConversationState.LIVE)
             if each.is_listed and not each.pinned
-            if each.touched_at <= touched_by and not self._is_in_use(each) and each.id not in tried
+            if each.touched_at <= touched_by and each.id not in used
         ]
         return sorted(idle, key=_place)[:limit]
 

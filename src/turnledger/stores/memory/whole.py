@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from turnledger.engine.tables.lanes import BURIED_KEPT, HeldTicket
-from turnledger.engine.tables.maintenance import ClockMark, DueConversation
+from turnledger.engine.tables.maintenance import ClockMark, DueConversation, UnusedBranch
 from turnledger.model.conversation import Conversation, ConversationState, Lease
-from turnledger.model.ids import LeaseId
+from turnledger.model.ids import BranchId, LeaseId
 from turnledger.model.turn import Attempt, AttemptState
 from turnledger.stores.memory.access_rows import MemoryAccessRows
 from turnledger.stores.memory.change_rows import MemoryTailRows
-from turnledger.stores.memory.inspection_rows import MemoryInspectionRows
+from turnledger.stores.memory.inspection_rows import MemoryInspectionRows, made_from
 from turnledger.stores.memory.lease_rows import MemoryLeaseRows
 from turnledger.stores.memory.tables import MemoryTables
 
@@ -65,11 +65,11 @@ class MemoryWholeStore(MemoryAccessRows, MemoryTailRows, MemoryLeaseRows, Memory
         return sorted(owner for owner in stored if after is None or owner > after)[:limit]
 
     async def due_conversations(self, now: int, unlisted_by: int, limit: int) -> list[DueConversation]:
-        found = self._db.conversations.values()
+        found, in_use = self._db.conversations.values(), self._in_use()
         lapsed = [
             (each.touched_at + (each.expires_after or 0), each)
             for each in found
-            if each.state is ConversationState.LIVE and each.is_expired(now) and not self._is_in_use(each)
+            if each.state is ConversationState.LIVE and each.is_expired(now) and each.id not in in_use
         ]
         deleted = [
             (each.purge_at, each)
@@ -81,8 +81,8 @@ class MemoryWholeStore(MemoryAccessRows, MemoryTailRows, MemoryLeaseRows, Memory
             (each.touched_at, each)
             for each in found
             if each.state is ConversationState.LIVE and not each.is_listed and each.touched_at <= unlisted_by
-            if not self._is_in_use(each) and self._db.branches[each.branch].unsettled is None
-            if each.id not in tried
+            if self._db.branches[each.branch].unsettled is None
+            if each.id not in in_use and each.id not in tried
         ]
         kinds = (lapsed, deleted, unlisted)
         in_order = [sorted(kind, key=lambda each: (each[0], each[1].id))[:limit] for kind in kinds]
@@ -120,6 +120,17 @@ class MemoryWholeStore(MemoryAccessRows, MemoryTailRows, MemoryLeaseRows, Memory
         if conversation.conversation_key is not None:
             name = (conversation.owner, conversation.scope, conversation.conversation_key)
             self._remove(self._db.by_key, name)
+
+    async def unused_side_branches(self, used_by: int, limit: int) -> list[UnusedBranch]:
+        old: list[tuple[int, BranchId]] = []
+        for each in self._db.branches.values():
+            if each.used_at is not None and each.used_at <= used_by and each.running is None:
+                is_live = self._db.conversations[each.conversation].state is ConversationState.LIVE
+                if is_live and not made_from(self._db, each.id):
+                    old.append((each.used_at, each.id))
+        ids = [id for _, id in sorted(old)[:limit]]
+        owners = [self._owner_of(self._db.branches[id].conversation) or "" for id in ids]
+        return [UnusedBranch(owner, id) for owner, id in zip(owners, ids, strict=True)]
 
     async def purge_attempts(self, ended_before: int, limit: int) -> int:
         old = [

@@ -63,6 +63,7 @@ MIGRATIONS = (
     "0013_forgotten_and_interaction.sql",
     "0014_burials_and_words.sql",
     "0015_no_triggers.sql",
+    "0016_side_branches.sql",
 )
 """In order; the n-th leads to version n. Released ones are never edited."""
 

@@ -101,10 +101,14 @@ CREATE TABLE branch (
     cleared INTEGER NOT NULL DEFAULT 0,     -- 1 when its conversation has ended and its turns are removed
     instructed INTEGER NOT NULL DEFAULT 0,  -- number of the turn whose instructions are in force at the head
     bytes INTEGER NOT NULL DEFAULT 0,       -- of the bodies and logs of its own turns
-    preview TEXT NOT NULL DEFAULT ''        -- the beginning of the last text at its head
+    preview TEXT NOT NULL DEFAULT '',       -- the beginning of the last text at its head
+    used_at INTEGER                 -- of a side branch: its last use; NULL for all others
 ) STRICT;
 
 CREATE INDEX branch_of_conversation ON branch (conversation);
+
+-- Side branches, for retention.
+CREATE INDEX branch_by_use ON branch (used_at) WHERE used_at IS NOT NULL;
 
 -- How branches were made from others; written once.
 CREATE TABLE origin (

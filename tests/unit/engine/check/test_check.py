@@ -547,7 +547,18 @@ async def test_check_reports_damage_around_a_running_attempt(
         database.conversations[found.id] = replace(found, state=ConversationState.EXPIRED, title=None)
         database.ended[found.id] = None
 
+    def leave_it(database: Database, populated: PopulatedStore) -> None:
+        other = replace(lane, id=BranchId("branch_" + raw_id(9)), running=None, head=None, length=0, bytes=0)
+        database.branches[other.id] = replace(other, settled=0, pending=(), instructed=0, preview="")
+        found = database.conversations[populated.plain.id]
+        database.conversations[found.id] = replace(found, branch=other.id)
+
+    def show_a_side_branch(database: Database, populated: PopulatedStore) -> None:
+        change_branch(database, lane, used_at=1)
+
     damages = [
+        (leave_it, Rule.LANE, "although the conversation has left this branch"),
+        (show_a_side_branch, Rule.LANE, "shows a side branch; retention would remove"),
         (let_go, Rule.LANE, "is running, but no attempt holds the lane"),
         (run_beside_it, Rule.LANE, f"but {running.id} holds the lane"),
         (lose_its_lease, Rule.LANE, "recovery cannot end it"),

@@ -11,6 +11,7 @@ from tests.unit.engine.stage import (
     BRANCH,
     CONVERSATION,
     HandClock,
+    attempt,
     branch,
     conversation,
     drive,
@@ -36,7 +37,7 @@ from turnledger.engine.conversations.resolve import (
 from turnledger.errors import ConversationDeleted, ConversationExpired, ConversationNotFound
 from turnledger.model.conversation import Conversation, ConversationState, Within
 from turnledger.model.flags import Flags
-from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.ids import BranchId, ConversationId
 from turnledger.model.retention import ResetPolicy
 from turnledger.stores.memory import Database, MemoryStore, MemoryTables
 
@@ -132,7 +133,7 @@ FRESH = some_id(ConversationId, 99)
 def test_conversation_due_for_a_reset_is_returned_unchanged_where_no_reset_may_happen(who: str) -> None:
     tables, target = keyed(Database())
     if who == "a running turn":
-        drive(tables.save_branch(branch(running=some_id(TurnId, 1))))
+        drive(tables.add_attempt(attempt(1)))
     elif who == "who may not create":
         target = Target("ann", None, "k")
     elif who == "who names the id":

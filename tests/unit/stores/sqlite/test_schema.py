@@ -114,7 +114,7 @@ def test_migration_from_the_first_version_keeps_the_rows() -> None:
     [found] = connection.execute(QUERIES["conversation_by_key"], ("ann", "", "k"))
     assert (found[0], found[14]) == (b"conversation", "")
     [row] = connection.execute(QUERIES["branch"], (b"branch", "ann"))
-    assert row == (1, b"conversation", 3, None, 2, None, None, None, 0, 0, 0, 0, 16_386, "")
+    assert row == (1, b"conversation", 3, None, 2, None, None, None, 0, 0, 0, 0, 16_386, "", None)
     assert connection.execute("SELECT * FROM item_flag").fetchall() == []
 
 
@@ -193,6 +193,8 @@ async def test_migration_recounts_the_usage_of_every_owner(tmp_path: Path) -> No
     later = "".join(sql_text(f"migrations/{name}") for name in MIGRATIONS[at:])
     added = re.findall(r"ALTER TABLE (\w+) ADD COLUMN (\w+)", later)
     connection = apsw.Connection(str(tmp_path / "chats.db"))
+    for index in re.findall(r"CREATE INDEX (\w+)", later):
+        connection.execute(f"DROP INDEX {index}")
     for table, column in added:
         connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
     connection.execute("UPDATE owner SET bytes = 0; DELETE FROM owner WHERE owner = 'cleo'")

@@ -115,9 +115,9 @@ LIMIT ?2;
 SELECT owner, id
 FROM conversation
 WHERE state = 'live' AND listed = 0 AND touched_at <= ?1
+  AND id NOT IN (SELECT conversation FROM attempt WHERE ended = 0)
   AND NOT EXISTS (
-      SELECT 1 FROM branch
-      WHERE branch.id = conversation.branch AND (branch.running IS NOT NULL OR branch.unsettled IS NOT NULL))
+      SELECT 1 FROM branch WHERE branch.id = conversation.branch AND branch.unsettled IS NOT NULL)
   AND NOT EXISTS (SELECT 1 FROM ticket WHERE ticket.branch = conversation.branch)
   AND NOT EXISTS (
       SELECT 1 FROM attempt WHERE ended = 1 AND attempt.conversation = conversation.id AND attempt.ended_at > ?1)
@@ -137,8 +137,7 @@ SELECT id, owner, branch, conversation_key, state, internal, title, metadata, re
 FROM conversation
 WHERE owner = ?1 AND archived = ?2 AND state = 'live' AND internal = 0 AND listed = 1 AND pinned = 0
   AND touched_at <= ?3
-  AND NOT EXISTS (
-      SELECT 1 FROM branch WHERE branch.id = conversation.branch AND branch.running IS NOT NULL)
+  AND id NOT IN (SELECT conversation FROM attempt WHERE ended = 0)
   AND NOT EXISTS (SELECT 1 FROM ticket WHERE ticket.branch = conversation.branch)
   AND NOT EXISTS (
       SELECT 1 FROM attempt
@@ -153,8 +152,7 @@ SELECT id, owner, branch, conversation_key, state, internal, title, metadata, re
        listed, purge_at
 FROM conversation
 WHERE owner = ?1 AND state = 'live' AND internal = 1 AND listed = 1 AND pinned = 0 AND touched_at <= ?2
-  AND NOT EXISTS (
-      SELECT 1 FROM branch WHERE branch.id = conversation.branch AND branch.running IS NOT NULL)
+  AND id NOT IN (SELECT conversation FROM attempt WHERE ended = 0)
   AND NOT EXISTS (SELECT 1 FROM ticket WHERE ticket.branch = conversation.branch)
   AND NOT EXISTS (
       SELECT 1 FROM attempt

@@ -242,7 +242,7 @@ def branch_of(id: BranchId, row: Row, conversation: ConversationId | None = None
     """Return a branch. `conversation` is the one that shows it, if known: making its id is as slow as reading
     a row. Raises StoreCorrupt if the branch belongs to another: a damaged index leads to wrong rows."""
     _, raw, fence, head, length, running, unsettled, pending, *rest = row
-    start, settled, last_ticket, instructed, bytes, preview = rest
+    start, settled, last_ticket, instructed, bytes, preview, used_at = rest
     if conversation is not None and raw != conversation.raw:
         raise StoreCorrupt(f"{id} is damaged: {conversation} shows it. Restore the store from a backup.")
     return Branch(
@@ -260,6 +260,7 @@ def branch_of(id: BranchId, row: Row, conversation: ConversationId | None = None
         instructed=instructed,
         bytes=bytes,
         preview=preview,
+        used_at=used_at,
     )
 
 
@@ -276,6 +277,7 @@ def columns_of_branch(branch: Branch) -> Row:
         branch.instructed,
         branch.bytes,
         branch.preview,
+        branch.used_at,
     )
 
 

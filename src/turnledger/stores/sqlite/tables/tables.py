@@ -189,12 +189,9 @@ class SqliteSharedRows(SqliteIndexRows):
         removed = 0
         for ref, stored in self._rows("uncleared_branches", conversation):
             ((needed,),) = self._rows("needed_through", ref)
-            turns = self._rows("purge_turns", ref, needed or 0, limit - removed)
-            for turn, *_ in turns:
-                self._run("drop_flags", turn)
+            turns = self._drop_turns(ref, needed or 0, limit - removed)
             if turns:
-                self._drop_words(each for *_, each in turns)
-                left = stored - sum(size for _, size, _ in turns)
+                left = stored - sum(turns)
                 self._run("shrink_branch", left, ref)
                 self._count(owner, branch_bytes(left) - branch_bytes(stored))
                 stored = left
@@ -208,6 +205,15 @@ class SqliteSharedRows(SqliteIndexRows):
                     self._run("sweep_again", source)
                     removed += 1
         return removed
+
+    def _drop_turns(self, ref: int | None, after: int, limit: int) -> list[int]:
+        """Remove the last `limit` turns of a branch with a higher number; return the size of each."""
+        turns = self._rows("purge_turns", ref, after, limit)
+        for turn, *_ in turns:
+            self._run("drop_flags", turn)
+        if turns:
+            self._drop_words(each for *_, each in turns)
+        return [size for _, size, _ in turns]
 
     def _remove_attempts(self, rows: Sequence[Row]) -> int:
         for id, owner, counted in rows:
@@ -417,6 +423,23 @@ class SqliteTables(SqliteCatalogueRows, SqliteSearchRows, SqliteSharedRows):
             )
         ]
 
+    async def has_offshoots(self, branch: BranchId) -> bool:
+        return bool(self._rows("has_offshoots", self._known_ref(branch)))
+
+    async def drop_turns(self, branch: BranchId, after: int) -> int:
+        return sum(self._drop_turns(self._known_ref(branch), after, END_OF_TIME))
+
+    async def drop_branch(self, id: BranchId) -> None:
+        found, ref = await self.branch(id), self._known_ref(id)
+        if found is None:
+            return
+        self._remove_attempts(self._rows("attempts_on_branch", id.raw, found.conversation.raw))
+        for (source,) in self._rows("drop_origin", ref):
+            self._run("sweep_again", source)
+        for (size,) in self._rows("drop_branch", ref):
+            self._count(self.owner, -branch_bytes(size))
+        del self._refs[id]
+
     async def empty_branches_at(self, turn: Turn, limit: int) -> list[BranchId]:
         rows = self._rows("ends_at", self._known_ref(turn.branch), turn.id.raw, limit)
         return [BranchId.trusted(id) for (id,) in rows]
@@ -559,6 +582,9 @@ class SqliteTables(SqliteCatalogueRows, SqliteSearchRows, SqliteSharedRows):
         return [
             records.attempt_of(row) for row in self._rows("attempts", conversation.raw, limit, self.owner)
         ]
+
+    async def running_in(self, conversation: ConversationId) -> list[Attempt]:
+        return [records.attempt_of(row) for row in self._rows("running_in", conversation.raw, self.owner)]
 
     async def add_attempt(self, attempt: Attempt) -> None:
         if attempt.owner != self.owner:

@@ -65,8 +65,7 @@ UPDATE conversation SET forgotten = ? WHERE id = ? AND owner = ?;
 SELECT owner, id
 FROM conversation
 WHERE state = 'live' AND expires_after IS NOT NULL AND touched_at + expires_after <= ?1
-  AND NOT EXISTS (
-      SELECT 1 FROM branch WHERE branch.id = conversation.branch AND branch.running IS NOT NULL)
+  AND id NOT IN (SELECT conversation FROM attempt WHERE ended = 0)
   AND NOT EXISTS (SELECT 1 FROM ticket WHERE ticket.branch = conversation.branch)
 ORDER BY touched_at + expires_after, id
 LIMIT ?2;
@@ -126,14 +125,14 @@ WHERE ref = ?
 -- name: branch
 -- One by id, if its conversation is of this owner.
 SELECT b.ref, b.conversation, b.fence, b.head, b.length, b.running, b.unsettled, b.pending, b.start, b.settled,
-       b.last_ticket, b.instructed, b.bytes, b.preview
+       b.last_ticket, b.instructed, b.bytes, b.preview, b.used_at
 FROM branch AS b JOIN conversation AS c ON c.id = b.conversation
 WHERE b.id = ? AND c.owner = ?;
 
 -- name: first_branch
 -- The one that a conversation was created with.
 SELECT id, ref, conversation, fence, head, length, running, unsettled, pending, start, settled, last_ticket,
-       instructed, bytes, preview
+       instructed, bytes, preview, used_at
 FROM branch
 WHERE conversation = (SELECT id FROM conversation WHERE id = ? AND owner = ?)
 ORDER BY ref
@@ -142,7 +141,7 @@ LIMIT 1;
 -- name: branches
 -- Those of a conversation made before the one with this ref, newest first.
 SELECT id, ref, conversation, fence, head, length, running, unsettled, pending, start, settled, last_ticket,
-       instructed, bytes, preview
+       instructed, bytes, preview, used_at
 FROM branch
 WHERE conversation = (SELECT id FROM conversation WHERE id = ? AND owner = ?) AND ref < ?
 ORDER BY ref DESC
@@ -155,7 +154,7 @@ SELECT c.id, c.owner, c.branch, c.conversation_key, c.state, c.internal, c.title
        c.created_at, c.touched_at, c.expires_after, c.reset_policy, c.former_conversation_key, c.scope, c.tags,
        c.pinned, c.archived, c.named_by, c.listed, c.purge_at,
        b.ref, b.conversation, b.fence, b.head, b.length, b.running, b.unsettled, b.pending, b.start, b.settled,
-       b.last_ticket, b.instructed, b.bytes, b.preview,
+       b.last_ticket, b.instructed, b.bytes, b.preview, b.used_at,
        EXISTS (SELECT 1 FROM lease WHERE id = ?3 AND beat > 0), o.flag_version, o.admission
 FROM conversation AS c JOIN branch AS b ON b.id = c.branch LEFT JOIN owner AS o ON o.owner = ?2
 WHERE c.id = ?1 AND c.owner = ?2;
@@ -169,14 +168,14 @@ WHERE branch.id = ? AND conversation.owner = ?;
 -- name: add_branch
 -- A branch, as given.
 INSERT INTO branch (id, conversation, start, fence, head, length, running, unsettled, pending, settled, instructed,
-                    bytes, preview)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+                    bytes, preview, used_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: save_branch
--- No index names these columns, so this writes one page.
+-- Writes one page, and an index only for a side branch.
 UPDATE branch
 SET fence = ?, head = ?, length = ?, running = ?, unsettled = ?, pending = ?, settled = ?, instructed = ?,
-    bytes = ?, preview = ?
+    bytes = ?, preview = ?, used_at = ?
 WHERE ref = ?;
 
 -- name: add_origin
@@ -188,12 +187,34 @@ INSERT INTO origin (branch, conversation, base, source, through, line) VALUES (?
 SELECT conversation, base, line FROM origin WHERE branch = ?;
 
 -- name: origins
--- The branches that a conversation made from this turn, oldest first.
+-- The branches that a conversation made from this turn, oldest first, without side branches.
 SELECT branch.id, origin.line
 FROM origin JOIN branch ON branch.ref = origin.branch
 WHERE origin.conversation = (SELECT id FROM conversation WHERE id = ? AND owner = ?) AND origin.base IS ?
+  AND branch.used_at IS NULL
 ORDER BY origin.branch
 LIMIT ?;
+
+-- name: has_offshoots
+-- Whether a branch was made from a turn of this one.
+SELECT 1 FROM origin WHERE source = ? LIMIT 1;
+
+-- name: unused_side_branches
+-- Of live conversations, last used by then, where no turn runs, and from which no branch was made.
+SELECT conversation.owner, branch.id
+FROM branch JOIN conversation ON conversation.id = branch.conversation
+WHERE branch.used_at <= ?1 AND branch.running IS NULL AND conversation.state = 'live'
+  AND NOT EXISTS (SELECT 1 FROM origin WHERE origin.source = branch.ref)
+ORDER BY branch.used_at, branch.id
+LIMIT ?2;
+
+-- name: drop_branch
+-- A side branch whose turns are removed.
+DELETE FROM branch WHERE ref = ? RETURNING bytes;
+
+-- name: attempts_on_branch
+-- Those that have ended.
+SELECT id, owner, bytes FROM attempt WHERE ended = 1 AND branch = ? AND conversation = ?;
 
 -- name: ends_at
 -- The branches made from a turn that have no turns of their own.
@@ -342,6 +363,16 @@ WHERE (ended, id) IN (
         ORDER BY id DESC LIMIT ?2))
 ORDER BY id DESC
 LIMIT ?2;
+
+-- name: running_in
+-- The running attempts of a conversation.
+SELECT id, owner, conversation, branch, lease, fence, state, base, fork,
+       coalesce(input, (SELECT body FROM attempt_input WHERE attempt_input.attempt = attempt.id)),
+       on_stop, on_failure, idempotency_key, stop, failure_code, failure_message, partial, journaled,
+       created_at, ended_at, interaction, bytes
+FROM attempt
+WHERE ended = 0 AND conversation = ? AND owner = ?
+ORDER BY id;
 
 -- name: running_attempts
 -- The running attempts of a lease.

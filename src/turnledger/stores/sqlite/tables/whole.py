@@ -6,10 +6,10 @@ from collections.abc import Collection
 
 from turnledger.engine.tables.changes import ChangeTail
 from turnledger.engine.tables.lanes import BURIED_KEPT, HeldTicket
-from turnledger.engine.tables.maintenance import ClockMark, DueConversation
+from turnledger.engine.tables.maintenance import ClockMark, DueConversation, UnusedBranch
 from turnledger.model.change import Position
 from turnledger.model.conversation import Lease
-from turnledger.model.ids import ConversationId, LeaseId
+from turnledger.model.ids import BranchId, ConversationId, LeaseId
 from turnledger.model.turn import Attempt
 from turnledger.stores.sqlite.failures import decoder
 from turnledger.stores.sqlite.tables import records
@@ -55,6 +55,10 @@ class SqliteWholeStore(SqliteAccessRows, SqliteSharedRows, SqliteInspectionRows)
     @decoder
     async def purge_ended(self, limit: int) -> int:
         return self._purge_ended(limit, None)
+
+    async def unused_side_branches(self, used_by: int, limit: int) -> list[UnusedBranch]:
+        rows = self._rows("unused_side_branches", used_by, limit)
+        return [UnusedBranch(owner, BranchId.trusted(id)) for owner, id in rows]
 
     async def purge_attempts(self, ended_before: int, limit: int) -> int:
         return self._remove_attempts(self._rows("old_attempts", ended_before, limit))

@@ -292,6 +292,12 @@ async def read_due(store: Store, *arguments: tuple[int, int, int]) -> list[list[
     return [[due.id for due in each] for each in await read_all(store, "due_conversations", *arguments)]
 
 
+async def run_beside(store: Store, found: Conversation) -> None:
+    """Add a running attempt on a branch that is not current."""
+    made, _ = await branch_off(store, found, None)
+    await write(store, do("add_attempt", full_attempt(found, branch=made.id)))
+
+
 class ConversationsWhoseTimeIsOver(Contract):
     async def test_due_conversations_that_lapsed_come_first_due_first_unless_in_use(
         self, stores: list[Store]
@@ -308,7 +314,7 @@ class ConversationsWhoseTimeIsOver(Contract):
         ]
         await insert_all(here, [conversation(**each) for each in unfit])
         running, waiting = await insert_all(here, [conversation(expires_after=1) for _ in range(2)])
-        await save_branch(here, running, running=IDS.new(TurnId))
+        await run_beside(here, running)
         await add_ticket(here, waiting)
         lists = await read_due(there, (10, 0, 9), (10, 0, 1), (9, 0, 9), (8, 0, 9))
         assert lists == [[first.id, later.id], [first.id], [first.id], []]
@@ -330,7 +336,7 @@ class ConversationsWhoseTimeIsOver(Contract):
         running, unsettled, waiting, tried = await insert_all(
             here, [conversation(is_listed=False, touched_at=5) for _ in range(4)]
         )
-        await save_branch(here, running, running=IDS.new(TurnId))
+        await run_beside(here, running)
         await save_branch(here, unsettled, unsettled=IDS.new(TurnId))
         await add_ticket(here, waiting)
         await write(here, do("add_attempt", ended_attempt(tried, ended_at=6)))
@@ -357,7 +363,7 @@ class ConversationsWhoseTimeIsOver(Contract):
         ]
         await insert_all(here, [conversation(**{"touched_at": 1, **each}) for each in unfit])
         running, waiting, used, tried = await insert_all(here, [conversation(touched_at=2) for _ in range(4)])
-        await save_branch(here, running, running=IDS.new(TurnId))
+        await run_beside(here, running)
         await add_ticket(here, waiting)
         for each, is_interaction in ((used, True), (tried, False)):
             ended = ended_attempt(each, ended_at=4, is_interaction=is_interaction)

@@ -129,6 +129,16 @@ class StoredAttempts(Contract):
         lists = await read_all(there, "attempts", (found.id, 9), (found.id, 2), (IDS.new(ConversationId), 9))
         assert lists == [newest, newest[:2], []]
 
+    async def test_running_in_a_conversation_are_those_of_all_its_branches(self, stores: list[Store]) -> None:
+        here, there = stores
+        found, other = await insert_all(here, [conversation(), conversation()])
+        made, _ = await branch_off(here, found, None)
+        long = (Item.of("long " * 300),)
+        running = [full_attempt(found), full_attempt(found, branch=made.id, input=long)]
+        for each in (running[1], ended_attempt(found), full_attempt(other), running[0]):
+            await write(here, do("add_attempt", each))
+        assert await read(there, do("running_in", found.id)) == running
+
     @pytest.mark.parametrize("state", [AttemptState.RUNNING, AttemptState.FAILED])
     async def test_add_attempt_refuses_a_taken_id(self, stores: list[Store], state: AttemptState) -> None:
         here, there = stores

@@ -7,13 +7,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from turnledger.engine.ports import Store
-from turnledger.engine.tables.maintenance import ClockMark
-from turnledger.model.conversation import ConversationState, Usage, branch_bytes
+from turnledger.engine.tables.maintenance import ClockMark, UnusedBranch
+from turnledger.model.conversation import Branch, ConversationState, Stretch, Usage, branch_bytes
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
 from turnledger.testing.store_contract.rows.kit import (
     IDS,
     add_ticket,
+    branch_off,
     change,
     claim,
     conversation,
@@ -151,6 +152,24 @@ class StoreUpkeep(Contract):
             assert kept == (list(rows) if each.id in left else [[], []])
         assert await read(there, do("usage")) == Usage(bytes=branch_bytes(0) + 5, chats=1)
         assert await read(there, do("inconsistencies", 9)) == []
+
+    async def test_unused_side_branches_are_of_live_conversations_and_have_no_offshoots(
+        self, stores: list[Store]
+    ) -> None:
+        here, there = stores
+        ann, bob = await insert_all(here, [conversation(), conversation(owner="bob")])
+        gone = await insert_conversation(here, conversation(state=ConversationState.DELETED, purge_at=9))
+        made: list[Branch] = []
+        for used_at, found in ((7, ann), (5, bob), (8, ann), (None, ann), (4, ann), (4, gone), (3, ann)):
+            branch, [own] = await branch_off(here, found, None, count=1)
+            made.append(replace(branch, used_at=used_at))
+            if used_at == 3:
+                await branch_off(here, found, own, Stretch(branch.id, 0, 1))
+            running = IDS.new(TurnId) if used_at == 4 and found is ann else None
+            await write(here, do("save_branch", replace(made[-1], running=running), owner=found.owner))
+        unused = [UnusedBranch("bob", made[1].id), UnusedBranch("ann", made[0].id)]
+        lists = await read_all(there, "unused_side_branches", (7, 9), (7, 1), (4, 9))
+        assert lists == [unused, unused[:1], []]
 
     async def test_purge_claims_removes_expired_ones_in_bounded_steps(self, stores: list[Store]) -> None:
         here, there = stores

@@ -7,17 +7,29 @@ from msgspec.structs import replace
 
 from turnledger.engine.ports import Store
 from turnledger.errors import StoreError
-from turnledger.model.conversation import Branch, NewBranch, Origin, Stretch, Usage, branch_bytes
+from turnledger.model.conversation import (
+    Branch,
+    ConversationState,
+    NewBranch,
+    Origin,
+    Stretch,
+    Usage,
+    branch_bytes,
+)
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.text.search import Phrase
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.store_contract.rows.kit import (
     IDS,
+    LATE,
     TEXT,
     add_ticket,
     branch_off,
     conversation,
     do,
+    do_whole,
+    ended_attempt,
     grow,
     insert_all,
     insert_conversation,
@@ -44,6 +56,7 @@ def full_branch(conversation: ConversationId, id: BranchId | None = None) -> Bra
         instructed=3,
         bytes=6,
         preview=TEXT,
+        used_at=LATE,
     )
 
 
@@ -124,6 +137,76 @@ class StoredBranches(Contract):
         assert await read(there, do("branches", other.id, None, 9)) == [
             Branch(id=other.branch, conversation=other.id)
         ]
+
+    async def test_save_branch_makes_a_side_branch_an_ordinary_one(self, stores: list[Store]) -> None:
+        here, there = stores
+        found = await insert_conversation(here)
+        [base] = await grow(here, found.branch, 1)
+        made, _ = await branch_off(here, found, base, Stretch(found.branch, 0, 1))
+        for used_at, expected in ((5, []), (None, [made.id])):
+            await write(here, do("save_branch", replace(made, used_at=used_at)))
+            listed = await read(there, do("origins", found.id, base.id, 9))
+            assert [each.branch for each in listed] == expected
+            assert (await read(there, do("branch", made.id))).used_at == used_at
+
+    async def test_has_offshoots_of_the_branch_of_the_base_only(self, stores: list[Store]) -> None:
+        here, there = stores
+        found = await insert_conversation(here)
+        [base] = await grow(here, found.branch, 1)
+        made, _ = await branch_off(here, found, base, Stretch(found.branch, 0, 1), count=1)
+        same, _ = await branch_off(here, found, base, Stretch(found.branch, 0, 1))
+        asked = [(found.branch,), (made.id,), (same.id,), (IDS.new(BranchId),)]
+        assert await read_all(there, "has_offshoots", *asked) == [True, False, False, False]
+
+    async def test_drop_turns_removes_the_last_ones_of_one_branch(self, stores: list[Store]) -> None:
+        here, there = stores
+        found = await insert_conversation(here)
+        [base] = await grow(here, found.branch, 1)
+        made, own = await branch_off(here, found, base, Stretch(found.branch, 0, 1), count=3)
+        last = turn(made.id, 5, own[2].id, "secret")
+        await write(here, do("add_turn", last, b"log"), do("save_flags", last.id, {0: Flags(False, False)}))
+        await write(here, do_whole("index_texts", 99))
+        [size] = await write(here, do("drop_turns", made.id, 3))
+        assert size == len(own[2].body) + len(last.body) + len(b"log")
+        assert await read(there, do("turns", made.id, 0, 9, 9)) == own[:2]
+        assert await read_all(there, "turn", (base.id,), (last.id,)) == [base, None]
+        assert await read(there, do("turn_log", last.id)) == b""
+        assert await read(there, do("flags", [last.id])) == {}
+        assert await read(there, do("search", None, [Phrase(("secret",))], None, 9)) == []
+        assert await read(there, do("inconsistencies", 9)) == []
+        assert await write(here, do("drop_turns", made.id, 3)) == [0]
+
+    async def test_drop_branch_removes_its_origin_and_ended_attempts(self, stores: list[Store]) -> None:
+        here, there = stores
+        found = await insert_conversation(here)
+        [base] = await grow(here, found.branch, 1)
+        made, _ = await branch_off(here, found, base, Stretch(found.branch, 0, 1))
+        here_ended, there_ended = ended_attempt(found, branch=made.id, bytes=5), ended_attempt(found)
+        for each in (here_ended, there_ended):
+            await write(here, do("add_attempt", each), do("add_records", each.id, 0, [b"record"]))
+            await write(here, do("count_bytes", each.bytes))
+        await write(here, do("drop_branch", made.id))
+        assert await read_all(there, "branch", (made.id,)) == [None]
+        assert await read(there, do("origin", made.id)) is None
+        assert await read(there, do("has_offshoots", found.branch)) is False
+        assert await read(there, do("attempts", found.id, 9)) == [there_ended]
+        assert await read_all(there, "journal", (here_ended.id,), (there_ended.id,)) == [[], [b"record"]]
+        assert await read(there, do("usage")) == Usage(bytes=branch_bytes(0), chats=1)
+        assert await read(there, do("inconsistencies", 9)) == []
+        await write(here, do("add_branch", made), do("drop_branch", IDS.new(BranchId)))
+        assert await read(there, do("branch", made.id)) == made
+
+    async def test_drop_branch_frees_the_turns_of_an_ended_conversation(self, stores: list[Store]) -> None:
+        here, there = stores
+        ended, found = await insert_all(here, [conversation(), conversation()])
+        [base] = await grow(here, ended.branch, 1)
+        made, _ = await branch_off(here, found, base, Stretch(ended.branch, 0, 1))
+        await write(here, do("save_conversation", replace(ended, state=ConversationState.PURGED)))
+        await write(here, do("purge_ended", 9))
+        assert await read(there, do("turn", base.id)) == base
+        await write(here, do("drop_branch", made.id))
+        await write(here, do("purge_ended", 9))
+        assert await read(there, do("turn", base.id)) is None
 
     async def test_first_branch_is_the_one_created_with_the_conversation(self, stores: list[Store]) -> None:
         here, there = stores
