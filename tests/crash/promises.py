@@ -11,8 +11,7 @@ import apsw
 
 from tests.crash.worker_requests import LANES, RESULT, WorkerRequest, last_words, name_of
 from turnledger import Chat, Ledger, Limits, RunningTurn, Turn
-from turnledger.engine.attempt.unfinished import OUTCOME_UNKNOWN
-from turnledger.model.item import NOT_STARTED, open_calls
+from turnledger.model.item import NOT_STARTED, OUTCOME_UNKNOWN, open_calls
 from turnledger.types import AttemptState, TurnKind
 
 PROBE = "are you there?"

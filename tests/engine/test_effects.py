@@ -9,14 +9,13 @@ import pytest
 
 from tests.engine.views import check_shape, read_all, results, shown
 from turnledger.chat import Chat
-from turnledger.engine.attempt.unfinished import OUTCOME_UNKNOWN
 from turnledger.engine.history.line import STRETCHES_KEPT
 from turnledger.engine.ports import Runner
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import NoNewInput, TurnFailed
 from turnledger.model.ids import BranchId
-from turnledger.model.item import NOT_STARTED
+from turnledger.model.item import NOT_STARTED, OUTCOME_UNKNOWN
 from turnledger.model.turn import AttemptState, Turn, TurnKind
 from turnledger.testing.gates import Fate, Gate
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Step, Think, Tool

@@ -15,9 +15,8 @@ from tests.web.page_server import PATIENCE, Person
 from tests.web.thread import answers, import_chat, message_item, open_chat, turns_in_history
 from tools.node_package import PAGE
 from turnledger import Ledger
-from turnledger.engine.attempt.unfinished import OUTCOME_UNKNOWN
 from turnledger.errors import TurnStopped
-from turnledger.model.item import NOT_ANSWERED, NOT_STARTED
+from turnledger.model.item import NOT_ANSWERED, NOT_STARTED, OUTCOME_UNKNOWN
 from turnledger.testing.gates import Gate
 from turnledger.testing.scripted_model import ScriptedModel, Think, Tool
 

@@ -123,6 +123,11 @@ class Item:
         return self.type.endswith(_RESULT) and self.call_id is not None
 
     @property
+    def has_unknown_outcome(self) -> bool:
+        """Whether this is the result of a call that was started, and whose own result was never recorded."""
+        return self.is_result and self._fields.get("output") == OUTCOME_UNKNOWN
+
+    @property
     def is_reasoning(self) -> bool:
         return self.type == "reasoning"
 
@@ -284,6 +289,10 @@ def _check_message(fields: dict[str, Any]) -> None:
 
 NOT_ANSWERED = "Not answered: the conversation moved on before a result was given for this call."
 NOT_STARTED = "Not started: the turn ended before this call was run. It has had no effect."
+OUTCOME_UNKNOWN = (
+    "Started, outcome unknown: the turn ended before a result was recorded. The call may or may not have "
+    "taken effect. Find out before calling it again."
+)
 
 
 def open_calls(items: Iterable[Item]) -> tuple[Item, ...]:

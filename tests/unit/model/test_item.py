@@ -30,6 +30,8 @@ from turnledger.errors import InvalidInput, MalformedItems, MissingToolResults, 
 from turnledger.model.item import (
     DEEPEST,
     NOT_ANSWERED,
+    NOT_STARTED,
+    OUTCOME_UNKNOWN,
     Item,
     admit,
     check_input,
@@ -316,6 +318,12 @@ def test_result_of_a_call_has_its_id_and_type(kind: str) -> None:
     made = result_of(call("call_7", kind), "done")
     assert made.is_result
     assert made.fields == {"type": f"{kind}_output", "call_id": "call_7", "output": "done"}
+
+
+def test_result_with_an_unknown_outcome_is_recognized() -> None:
+    results = [result_of(call("call_7"), output) for output in ("done", NOT_STARTED, OUTCOME_UNKNOWN)]
+    assert [each.has_unknown_outcome for each in results] == [False, False, True]
+    assert not message("user", OUTCOME_UNKNOWN).has_unknown_outcome
 
 
 SYSTEM, DEVELOPER = message("system", "Be brief."), message("developer", "Be kind.")

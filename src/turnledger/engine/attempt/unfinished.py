@@ -8,14 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from turnledger.model.item import NOT_STARTED, Item, message, result_of
+from turnledger.model.item import NOT_STARTED, OUTCOME_UNKNOWN, Item, message, result_of
 from turnledger.model.journal import Journal
 from turnledger.model.turn import Failure, Turn, TurnKind
-
-OUTCOME_UNKNOWN = (
-    "Started, outcome unknown: the turn ended before a result was recorded. The call may or may not have "
-    "taken effect. Find out before calling it again."
-)
 
 
 def kept_output(journal: Journal, partial: str) -> tuple[Item, ...]:

@@ -35,7 +35,7 @@ from turnledger.engine.attempt.end import DELETED, Outcome, is_well_formed
 from turnledger.engine.attempt.outcome import OutcomeRequest, committed_turn, outcome
 from turnledger.engine.attempt.sent_log import SentLog, kept_turn_log, store_attempt_log, unsent_items
 from turnledger.engine.attempt.stored_events import CHUNKS, RunningTurnLog, TurnLogRequest, read_turn_log
-from turnledger.engine.attempt.unfinished import OUTCOME_UNKNOWN, kept_output, resume_results, settled_output
+from turnledger.engine.attempt.unfinished import kept_output, resume_results, settled_output
 from turnledger.errors import ConversationDeleted, ConversationExpired, Superseded, TurnFailed, TurnNotFound
 from turnledger.hosting import Host
 from turnledger.model import codec, event_log
@@ -43,7 +43,7 @@ from turnledger.model.conversation import ConversationState
 from turnledger.model.event import ItemDone
 from turnledger.model.event_log import ITEM, LogChunk
 from turnledger.model.ids import TurnId
-from turnledger.model.item import NOT_STARTED, Item, message, open_calls
+from turnledger.model.item import NOT_STARTED, OUTCOME_UNKNOWN, Item, message, open_calls
 from turnledger.model.journal import Journal, item_record
 from turnledger.model.turn import QUEUED, AttemptState, Failure
 from turnledger.stores.memory import MemoryTables
