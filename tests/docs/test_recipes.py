@@ -329,7 +329,7 @@ HABITS: dict[tuple[str, str], Sequence[Step]] = {
         chunk({**ASSISTANT, "content": ""}, "tool_calls"),
         MARK_ONLY,
     ],
-    ("Ollama", "fails in the middle: an empty chunk, and the stream breaks off without a final chunk"): [
+    ("Ollama", "fails in the middle: an empty chunk, and the stream ends cleanly without a final chunk"): [
         chunk({**ASSISTANT, "content": "Hel"}),
         chunk({"content": ""}),
         NO_MARK,

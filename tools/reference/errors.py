@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tools.reference.markdown import head, table
 from turnledger import errors
 from turnledger.server.config import file
-from turnledger.server.errors import KINDS, RequestRefused
+from turnledger.server.errors import KINDS, PASSED_ON, RequestRefused
 from turnledger.server.listen import socket, supervisor
 from turnledger.server.requests import turn
 
@@ -184,6 +184,8 @@ def _tree(error: type[errors.TurnledgerError]) -> Iterator[type[errors.Turnledge
 
 def _status(error: type[errors.TurnledgerError]) -> str:
     """Return its HTTP status; an empty text if no response has it."""
+    if error is errors.ModelRefused:
+        return ", ".join(map(str, sorted({*PASSED_ON, KINDS[error].status})))
     bases = error.__mro__ if error.__module__ in IN_RESPONSES else (error,)
     return next((str(KINDS[each].status) for each in bases if each in KINDS), "")
 
