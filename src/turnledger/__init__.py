@@ -21,7 +21,17 @@ if TYPE_CHECKING:
     from turnledger.engine.limits import Limits
     from turnledger.engine.turn.running_turn import RunningTurn
     from turnledger.ledger import Ledger
-    from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarted
+    from turnledger.model.event import (
+        ArgumentsDelta,
+        ItemAdded,
+        ItemDone,
+        ReasoningDelta,
+        RefusalDelta,
+        TextDelta,
+        TurnFinished,
+        TurnResumed,
+        TurnStarted,
+    )
     from turnledger.model.item import Item
     from turnledger.model.turn import OnBusy, OnFailure, OnStop, Turn
 
@@ -29,37 +39,47 @@ if TYPE_CHECKING:
 logging.getLogger("turnledger").addHandler(logging.NullHandler())
 
 __all__ = [
+    "ArgumentsDelta",
     "Chat",
     "Context",
     "Item",
+    "ItemAdded",
     "ItemDone",
     "Ledger",
     "Limits",
     "OnBusy",
     "OnFailure",
     "OnStop",
+    "ReasoningDelta",
+    "RefusalDelta",
     "RunningTurn",
     "TextDelta",
     "Turn",
     "TurnFinished",
+    "TurnResumed",
     "TurnStarted",
     "errors",
 ]
 
 _HOMES = {
+    "ArgumentsDelta": "model.event",
     "Chat": "chat",
     "Context": "engine.history.context",
     "Item": "model.item",
+    "ItemAdded": "model.event",
     "ItemDone": "model.event",
     "Ledger": "ledger",
     "Limits": "engine.limits",
     "OnBusy": "model.turn",
     "OnFailure": "model.turn",
     "OnStop": "model.turn",
+    "ReasoningDelta": "model.event",
+    "RefusalDelta": "model.event",
     "RunningTurn": "engine.turn.running_turn",
     "TextDelta": "model.event",
     "Turn": "model.turn",
     "TurnFinished": "model.event",
+    "TurnResumed": "model.event",
     "TurnStarted": "model.event",
 }
 """Maps public names to modules, which are imported lazily: the client alone needs no engine and no store."""

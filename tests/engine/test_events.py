@@ -13,6 +13,7 @@ from tests.engine.views import (
     SCRIPT,
     SMALL,
     Reading,
+    check_read_back,
     check_shape,
     flushed_chunks,
     hold,
@@ -583,22 +584,7 @@ class TestEventEnds:
     async def test_events_read_after_the_end_equal_the_events_sent_live(
         self, stage: Stage, act: Any, state: AttemptState
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        events: list[Event] = []
-        turns: list[TurnId] = []
-
-        def sink(event: Event) -> None:
-            events.append(event)
-            turns[:] = turns or list(here.ledger._process.attempts)
-
-        await soon(act(stage, chat, sink))
-        check_shape(events)
-        assert isinstance(events[-1], TurnFinished)
-        assert events[-1].state is state
-        for process in (here, there):
-            assert wire(await read_all(await process.chat(chat), turns[0])) == wire(events)
-        await resumed_at_every_number(stage, await there.chat(chat), turns[0], events)
+        await check_read_back(stage, act, state)
 
     @pytest.mark.parametrize("act", [fails, is_discarded])
     async def test_events_of_a_settled_turn_read_the_same_in_forks_copies_and_after_cleanup(

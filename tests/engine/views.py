@@ -91,6 +91,27 @@ def check_shape(events: Sequence[Event]) -> None:
     assert ends == [len(events)]
 
 
+async def check_read_back(stage: Stage, act: Any, state: AttemptState) -> list[Event]:
+    """Check that the events of a turn are read after its end as they were sent live; return them."""
+    here, there = await stage.processes()
+    chat = await here.chat()
+    events: list[Event] = []
+    turns: list[TurnId] = []
+
+    def sink(event: Event) -> None:
+        events.append(event)
+        turns[:] = turns or list(here.ledger._process.attempts)
+
+    await soon(act(stage, chat, sink))
+    check_shape(events)
+    assert isinstance(events[-1], TurnFinished)
+    assert events[-1].state is state
+    for process in (here, there):
+        assert wire(await read_all(await process.chat(chat), turns[0])) == wire(events)
+    await resumed_at_every_number(stage, await there.chat(chat), turns[0], events)
+    return events
+
+
 async def chunks_of(tables: Tables, turn: TurnId) -> list[bytes]:
     return await tables.log_chunks(turn, 0, 1_000)
 

@@ -29,7 +29,17 @@ from turnledger.client.sync.client import Chats, Client
 from turnledger.client.sync.outbox import UnsentMessages
 from turnledger.client.sync.pages import Pages
 from turnledger.client.sync.wire import Stream
-from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarted
+from turnledger.model.event import (
+    ArgumentsDelta,
+    ItemAdded,
+    ItemDone,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    TurnFinished,
+    TurnResumed,
+    TurnStarted,
+)
 from turnledger.model.transfer import ImportReport
 
 if TYPE_CHECKING:
@@ -42,6 +52,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Answer",
+    "ArgumentsDelta",
     "AsyncChat",
     "AsyncChats",
     "AsyncClient",
@@ -62,12 +73,15 @@ __all__ = [
     "Deletion",
     "Hit",
     "ImportReport",
+    "ItemAdded",
     "ItemDone",
     "Model",
     "Outbox",
     "Pacing",
     "Page",
     "Pages",
+    "ReasoningDelta",
+    "RefusalDelta",
     "Retries",
     "Share",
     "Shares",
@@ -82,6 +96,7 @@ __all__ = [
     "TurnEvent",
     "TurnFinished",
     "TurnRestarted",
+    "TurnResumed",
     "TurnStarted",
     "TurnStream",
     "UnsentMessage",

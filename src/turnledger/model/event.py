@@ -23,11 +23,47 @@ class TextDelta(codec.Document, frozen=True, tag="text.delta"):
     text: str
 
 
+class ReasoningDelta(codec.Document, frozen=True, tag="reasoning.delta"):
+    """Reasoning was emitted. Its item is placed before the text that it led to."""
+
+    number: int
+    text: str
+
+
+class RefusalDelta(codec.Document, frozen=True, tag="refusal.delta"):
+    """A part of a refusal was emitted: text in which the model declines to answer."""
+
+    number: int
+    text: str
+
+
+class ItemAdded(codec.Document, frozen=True, tag="item.added"):
+    """A call was opened: `item` has its type, call_id and name, and no arguments yet."""
+
+    number: int
+    item: msgspec.Raw
+
+
+class ArgumentsDelta(codec.Document, frozen=True, tag="arguments.delta"):
+    """A part of the arguments of an open call was emitted. Several calls may be open at once."""
+
+    number: int
+    call_id: str
+    text: str
+
+
 class ItemDone(codec.Document, frozen=True, tag="item.done"):
     """An item of the answer is finished. Sent once per item, also for those of a resumed attempt."""
 
     number: int
     item: msgspec.Raw
+
+
+class TurnResumed(codec.Document, frozen=True, tag="turn.resumed"):
+    """The turn continues in another process. All deltas and open calls since the last finished item are
+    void."""
+
+    number: int
 
 
 class TurnFinished(codec.Document, frozen=True, tag="turn.finished"):
@@ -38,7 +74,17 @@ class TurnFinished(codec.Document, frozen=True, tag="turn.finished"):
     failure: Failure | None = None
 
 
-Event: TypeAlias = TurnStarted | TextDelta | ItemDone | TurnFinished
+Event: TypeAlias = (
+    TurnStarted
+    | TextDelta
+    | ReasoningDelta
+    | RefusalDelta
+    | ItemAdded
+    | ArgumentsDelta
+    | ItemDone
+    | TurnResumed
+    | TurnFinished
+)
 
 
 def decode(raw: bytes) -> Event:

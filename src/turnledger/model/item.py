@@ -136,6 +136,12 @@ class Item:
         return self.type == "message" and self.role == "user"
 
     @property
+    def is_refusal(self) -> bool:
+        """Whether it is a message in which the model only declines to answer."""
+        content = self._fields.get("content") if self.type == "message" else None
+        return isinstance(content, list) and [part.get("type") for part in content] == ["refusal"]
+
+    @property
     def text(self) -> str:
         """The visible text of a message, its parts joined; empty for other types."""
         content = self._fields.get("content")
@@ -144,6 +150,22 @@ class Item:
         if isinstance(content, str):
             return content
         return "".join(part.get("text") or part.get("refusal") or "" for part in content)
+
+    @property
+    def body(self) -> str:
+        """The text that a model streams: of a message, of reasoning, or the arguments of a call."""
+        if self.type == "message":
+            return self.text
+        if self.is_reasoning:
+            parts = self._fields.get("content") or self._fields.get("summary")
+            texts = (
+                [part.get("text") for part in parts if isinstance(part, dict)]
+                if isinstance(parts, list)
+                else []
+            )
+            return "".join(text for text in texts if isinstance(text, str))
+        body = self._fields.get(_TOOL_CALLS.get(self.type, "arguments"))
+        return body if isinstance(body, str) else ""
 
     @property
     def only_text(self) -> str | None:
@@ -192,6 +214,34 @@ def message(role: str, text: str, *, status: str | None = None) -> Item:
     if status is not None:
         fields["status"] = status
     return Item._made(fields)
+
+
+def reasoning(text: str) -> Item:
+    part = {"type": "reasoning_text", "text": text}
+    return Item._made({"type": "reasoning", "summary": [], "content": [part]})
+
+
+def refusal(text: str, *, status: str | None = None) -> Item:
+    """Make the message of a model that declines to answer."""
+    part = {"type": "refusal", "refusal": text}
+    fields: dict[str, Any] = {"type": "message", "role": "assistant", "content": [part]}
+    if status is not None:
+        fields["status"] = status
+    return Item._made(fields)
+
+
+def call_of(type: str, call_id: Any, name: Any, arguments: str = "") -> Item:
+    """Make a call. Raises MalformedItems for a type without arguments, and for an empty id or name."""
+    if type not in _TOOL_CALLS:
+        raise MalformedItems(f"A call of type {type!r} has no arguments: use {' or '.join(_TOOL_CALLS)}.")
+    fields = {"type": type, "call_id": call_id, "name": name, _TOOL_CALLS[type]: arguments}
+    _check_shape(fields)
+    return Item._made(fields)
+
+
+def opening_of(call: Item) -> Item:
+    """Return a call as it is opened: without arguments, and without fields that are known only later."""
+    return call_of(call.type, call._fields.get("call_id"), call._fields.get("name"))
 
 
 def result_of(call: Item, output: str) -> Item:

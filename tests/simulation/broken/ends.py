@@ -111,7 +111,7 @@ def reports_started_calls_as_not_started() -> list[Patch]:
 @broken
 def settles_the_whole_draft() -> list[Patch]:
     def settled(journal: Any, failure: Any) -> Any:
-        return (*unfinished.kept_output(journal, ""), message("developer", "The turn above did not commit."))
+        return (*unfinished.kept_output(journal, ()), message("developer", "The turn above did not commit."))
 
     return [(unfinished, "settled_output", settled)]
 
@@ -120,7 +120,7 @@ def settles_the_whole_draft() -> list[Patch]:
 def keeps_without_the_text() -> list[Patch]:
     true = unfinished.kept_output
     return [
-        (unfinished, "kept_output", lambda journal, partial: true(journal, "")),
+        (unfinished, "kept_output", lambda journal, partial: true(journal, ())),
         (end, "kept_turn_log", lambda *_: b""),
     ]
 

@@ -55,13 +55,20 @@ def raw(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode()
 
 
-def turn(number: int = 1, *, input: Sequence[Item] = (), output: Sequence[Item] = (), id: int = 0) -> Turn:
+def turn(
+    number: int = 1,
+    *,
+    input: Sequence[Item] = (),
+    output: Sequence[Item] = (),
+    id: int = 0,
+    kind: TurnKind = TurnKind.COMPLETED,
+) -> Turn:
     return Turn.of(
         id=some_id(TurnId, id or number),
         branch=some_id(BranchId, 1),
         number=number,
         parent=None,
-        kind=TurnKind.COMPLETED,
+        kind=kind,
         created_at=1,
         committed_at=2,
         input=tuple(input or (user(),)),

@@ -14,7 +14,17 @@ from tests.unit.model.shapes import any_items, call, json_values, repeatable, us
 from turnledger.errors import InvalidInput, StoreCorrupt, StoreTooNew
 from turnledger.model import codec, event
 from turnledger.model.codec import has_more_values
-from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarted
+from turnledger.model.event import (
+    ArgumentsDelta,
+    ItemAdded,
+    ItemDone,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    TurnFinished,
+    TurnResumed,
+    TurnStarted,
+)
 from turnledger.model.event_log import LogChunk, WholeLog
 from turnledger.model.item import Item
 from turnledger.model.journal import JournalRecord
@@ -47,12 +57,28 @@ documents: st.SearchStrategy[codec.Document] = st.one_of(
     st.builds(ResetPolicy, idle_after=st.none() | numbers, daily_at=st.none() | numbers, timezone=texts),
     st.builds(TurnStarted, number=numbers),
     st.builds(TextDelta, number=numbers, text=texts),
+    st.builds(ReasoningDelta, number=numbers, text=texts),
+    st.builds(RefusalDelta, number=numbers, text=texts),
+    st.builds(ItemAdded, number=numbers, item=raw_items),
+    st.builds(ArgumentsDelta, number=numbers, call_id=texts, text=texts),
     st.builds(ItemDone, number=numbers, item=raw_items),
+    st.builds(TurnResumed, number=numbers),
     st.builds(TurnFinished, number=numbers, state=st.sampled_from(AttemptState), failure=failures),
 )
 
 
-EVENTS = [TurnStarted, TextDelta, ItemDone, TurnFinished, event.Event]
+EVENTS = [
+    TurnStarted,
+    TextDelta,
+    ReasoningDelta,
+    RefusalDelta,
+    ItemAdded,
+    ArgumentsDelta,
+    ItemDone,
+    TurnResumed,
+    TurnFinished,
+    event.Event,
+]
 
 
 KINDS = [TurnBody, AttemptBody, JournalRecord, LogChunk, WholeLog, ResetPolicy, *EVENTS]

@@ -13,12 +13,24 @@ from hypothesis import strategies as st
 from tests.unit.model.shapes import any_items, assistant, call, repeatable, result
 from turnledger.errors import StoreCorrupt, StoreTooNew
 from turnledger.model import codec, event, event_log
-from turnledger.model.event import Event, ItemDone, TextDelta, TurnFinished, TurnStarted
+from turnledger.model.event import (
+    ArgumentsDelta,
+    Event,
+    ItemAdded,
+    ItemDone,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    TurnFinished,
+    TurnResumed,
+    TurnStarted,
+)
 from turnledger.model.event_log import (
     EMITTED,
     FAILURE,
     INLINE,
     ITEM,
+    KINDS,
     WholeLog,
     decode_log,
     decode_whole,
@@ -27,13 +39,18 @@ from turnledger.model.event_log import (
     failure_of,
     rebuild,
 )
-from turnledger.model.item import Item, message
+from turnledger.model.item import Item, call_of, message
 from turnledger.model.turn import AttemptState, Failure
 
 EVENTS: list[tuple[Event, str]] = [
     (TurnStarted(number=1), "turn.started"),
     (TextDelta(number=2, text="ünï\n"), "text.delta"),
     (ItemDone(number=3, item=msgspec.Raw(call().raw)), "item.done"),
+    (ReasoningDelta(number=2, text="ünï\n"), "reasoning.delta"),
+    (RefusalDelta(number=2, text="no"), "refusal.delta"),
+    (ItemAdded(number=3, item=msgspec.Raw(call_of("function_call", "c", "look").raw)), "item.added"),
+    (ArgumentsDelta(number=2, call_id="c", text="{"), "arguments.delta"),
+    (TurnResumed(number=2), "turn.resumed"),
     (TurnFinished(number=4, state=AttemptState.COMPLETED), "turn.finished"),
     (TurnFinished(number=4, state=AttemptState.FAILED, failure=Failure("boom", "it broke")), "turn.finished"),
 ]
@@ -204,6 +221,14 @@ def test_event_log_holds_a_failure_that_is_not_an_event() -> None:
         (b"\x00", (), ""),  # an item that is not there
         (b"\x01", (), ""),
         (b"\x08", (), "four"),  # a delta longer than its text
+        (KINDS + b"\x11", (), "text"),  # reasoning that is not there
+        (KINDS + b"\x04", (), ""),  # an item of reasoning that is not there
+        (KINDS + b"\x13", (), "text"),  # arguments of no call
+        (KINDS + b"\x08", (), ""),  # an opened call of which no item is made
+        (KINDS + b"\x08\x06\x00", (message("assistant", "no call"),), ""),
+        (KINDS + b"\x07\x02{}", (), ""),  # an opened call that is not an item
+        (KINDS + b"\x09", (), ""),  # another call, without its place
+        (KINDS + b"\x0a\x01\x02\xff\xff", (), ""),  # spare text that is not UTF-8
     ],
 )
 def test_damaged_event_log_raises_store_corrupt(log: bytes, items: tuple[Item, ...], tail: str) -> None:

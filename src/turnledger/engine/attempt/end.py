@@ -16,6 +16,7 @@ from turnledger.engine.attempt.sent_log import (
     load_attempt_log,
     load_flushed,
     store_attempt_log,
+    unfinished_items,
     unfinished_text,
 )
 from turnledger.engine.conversations.resolve import hidden_of, preview_at, update_entry
@@ -132,8 +133,11 @@ async def end_running(
     branch = replace(branch, running=None, used_at=branch.use_at(now))
     if not (forget or drop) and is_kept(attempt, failure):
         place = await place_of(tables, branch, attempt.fork) if attempt.fork else None
-        if is_well_formed(place.pending if place else branch.pending, attempt, journal):
-            branch, ended = await _keep(tables, branch, place, attempt, journal, sent, failure, now)
+        partial = unfinished_items(sent, journal)
+        output = unfinished.kept_output(journal, partial)
+        if is_well_formed(place.pending if place else branch.pending, attempt, output):
+            log = kept_turn_log(sent, journal, output, partial, failure)
+            branch, ended = await _keep(tables, branch, place, attempt, journal, output, log, failure, now)
             await _touch(tables, attempt, now)
             return branch, ended
     is_stop = attempt.stop is not None and not (forget or drop)
@@ -172,11 +176,11 @@ def is_kept(attempt: Attempt, failure: Failure | None) -> bool:
     return attempt.on_failure is OnFailure.KEEP
 
 
-def is_well_formed(pending: tuple[Item, ...], attempt: Attempt, journal: Journal) -> bool:
+def is_well_formed(pending: tuple[Item, ...], attempt: Attempt, output: tuple[Item, ...]) -> bool:
     """Return whether the kept output can be history. It always should be. If not, the attempt fails, because
     an error here would block the lane for ever."""
     try:
-        open_calls((*pending, *attempt.input, *unfinished.kept_output(journal, attempt.partial)))
+        open_calls((*pending, *attempt.input, *output))
     except MalformedItems:
         log.exception("%s cannot be kept", attempt.id)
         return False
@@ -189,15 +193,15 @@ async def _keep(
     place: CommitPlace | None,
     attempt: Attempt,
     journal: Journal,
-    sent: SentLog,
+    output: tuple[Item, ...],
+    sent_log: bytes,
     failure: Failure | None,
     now: int,
 ) -> tuple[Branch, Outcome]:
-    output = unfinished.kept_output(journal, attempt.partial)
     if place is not None:
         await tables.save_branch(branch)
         branch = await open_branch(tables, branch, place)
-    log = event_log.encode_log(kept_turn_log(sent, journal, output, failure), output)
+    log = event_log.encode_log(sent_log, output)
     effects = unfinished.effect_places(journal, output)
     branch, turn = await append_turn(
         tables, branch, attempt, TurnKind.INTERRUPTED, output, now, log, effects=effects

@@ -9,9 +9,23 @@ import msgspec
 
 from turnledger.engine.ports import Tables
 from turnledger.model import codec, event_log
-from turnledger.model.event_log import EMITTED, FAILURE, INLINE, ITEM, LogChunk, WholeLog
+from turnledger.model.event_log import (
+    ARGUMENTS,
+    CALLED,
+    FAILURE,
+    INLINE,
+    ITEM,
+    KINDS,
+    MADE_OF,
+    REASONING,
+    REFERRING,
+    REFUSAL,
+    TEXT,
+    LogChunk,
+    WholeLog,
+)
 from turnledger.model.ids import TurnId
-from turnledger.model.item import Item
+from turnledger.model.item import Item, message, reasoning, refusal
 from turnledger.model.journal import Journal
 from turnledger.model.turn import Attempt, AttemptState, Failure
 
@@ -21,56 +35,107 @@ ALL = 2**62
 
 @dataclass(frozen=True)
 class SentLog:
-    """What readers received: the log, how many journal items it refers to, and the text after those."""
+    """What readers received: the log, how many journal items it refers to, the text after those, and all
+    text of other kinds."""
 
     log: bytes
     items: int
     tail: str
+    more: str = ""
 
 
 async def load_flushed(tables: Tables, attempt: TurnId, journal: Journal) -> SentLog:
     """Return what a running attempt has sent, as far as it is on disk: what a dead process leaves."""
     chunks = [codec.decode(LogChunk, raw) for raw in await tables.log_chunks(attempt, 0, ALL)]
-    log = b"".join(chunk.log for chunk in chunks)
+    log = event_log.join_logs([chunk.log for chunk in chunks])
     taken = len(event_log.emitted_text(log, journal.items))
-    return SentLog(log, event_log.count_items(log), "".join(chunk.text for chunk in chunks)[taken:])
+    return SentLog(
+        log,
+        event_log.count_items(log),
+        "".join(chunk.text for chunk in chunks)[taken:],
+        "".join(chunk.more or "" for chunk in chunks),
+    )
 
 
 def unfinished_text(sent: SentLog, journal: Journal) -> str:
     """Return the text that belongs to no item, journaled or sent."""
-    unsent = [journal.items[place].text for place in sorted(journal.emitted) if place >= sent.items]
-    return sent.tail[sum(map(len, unsent)) :]
+    return _without_unsent(sent.tail, TEXT, sent, journal)
 
 
-def kept_turn_log(sent: SentLog, journal: Journal, output: Sequence[Item], failure: Failure | None) -> bytes:
-    """Return the log of a kept turn. Output that readers have not received comes at the end; items they have
-    received that are not in the output stay inline in the log."""
+def unfinished_items(sent: SentLog, journal: Journal) -> tuple[Item, ...]:
+    """Return what belongs to no item, journaled or sent, as items: reasoning, then text and a refusal, marked
+    incomplete. Open calls are left out: half of the arguments cannot be answered."""
+    text = unfinished_text(sent, journal)
+    found = [message("assistant", text, status="incomplete")] if text else []
+    if sent.more:
+        rest = event_log.unfinished(sent.log, journal.items[: sent.items], sent.more)
+        thought, refused = (
+            _without_unsent(rest.get(event_log.spare_source(kind), ""), kind, sent, journal)
+            for kind in (REASONING, REFUSAL)
+        )
+        found[:0] = [reasoning(thought)] if thought else []
+        found += [refusal(refused, status="incomplete")] if refused else []
+    return tuple(found)
+
+
+def _without_unsent(text: str, kind: int, sent: SentLog, journal: Journal) -> str:
+    """Return the text without that of journaled items which were not sent."""
+    unsent = [journal.items[place] for place in sorted(journal.emitted) if place >= sent.items]
+    return text[sum(len(item.body) for item in unsent if event_log.kind_of(item) == kind) :]
+
+
+def kept_turn_log(
+    sent: SentLog, journal: Journal, output: Sequence[Item], made: Sequence[Item], failure: Failure | None
+) -> bytes:
+    """Return the log of a kept turn. Output that readers have not received comes at the end, also what was
+    `made` of unfinished text. Items they have received that are not in the output stay inline in the log, and
+    so does text that is in no item."""
     sent_items = journal.items[: sent.items]
-    log = bytearray()
+    start = len(KINDS) if event_log.has_kinds(sent.log) else 0
+    log = bytearray(sent.log[:start])
     waiting = iter(sent_items)
     output_ids = set(map(id, output))
-    for code, _, _ in event_log.entries(sent.log):
-        item = next(waiting) if code in (ITEM, EMITTED) else None
+    for code, value, _, place in event_log.entries(sent.log):
+        item = next(waiting) if code in REFERRING else None
         if item is not None and id(item) not in output_ids:
+            if code != ITEM:
+                event_log.pack_spare(log, event_log.spare_source(event_log.kind_of(item), value), item.body)
             event_log.pack_inline(log, INLINE, item.raw)
         else:
-            event_log.pack(log, code)
+            log += sent.log[start:place]
+        start = place
     sent_ids = set(map(id, sent_items))
-    emitted_ids = {id(journal.items[place]) for place in journal.emitted}
-    if unfinished_text(sent, journal):
-        emitted_ids.add(id(output[-1]))
-    log += bytes(EMITTED if id(item) in emitted_ids else ITEM for item in output if id(item) not in sent_ids)
+    emitted_ids = {id(item) for item in (*made, *(journal.items[place] for place in journal.emitted))}
+    for item in output:
+        if id(item) not in sent_ids:
+            _pack_unsent(log, item, is_emitted=id(item) in emitted_ids)
+    log += event_log.spare_entries(bytes(log), output, sent.more)
     if failure is not None:
         event_log.pack_inline(log, FAILURE, msgspec.json.encode(failure))
     return bytes(log)
+
+
+def _pack_unsent(log: bytearray, item: Item, *, is_emitted: bool) -> None:
+    kind = event_log.kind_of(item)
+    if not is_emitted or (kind != TEXT and not event_log.has_kinds(log)):
+        event_log.pack(log, ITEM)
+    elif kind != ARGUMENTS:
+        event_log.pack(log, MADE_OF[kind])
+    else:
+        call = event_log.open_calls(bytes(log)).get(item.call_id or "")
+        if call is None:
+            event_log.pack(log, ITEM)
+        else:
+            event_log.pack_placed(log, CALLED, call)
 
 
 async def store_attempt_log(tables: Tables, attempt: TurnId, journal: Journal, sent: SentLog) -> None:
     """Keep the whole log of an attempt that is not history: its journal may be dropped earlier."""
     await tables.drop_log(attempt)
     if sent.log:
-        items = codec.raws(journal.items[: sent.items])
-        chunk = LogChunk(log=sent.log, text=sent.tail, items=items)
+        items = journal.items[: sent.items]
+        log = sent.log + event_log.spare_entries(sent.log, items, sent.more)
+        chunk = LogChunk(log=log, text=sent.tail, items=codec.raws(items))
         await tables.add_log_chunk(attempt, 0, codec.encode(chunk))
 
 

@@ -13,13 +13,10 @@ from turnledger.model.journal import Journal
 from turnledger.model.turn import Failure, Turn, TurnKind
 
 
-def kept_output(journal: Journal, partial: str) -> tuple[Item, ...]:
+def kept_output(journal: Journal, partial: Sequence[Item]) -> tuple[Item, ...]:
     """Return the output of an interrupted turn: finished items, a true result for each unanswered call, and
-    the text so far, marked incomplete."""
-    output = [*journal.items, *_true_results(journal)]
-    if partial:
-        output.append(message("assistant", partial, status="incomplete"))
-    return _without_stranded_reasoning(output)
+    what was made of the unfinished rest."""
+    return _without_stranded_reasoning([*journal.items, *_true_results(journal), *partial])
 
 
 def settled_output(journal: Journal, failure: Failure | None) -> tuple[Item, ...]:

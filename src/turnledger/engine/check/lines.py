@@ -65,7 +65,7 @@ def _rebuild(over: EndedTurnLog) -> None:
     """Rebuild all events, as for a reader, and decode the items that only the log holds."""
     for _ in over.events():
         continue
-    for code, raw, _ in event_log.entries(over.log):
+    for code, _, raw, _ in event_log.entries(over.log):
         if code == event_log.INLINE:
             codec.checked_items((msgspec.Raw(raw),))
 

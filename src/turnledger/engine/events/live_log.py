@@ -12,14 +12,41 @@ import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
 from turnledger.engine.limits import Limits
 from turnledger.model import event_log
-from turnledger.model.event import Event, ItemDone, TextDelta, TurnFinished, TurnStarted
-from turnledger.model.event_log import DELTA, EMITTED, ITEM, ONE_BYTE, LogChunk
+from turnledger.model.event import (
+    ArgumentsDelta,
+    Event,
+    ItemAdded,
+    ItemDone,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    TurnFinished,
+    TurnResumed,
+    TurnStarted,
+)
+from turnledger.model.event_log import (
+    ARGUMENTS,
+    CHOSEN,
+    DELTA,
+    ITEM,
+    KINDS,
+    ONE_BYTE,
+    OPENED,
+    REASONING,
+    REFUSAL,
+    RESUMED,
+    SILENT,
+    TEXT,
+    EmittedSource,
+    EventReplay,
+    LogChunk,
+)
 from turnledger.model.item import Item
 from turnledger.model.turn import AttemptState, Failure
 
@@ -96,11 +123,33 @@ _NOTHING_RECENT: list[Event] = []
 """Never filled: without readers, no recent events are kept."""
 
 
+def _size(event: Event) -> int:
+    if isinstance(event, ItemDone | ItemAdded):
+        return len(event.item)
+    return 0 if isinstance(event, TurnStarted | TurnResumed | TurnFinished) else len(event.text)
+
+
+class _Mark(NamedTuple):
+    """A place in the log: the number of the event before it, and how much of everything is before it."""
+
+    start: int = 0
+    number: int = 1
+    at: int = 0
+    more_at: int = 0
+    item: int = 0
+    calls: int = 0
+    chosen: int = -1
+
+
 class LiveLog:
-    """One attempt's events. `text` is shared with its draft, which fills it."""
+    """One attempt's events. `text` is shared with its draft, which fills it; the text of all other kinds of
+    deltas is in `more`."""
 
     __slots__ = (
+        "_call_ids",
+        "_chosen",
         "_flushed_log",
+        "_flushed_more",
         "_flushed_text",
         "_is_wake_due",
         "_limits",
@@ -116,6 +165,7 @@ class LiveLog:
         "end",
         "has_listeners",
         "items",
+        "more",
         "packed",
         "text",
         "wakeup",
@@ -123,6 +173,8 @@ class LiveLog:
 
     def __init__(self, text: EmittedText, limits: Limits, on_event: EventSink | None) -> None:
         self.text = text
+        self.more: EmittedText | None = None
+        """None as long as only text was emitted: then the log has its shorter form."""
         self.packed = bytearray()
         self.items: list[Item] = []
         self.count = 1
@@ -132,12 +184,14 @@ class LiveLog:
         """Whether there are readers or a sink."""
         self._limits = limits
         self._on_event = on_event
-        self._flushed_log = self._flushed_text = 0
+        self._call_ids: list[str] = []
+        self._chosen = -1
+        self._flushed_log = self._flushed_text = self._flushed_more = 0
         self._readers = 0
         self._recent = _NOTHING_RECENT
         self._recent_bytes = 0
         self._page: tuple[int, list[Event]] | None = None
-        self._marks: list[tuple[int, int, int]] | None = None
+        self._marks: list[_Mark] | None = None
         self._pending_wake: asyncio.Handle | None = None
         self._quiet_until = 0.0
         self._is_wake_due = False
@@ -149,22 +203,87 @@ class LiveLog:
 
     def record_text(self, text: str) -> None:
         """Record text that the draft has just taken."""
-        value = len(text) + DELTA
-        if value < ONE_BYTE:
-            self.packed.append(value)
+        if self.more is None:
+            value = len(text) + DELTA
+            if value < ONE_BYTE:
+                self.packed.append(value)
+            else:
+                event_log.pack(self.packed, value)
         else:
-            event_log.pack(self.packed, value)
+            event_log.pack_kind(self.packed, TEXT, len(text))
         self.count += 1
         if self.has_listeners:
             self._publish(TextDelta(number=self.count, text=text), len(text))
 
-    def record_item(self, item: Item, *, emitted: bool = False) -> None:
-        """Record a finished item; `emitted` if it was made of the text emitted before."""
-        self.packed.append(EMITTED if emitted else ITEM)
+    def record_reasoning(self, text: str) -> None:
+        self._record_delta(REASONING, text)
+        if self.has_listeners:
+            self._publish(ReasoningDelta(number=self.count, text=text), len(text))
+
+    def record_refusal(self, text: str) -> None:
+        self._record_delta(REFUSAL, text)
+        if self.has_listeners:
+            self._publish(RefusalDelta(number=self.count, text=text), len(text))
+
+    def record_opening(self, opening: Item) -> int:
+        """Record a call that was opened; return its place among those opened."""
+        self._record_kinds()
+        event_log.pack_inline(self.packed, OPENED, opening.raw)
+        self._chosen = len(self._call_ids)
+        self._call_ids.append(opening.call_id or "")
+        self.count += 1
+        if self.has_listeners:
+            self._publish(ItemAdded(number=self.count, item=msgspec.Raw(opening.raw)), len(opening.raw))
+        return self._chosen
+
+    def record_arguments(self, call: int, text: str) -> None:
+        """Record arguments of the call that was opened at this place."""
+        if call != self._chosen:
+            event_log.pack_placed(self.packed, CHOSEN, call)
+            self._chosen = call
+        self._record_delta(ARGUMENTS, text)
+        if self.has_listeners:
+            event = ArgumentsDelta(number=self.count, call_id=self._call_ids[call], text=text)
+            self._publish(event, len(text))
+
+    def _record_delta(self, kind: int, text: str) -> None:
+        self._record_kinds().append(text)
+        event_log.pack_kind(self.packed, kind, len(text))
+        self.count += 1
+
+    def _record_kinds(self) -> EmittedText:
+        """Bring the log into the form for all kinds, once; return the text of those other than text."""
+        if self.more is None:
+            self.more = EmittedText()
+            flushed = event_log.with_kinds(self.packed[: self._flushed_log])
+            rest = event_log.with_kinds(self.packed[self._flushed_log :])
+            self.packed = flushed + rest[len(KINDS) :]
+            self._flushed_log = len(flushed) if self._flushed_log else 0
+            self._marks = None
+        return self.more
+
+    def record_item(self, item: Item, *, code: int = ITEM, call: int = 0) -> None:
+        """Record a finished item; `code` says what it was made of, `call` the place of an opened call."""
+        event_log.pack_made(self.packed, code, call)
         self.items.append(item)
         self.count += 1
         if self.has_listeners:
             self._publish(ItemDone(number=self.count, item=msgspec.Raw(item.raw)), len(item.raw))
+
+    def record_spare(self, kind: int, text: str) -> None:
+        """Record that emitted text of this kind will be in no item."""
+        event_log.pack_spare(self.packed, event_log.spare_source(kind), text)
+
+    def record_resumed(self, tail: str) -> None:
+        """Record that all text and open calls since the last item are void; `tail` is that text."""
+        more = self._record_kinds()
+        self.packed += event_log.spare_entries(
+            bytes(self.packed), self.items, more.between(0, more.length), tail
+        )
+        self.packed.append(RESUMED)
+        self.count += 1
+        if self.has_listeners:
+            self._publish(TurnResumed(number=self.count), 0)
 
     def finish(self, items: Sequence[Item], state: AttemptState, failure: Failure | None) -> None:
         """Record the items that only the end made, and the end. The store has already decided, so an error of
@@ -200,11 +319,7 @@ class LiveLog:
     def _forget_oldest(self) -> None:
         """Halve the list. Readers that had not come so far continue from the log."""
         del self._recent[: (len(self._recent) + 1) // 2]
-        self._recent_bytes = sum(
-            len(each.text if isinstance(each, TextDelta) else each.item)
-            for each in self._recent
-            if isinstance(each, TextDelta | ItemDone)
-        )
+        self._recent_bytes = sum(map(_size, self._recent))
         if self._recent_bytes > self._limits.reader_bytes:
             self._recent.clear()
             self._recent_bytes = 0
@@ -214,8 +329,13 @@ class LiveLog:
         start, at = self._flushed_log, self._flushed_text
         if len(self.packed) == start:
             return None
+        log, text = bytes(self.packed[start:]), self.text.between(at, self.text.length)
         self._flushed_log, self._flushed_text = len(self.packed), self.text.length
-        return LogChunk(log=bytes(self.packed[start:]), text=self.text.between(at, self.text.length))
+        if self.more is None:
+            return LogChunk(log=log, text=text)
+        more_at, self._flushed_more = self._flushed_more, self.more.length
+        more = self.more.between(more_at, self.more.length)
+        return LogChunk(log=KINDS + log if start else log, text=text, more=more)
 
     # Reading.
 
@@ -247,40 +367,47 @@ class LiveLog:
     def _from_log(self, after: int) -> Iterator[Event]:
         if after < 1:
             yield TurnStarted(number=1)
-        number, (start, at, item) = self._nearest(max(after, 1))
-        for code, _, _ in event_log.entries(self.packed, start):
-            number += 1
-            is_item = code <= EMITTED
-            length = 0 if is_item else code - DELTA
-            if number > after:
-                if is_item:
-                    yield ItemDone(number=number, item=msgspec.Raw(self.items[item].raw))
-                else:
-                    yield TextDelta(number=number, text=self.text.between(at, at + length))
-            item += is_item
-            at += length
+        mark = self._nearest(max(after, 1))
+        more = self.more or self.text
+        source = EmittedSource(
+            self.text.between, more.between, self.items, at=mark.at, more_at=mark.more_at, item=mark.item
+        )
+        replay = EventReplay(mark.number, self._call_ids[: mark.calls], mark.chosen)
+        yield from replay.events(event_log.entries(self.packed, mark.start), source, after)
         if self.end is not None and after < self.end.number:
             yield self.end
 
-    def _nearest(self, number: int) -> tuple[int, tuple[int, int, int]]:
-        """Return the last known position up to this event: its number, and offsets in log, text and items."""
+    def _nearest(self, number: int) -> _Mark:
+        """Return the last known place up to this event."""
         if self._marks is None:
-            self._marks = [(0, 0, 0)]
+            self._marks = [_Mark()]
         marks = self._marks
-        mark = (number - 1) // STRIDE
-        while len(marks) <= mark:
-            start, at, item = marks[-1]
-            steps = islice(event_log.entries(self.packed, start), STRIDE)
-            walked = 0
-            for code, _, start in steps:  # noqa: B007 - its last value is the place behind them all
-                walked += 1
-                item += code <= EMITTED
-                at += 0 if code <= EMITTED else code - DELTA
-            if walked < STRIDE:
+        while len(marks) <= (number - 1) // STRIDE:
+            mark = self._walk(marks[-1])
+            if mark.number - marks[-1].number < STRIDE:
                 break
-            marks.append((start, at, item))
-        place = min(mark, len(marks) - 1)
-        return place * STRIDE + 1, marks[place]
+            marks.append(mark)
+        return marks[min((number - 1) // STRIDE, len(marks) - 1)]
+
+    def _walk(self, mark: _Mark) -> _Mark:
+        """Return the place that is a stride further, or the end."""
+        start, number, at, more_at, item, calls, chosen = mark
+        stop = number + STRIDE
+        for code, value, _, start in event_log.entries(self.packed, start):  # noqa: B007, B020 - its last value is the place
+            number += code not in SILENT
+            if code == TEXT:
+                at += value
+            elif code > TEXT:
+                more_at += value
+            elif code == OPENED:
+                chosen, calls = calls, calls + 1
+            elif code == CHOSEN:
+                chosen = value
+            elif code != RESUMED:
+                item += code not in SILENT
+            if number == stop:
+                break
+        return _Mark(start, number, at, more_at, item, calls, chosen)
 
     # Waking.
 

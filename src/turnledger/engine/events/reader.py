@@ -23,6 +23,7 @@ from turnledger.engine.process import Process, Waiter
 from turnledger.errors import LedgerClosed, TurnNotFound
 from turnledger.model import event_log
 from turnledger.model.event import Event, TurnFinished, TurnStarted
+from turnledger.model.event_log import EventReplay
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.turn import AttemptState
 
@@ -58,8 +59,9 @@ class EventReader:
         self._has_more = False
         self._rest: Iterator[Event] | None = None
         self._waiter: Waiter | None = None
-        # How far the stored log was read: chunks, items they refer to, and the last number.
-        self._chunks = self._items = self._number = 0
+        # How far the stored log was read: chunks, and items they refer to.
+        self._chunks = self._items = 0
+        self._replay: EventReplay | None = None
 
     def __enter__(self) -> EventReader:
         self._process.admit_reader()
@@ -179,18 +181,16 @@ class EventReader:
 
     def _events_in(self, found: RunningTurnLog) -> list[Event]:
         events: list[Event] = []
-        if self._number == 0:
-            self._number = 1
+        if self._replay is None:
+            self._replay = EventReplay()
             events.append(TurnStarted(number=1))
         items = found.items
         for chunk in found.chunks:
             count = event_log.count_items(chunk.log)
-            new = list(event_log.replay(chunk.log, items[:count], chunk.text, self._number + 1))
+            events += event_log.replay_chunk(self._replay, chunk, items[:count])
             items = items[count:]
-            events += new
             self._chunks += 1
             self._items += count
-            self._number += len(new)
         return [event for event in events if event.number > self._after]
 
     def _enlist(self) -> Waiter:

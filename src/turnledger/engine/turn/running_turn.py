@@ -29,6 +29,14 @@ from turnledger.engine.ports import Tables
 from turnledger.engine.process import FlushRequest
 from turnledger.engine.turn.begin import Begun
 from turnledger.engine.turn.commit import CommitRequest
+from turnledger.engine.turn.open_parts import (
+    GIVEN,
+    OF_TEXT,
+    Addition,
+    OpenCall,
+    OpenParts,
+    whole_characters,
+)
 from turnledger.engine.turn.snapshot import Snapshot
 from turnledger.errors import (
     EmptyTurn,
@@ -43,12 +51,13 @@ from turnledger.errors import (
 from turnledger.model import codec, event_log
 from turnledger.model import journal as journals
 from turnledger.model.conversation import Branch, Conversation, holds_lane
+from turnledger.model.event_log import ITEM, REASONING, REFUSAL
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import (
     Item,
     ItemLike,
+    call_of,
     check_turn,
-    is_unicode,
     message,
     open_calls,
     result_of,
@@ -73,7 +82,7 @@ if TYPE_CHECKING:
 
 
 class Draft:
-    """Finished items, the calls that were started, and the text emitted since. `pending` are the calls that
+    """Finished items, the calls that were started, and what was emitted since. `pending` are the calls that
     the head left open, `input` is that of the turn."""
 
     def __init__(
@@ -87,6 +96,8 @@ class Draft:
         self._max_bytes = max_bytes
         self.emitted = EmittedText()
         """All text, including that of finished items."""
+        self._parts: OpenParts | None = None
+        """What was emitted besides text, if anything was."""
         self._taken = 0
         self._half = ""
         self.last: tuple[Item, ...] = ()
@@ -105,46 +116,71 @@ class Draft:
         return tuple(self._journal.items[place] for place in self._journal.unanswered_calls())
 
     def emit(self, text: str) -> str:
-        """Add text; return what can be shown of it now. Half of a surrogate pair waits for the other half,
-        since models that count in UTF-16 split anywhere; if that never comes, it is replaced."""
+        """Add text; return what can be shown of it now."""
         if self.last:
             self.check_unended()
         if self._half or not text.isascii():
-            text = self._with_whole_characters(text)
+            text, self._half = whole_characters(self._half, text)
         if text:
-            if self.emitted.length + len(text) > self._max_bytes:
-                self._check_size(self.emitted.length + len(text))
+            parts = self._parts
+            length = self.emitted.length + len(text) + (parts.size if parts is not None else 0)
+            if length > self._max_bytes:
+                self._check_size(length)
             self.emitted.append(text)
         return text
 
-    def _with_whole_characters(self, text: str) -> str:
-        text, self._half = self._half + text, ""
-        if is_unicode(text):
-            return text
-        if "\ud800" <= text[-1] <= "\udbff":
-            text, self._half = text[:-1], text[-1]
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-    def next_items(self, items: Sequence[Item]) -> tuple[list[Item], int]:
-        """Return what adding these items means: the text before them as a message, then they; and how much
-        text that takes. Raises MalformedItems if they would break the history."""
+    def parts(self, growth: int) -> OpenParts:
+        """Return what was emitted besides text, to be added to. Raises MalformedItems if the turn would grow
+        too long."""
         self.check_unended()
-        reaches = self.emitted.length
-        added = [message("assistant", self.text, status="completed")] if reaches > self._taken else []
-        added += items
-        steps = [*self._journal.items, *added]
+        if self._parts is None:
+            self._parts = OpenParts()
+        self._check_size(self.emitted.length + self._parts.size + growth)
+        return self._parts
+
+    def next_items(self, items: Sequence[Item]) -> Addition:
+        """Return what adding these items means: what was emitted before as items, then they. Raises
+        MalformedItems if they would break the history."""
+        self.check_unended()
+        addition = self._ended_by(items, status="completed")
+        steps = [*self._journal.items, *addition.items]
         self._check_size(sum(len(item.raw) for item in steps))
         check_turn(self._pending, (*self._input, *without_open_reasoning(steps)))
-        return added, reaches
+        return addition
 
-    def takes_text(self, reaches: int) -> bool:
-        """Return whether the first item that takes the text up to here is made of it."""
-        return reaches > self._taken
+    def _ended_by(self, items: Sequence[Item], *, status: str | None = None) -> Addition:
+        reaches = self.emitted.length
+        text = message("assistant", self.text, status=status) if reaches > self._taken else None
+        if self._parts is not None:
+            return self._parts.ended_by(items, text, reaches, status)
+        if text is None:
+            return Addition([*items], [GIVEN] * len(items), reaches)
+        return Addition([text, *items], [OF_TEXT, *([GIVEN] * len(items))], reaches)
 
-    def take(self, items: Sequence[Item], reaches: int) -> None:
+    def close_calls(self, addition: Addition) -> dict[str, OpenCall]:
+        """Take no more arguments of the calls that these items end; return them, to reopen them."""
+        return {call_id: self._parts.calls.pop(call_id) for call_id in addition.calls} if self._parts else {}
+
+    def reopen_calls(self, calls: dict[str, OpenCall]) -> None:
+        if self._parts is not None:
+            self._parts.calls.update(calls)
+
+    def drop_call(self, call_id: str | None) -> None:
+        """Forget an open call: an earlier attempt has recorded it."""
+        if self._parts is not None and call_id is not None:
+            self._parts.calls.pop(call_id, None)
+
+    def take(self, addition: Addition) -> None:
         """Add recorded items to the steps, with the text they took."""
-        self._journal.items.extend(items)
-        self._taken = reaches
+        self._journal.items.extend(addition.items)
+        self._taken = addition.reaches
+        if self._parts is not None:
+            self._parts.take(addition)
+
+    def void(self) -> str:
+        """Forget everything emitted since the last item; return the text."""
+        text, self._taken, self._half, self._parts = self.text, self.emitted.length, "", None
+        return text
 
     def end_with(self, items: tuple[Item, ...]) -> None:
         """Add the items that end the answer, after all text and steps. Raises MalformedItems if it is not
@@ -184,18 +220,18 @@ class Draft:
                 return place
         return None
 
-    def whole(self) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
-        """Return the output of the complete turn, and the calls it leaves to its client. Raises EmptyTurn or
-        MalformedItems if it is not complete."""
-        text = self.text
-        output = (*self._journal.items, *([message("assistant", text)] if text else ()), *self.last)
+    def whole(self) -> tuple[tuple[Item, ...], tuple[Item, ...], Addition]:
+        """Return the output of the complete turn, the calls it leaves to its client, and the items that end
+        it. Raises EmptyTurn or MalformedItems if it is not complete."""
+        ending = self._ended_by(self.last)
+        output = (*self._journal.items, *ending.items)
         if not output:
             raise EmptyTurn
         started = self._journal.started
         if started and any(place in started for place in self._journal.unanswered_calls()):
             raise MalformedItems("A call was started, but has no result.")
         self._check_size(sum(len(item.raw) for item in output))
-        return output, check_turn(self._pending, (*self._input, *output))
+        return output, check_turn(self._pending, (*self._input, *output)), ending
 
     def _check_size(self, size: int) -> None:
         if size > self._max_bytes:
@@ -389,14 +425,28 @@ class OpenTurn:
         if self.is_leaving:
             raise TurnEnded("The block of this turn has already been left. Start a new turn.")
 
-    async def add(self, items: Sequence[Item], reaches: int) -> None:
-        emitted = self.draft.takes_text(reaches)
-        await self._record(
-            [journals.item_record(item, emitted=emitted and not place) for place, item in enumerate(items)]
-        )
-        self.draft.take(items, reaches)
-        for place, item in enumerate(items):
-            self.live.record_item(item, emitted=emitted and not place)
+    async def add(self, addition: Addition) -> None:
+        items, made = addition.items, addition.made
+        closed = self.draft.close_calls(addition)
+        try:
+            await self._record(
+                [
+                    journals.item_record(item, emitted=each.code != ITEM)
+                    for item, each in zip(items, made, strict=True)
+                ]
+            )
+        except BaseException:
+            self.draft.reopen_calls(closed)
+            raise
+        self.draft.take(addition)
+        for item, each in zip(items, made, strict=True):
+            if each.spare is not None:
+                self.live.record_spare(*each.spare)
+            self.live.record_item(item, code=each.code, call=each.call)
+
+    def void_since_last_item(self) -> None:
+        """Drop what was emitted since the last item, and report that to readers."""
+        self.live.record_resumed(self.draft.void())
 
     async def start(self, place: int, *, read_only: bool) -> None:
         await self._record([journals.start_record(place, read_only=read_only)])
@@ -419,7 +469,7 @@ class OpenTurn:
         InvalidInput for details that cannot be kept."""
         if self._is_in_doubt:
             raise OutcomeUnknown
-        output, pending = self.draft.whole()
+        output, pending, ending = self.draft.whole()
         now = self.process.clock.now_ms()
         attempt, place, lane, number = self.attempt, self._place, self.branch, self.number
         given = attempt.instructions
@@ -452,23 +502,30 @@ class OpenTurn:
             journaled=self._journaled,
             is_interaction=attempt.is_interaction,
             now=now,
-            log=self._log_of(output),
+            log=self._log_of(output, ending),
             is_flushed=self._flushes > 0,
             home=self.conversation,
             unheard=self.unheard,
         )
 
-    def _log_of(self, output: tuple[Item, ...]) -> bytes:
+    def _log_of(self, output: tuple[Item, ...], ending: Addition) -> bytes:
         """Return the event log of the complete turn; empty for a single delta, as it is stored."""
-        live, last = self.live, len(self.draft.last)
-        if live.count == 2 and not live.items and not last:
+        live = self.live
+        if live.more is None and live.count == 2 and not live.items and not self.draft.last:
             return b""
-        is_open = len(output) - last > len(live.items)
-        log = bytes(live.packed) + (bytes([event_log.EMITTED]) if is_open else b"")
-        return event_log.encode_log(log + bytes([event_log.ITEM] * last), output)
+        log = bytearray(live.packed)
+        for each in ending.made:
+            event_log.pack_made(log, each.code, each.call)
+            if each.spare is not None:
+                event_log.pack_spare(log, event_log.spare_source(each.spare[0]), each.spare[1])
+        if live.more is not None:
+            log += event_log.spare_entries(bytes(log), output, live.more.between(0, live.more.length))
+        return event_log.encode_log(bytes(log), output)
 
     def to_end(self, failure: Failure | None, on_stop: OnStop | None) -> EndRequest:
         """Return the request that ends the turn other than by commit."""
+        live = self.live
+        more = live.more.between(0, live.more.length) if live.more is not None else ""
         return EndRequest(
             owner=self.attempt.owner,
             conversation=self.conversation.id,
@@ -477,7 +534,7 @@ class OpenTurn:
             fence=self.branch.fence,
             failure=failure,
             on_stop=on_stop,
-            sent=SentLog(bytes(self.live.packed), len(self.live.items), self.draft.text),
+            sent=SentLog(bytes(live.packed), len(live.items), self.draft.text, more),
             now=self.process.clock.now_ms(),
         )
 
@@ -682,8 +739,38 @@ class RunningTurn:
         if shown:
             self._open.live.record_text(shown)
 
+    def emit_reasoning(self, text: str) -> None:
+        """Add reasoning. It becomes one item before the text emitted since the last item; see `emit`."""
+        self._open.check_open()
+        if text and (shown := self._draft.parts(len(text)).add(REASONING, text)):
+            self._open.live.record_reasoning(shown)
+
+    def emit_refusal(self, text: str) -> None:
+        """Add to the text in which the model declines to answer, a message of its own; see `emit`."""
+        self._open.check_open()
+        if text and (shown := self._draft.parts(len(text)).add(REFUSAL, text)):
+            self._open.live.record_refusal(shown)
+
+    def begin_call(self, call_id: str, name: str, *, type: str = "function_call") -> None:
+        """Open a call whose arguments follow by `emit_arguments`. It ends with the next `add`, or with the
+        turn; a call with the same id that is added or put takes its place. A turn that is stopped or fails
+        keeps no open call. Raises MalformedItems if a call with this id is open."""
+        self._open.check_open()
+        opening = call_of(type, call_id, name)
+        parts = self._draft.parts(len(opening.raw))
+        if call_id in parts.calls:
+            raise MalformedItems(f"The call id {call_id} is reused while its call is open.")
+        parts.open(opening, self._open.live.record_opening(opening))
+
+    def emit_arguments(self, call_id: str, text: str) -> None:
+        """Add to the arguments of an open call; see `emit`. Raises MalformedItems if it is not open."""
+        self._open.check_open()
+        place, shown = self._draft.parts(len(text)).add_arguments(call_id, text)
+        if shown:
+            self._open.live.record_arguments(place, shown)
+
     async def add(self, *likes: ItemLike) -> None:
-        """Add finished items to the answer, and journal them with the text emitted before; all or none.
+        """Add finished items to the answer, and journal them with what was emitted before; all or none.
 
         Raises MalformedItems if they would break the history, Superseded if the lane is lost. When it
         returns, a crash cannot lose them; when it is cancelled, they may be added.
@@ -691,7 +778,7 @@ class RunningTurn:
         items = [Item.of(like) for like in likes]
         async with self._open.recording:
             self._open.check_open()
-            await uninterrupted(self._open.add(*self._draft.next_items(items)))
+            await uninterrupted(self._open.add(self._draft.next_items(items)))
 
     def put(self, *likes: ItemLike) -> None:
         """End the answer with finished items after all text and steps, such as calls left to the client, or a
@@ -717,9 +804,11 @@ class RunningTurn:
         self._open.check_open()
         item, recorded = self._draft.taken_up(Item.of(call))
         if recorded is not None:
+            self._draft.drop_call(item.call_id)
             return recorded
         if self._draft.waiting_place(item) is None:
             await self.add(item)
+        self._draft.drop_call(item.call_id)
         await self.start(item, read_only=read_only)
         result = result_of(item, await tool())
         await self.add(result)

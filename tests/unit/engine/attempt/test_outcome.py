@@ -159,8 +159,8 @@ def test_look_at_a_running_turn_returns_its_log_in_bounded_steps() -> None:
     assert (len(second.chunks), second.has_more, second.items) == (1, False, (call("b"),))
 
 
-def items_of(log: bytes, journal: Journal, partial: str) -> list[bytes]:
-    output = unfinished.kept_output(journal, partial)
+def items_of(log: bytes, journal: Journal) -> list[bytes]:
+    output = unfinished.kept_output(journal, ())
     events = event_log.rebuild(log, output, "", AttemptState.KEPT, None)
     return [bytes(event.item) for event in events if isinstance(event, ItemDone)]
 
@@ -168,9 +168,9 @@ def items_of(log: bytes, journal: Journal, partial: str) -> list[bytes]:
 def test_event_log_of_a_kept_turn_keeps_reasoning_that_was_sent() -> None:
     journal = Journal([assistant("so"), reasoning()])
     log = kept_turn_log(
-        SentLog(bytes([ITEM, ITEM]), 2, ""), journal, unfinished.kept_output(journal, ""), None
+        SentLog(bytes([ITEM, ITEM]), 2, ""), journal, unfinished.kept_output(journal, ()), (), None
     )
-    assert items_of(log, journal, "") == [assistant("so").raw, reasoning().raw]
+    assert items_of(log, journal) == [assistant("so").raw, reasoning().raw]
 
 
 def test_attempt_without_events_leaves_no_log() -> None:
@@ -189,6 +189,7 @@ def test_unsent_output_is_every_item_not_yet_sent_as_an_event() -> None:
 
 FAILURE = Failure("boom", "it broke.")
 STARTED, READ_ONLY = False, True
+SO_FAR = (message("assistant", "so f", status="incomplete"),)
 
 
 def stated_result(call_id: str, output: str) -> Item:
@@ -209,14 +210,14 @@ def results(items: tuple[Item, ...] | list[Item]) -> list[Item]:
 @generated
 @given(journals)
 def test_kept_output_is_well_formed_and_leaves_no_call_open(journal: Journal) -> None:
-    assert open_calls((user(), *kept_output(journal, "so f"))) == ()
-    assert open_calls((user(), *kept_output(journal, ""))) == ()
+    assert open_calls((user(), *kept_output(journal, SO_FAR))) == ()
+    assert open_calls((user(), *kept_output(journal, ()))) == ()
 
 
 @generated
 @given(journals)
 def test_kept_output_holds_every_finished_item_in_order(journal: Journal) -> None:
-    output = kept_output(journal, "")
+    output = kept_output(journal, ())
     finished = [item for item in journal.items if not item.is_reasoning]
     assert [item for item in output if not item.is_reasoning][: len(finished)] == finished
     assert set(output) >= set(finished)
@@ -225,7 +226,7 @@ def test_kept_output_holds_every_finished_item_in_order(journal: Journal) -> Non
 @generated
 @given(journals)
 def test_kept_output_adds_results_only_for_unanswered_calls(journal: Journal) -> None:
-    invented = Counter(results(kept_output(journal, ""))) - Counter(results(journal.items))
+    invented = Counter(results(kept_output(journal, ()))) - Counter(results(journal.items))
     assert sorted(item.call_id or "" for item in invented.elements()) == sorted(
         journal.items[place].call_id or "" for place in journal.unanswered_calls()
     )
@@ -234,13 +235,13 @@ def test_kept_output_adds_results_only_for_unanswered_calls(journal: Journal) ->
 @generated
 @given(journals)
 def test_kept_output_kept_again_is_unchanged(journal: Journal) -> None:
-    output = kept_output(journal, "so f")
-    assert kept_output(Journal(list(output), {}), "") == output
+    output = kept_output(journal, SO_FAR)
+    assert kept_output(Journal(list(output), {}), ()) == output
 
 
 def test_kept_output_states_unanswered_calls_as_not_started_or_of_unknown_outcome() -> None:
     journal = Journal([call("a"), call("b"), call("c")], {0: STARTED, 2: READ_ONLY})
-    assert kept_output(journal, "")[3:] == (
+    assert kept_output(journal, ())[3:] == (
         stated_result("a", OUTCOME_UNKNOWN),
         stated_result("b", NOT_STARTED),
         stated_result("c", OUTCOME_UNKNOWN),
@@ -256,27 +257,27 @@ def test_stated_results_name_the_known_state_and_never_cancellation() -> None:
 
 
 def test_kept_output_ends_with_the_partial_text_marked_incomplete() -> None:
-    output = kept_output(Journal([call("a")]), "so f")
+    output = kept_output(Journal([call("a")]), SO_FAR)
     assert output[-1] == message("assistant", "so f", status="incomplete")
 
 
 def test_kept_output_without_partial_text_has_no_empty_message() -> None:
-    assert kept_output(Journal(), "") == ()
-    assert kept_output(Journal([assistant()]), "") == (assistant(),)
+    assert kept_output(Journal(), ()) == ()
+    assert kept_output(Journal([assistant()]), ()) == (assistant(),)
 
 
 def test_kept_output_states_each_call_of_a_repeated_id_separately() -> None:
     journal = Journal([call("a"), result("a"), call("a")], {0: STARTED})
-    assert kept_output(journal, "") == (call("a"), result("a"), call("a"), stated_result("a", NOT_STARTED))
+    assert kept_output(journal, ()) == (call("a"), result("a"), call("a"), stated_result("a", NOT_STARTED))
 
 
 def test_kept_output_gives_a_stated_result_the_type_of_its_call() -> None:
-    output = kept_output(Journal([call("a", "custom_tool_call")]), "")
+    output = kept_output(Journal([call("a", "custom_tool_call")]), ())
     assert output[1].type == "custom_tool_call_output"
 
 
 def test_kept_output_keeps_reasoning_before_the_partial_text() -> None:
-    assert kept_output(Journal([reasoning()]), "so f")[0] == reasoning()
+    assert kept_output(Journal([reasoning()]), SO_FAR)[0] == reasoning()
 
 
 # Settled.
@@ -366,6 +367,6 @@ def test_attempt_with_a_result_without_a_call_is_not_kept_and_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     stranded = attempt(1, input=(answer_to("c1", "42"),))
-    assert not is_well_formed((), stranded, Journal())
+    assert not is_well_formed((), stranded, ())
     assert f"{stranded.id} cannot be kept" in caplog.text
-    assert is_well_formed((), attempt(1), Journal())
+    assert is_well_formed((), attempt(1), ())

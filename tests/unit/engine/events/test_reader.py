@@ -217,7 +217,7 @@ async def test_live_log_is_read_from_the_checkpoint_nearest_to_the_requested_num
         emit(live, str(number % 10))
     [event] = live.since(3 * STRIDE + 7, 1)
     assert (event.number, getattr(event, "text", "")) == (3 * STRIDE + 8, str((3 * STRIDE + 6) % 10))
-    assert live._nearest(3 * STRIDE + 7)[0] == 3 * STRIDE + 1
+    assert live._nearest(3 * STRIDE + 7).number == 3 * STRIDE + 1
     assert live.since(0, 1) == [TurnStarted(number=1)]
 
 
