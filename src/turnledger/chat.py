@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Unpack
+from typing import Any, Unpack
 
 from turnledger.engine.admission import Authorization, persist_admitted
 from turnledger.engine.attempt.end import Outcome
@@ -34,13 +34,14 @@ from turnledger.engine.lifecycle.moves import Move, Sibling, SiblingsRequest, Sw
 from turnledger.engine.ports import Runner
 from turnledger.engine.process import Process
 from turnledger.engine.resend.match import SentMessages
-from turnledger.engine.turn.block import TurnBlock, relocate
+from turnledger.engine.turn.block import TurnBlock, append_items, relocate
 from turnledger.engine.turn.resend import ChatMessage, OnDivergence
 from turnledger.engine.turn.validation import (
     PAGE,
     Input,
     MoveOptions,
     TurnOptions,
+    append_request,
     check_details,
     check_limit,
     check_may_make,
@@ -185,6 +186,25 @@ class Chat:
             self._process, self._target, self._authorization, messages, sent, on_divergence, options
         )
         return TurnBlock(self._process, request, on_event)
+
+    async def append(
+        self,
+        items: Input,
+        *,
+        details: Mapping[str, Any] | None = None,
+        interaction: bool = True,
+        **options: Unpack[MoveOptions],
+    ) -> Turn:
+        """Add a turn that no model answers, such as items from elsewhere, and return it as committed.
+
+        The items are the whole turn: a text is a user message, and an answer may follow. Calls need their
+        results, as everywhere; those at the end may be left open for the next turn. It takes the lane as a
+        turn does. The same call with the same idempotency_key returns the same turn. When it is cancelled,
+        the turn may be added. Raises what a turn with these options raises.
+        """
+        place = self._process, self._target, self._authorization
+        request = append_request(*place, items, details=details, interaction=interaction, **options)
+        return await append_items(self._process, request)
 
     def edit(
         self,

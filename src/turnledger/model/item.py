@@ -465,9 +465,9 @@ def _has_user_message(new: Sequence[Item]) -> bool:
     return any(item.is_user_message and not item.is_blank for item in new)
 
 
-def admit(pending: Sequence[Item], new: Sequence[Item]) -> tuple[Item, ...]:
+def admit(pending: Sequence[Item], new: Sequence[Item], *, is_whole: bool = False) -> tuple[Item, ...]:
     """Return the input of a turn after a head with `pending` calls, completed if necessary. It has passed
-    `check_input`, which needs no head.
+    `check_input`, which needs no head. The items of a whole turn may end with calls left to the client.
 
     A user message while calls are pending closes the unanswered ones with a filled-in result. Raises
     MissingToolResults or MalformedItems before anything changed.
@@ -475,9 +475,10 @@ def admit(pending: Sequence[Item], new: Sequence[Item]) -> tuple[Item, ...]:
     if not pending and all(item.type == "message" for item in new):
         return tuple(new)
     if any(item.is_call for item in new):
-        return _admit_history(pending, new)
+        return _admit_history(pending, new, may_leave_calls=is_whole)
     answered = {item.call_id for item in new if item.is_result}
     if not pending and not answered:
+        open_calls(new)
         return tuple(new)
     has_user_message = _has_user_message(new)
     missing = [call for call in pending if call.call_id not in answered]
@@ -490,10 +491,11 @@ def admit(pending: Sequence[Item], new: Sequence[Item]) -> tuple[Item, ...]:
     return admitted
 
 
-def _admit_history(pending: Sequence[Item], new: Sequence[Item]) -> tuple[Item, ...]:
+def _admit_history(
+    pending: Sequence[Item], new: Sequence[Item], *, may_leave_calls: bool
+) -> tuple[Item, ...]:
     """Admit input that has calls with their results, as a client's copy of a history does. Pending calls are
-    answered or closed first. Calls that a later message moved on from are closed before it; no other may
-    stay open."""
+    answered or closed first. Calls that a later message moved on from are closed before it."""
     waiting = {call.call_id: call for call in pending}
     answers: list[Item] = []
     rest: list[Item] = []
@@ -520,9 +522,14 @@ def _admit_history(pending: Sequence[Item], new: Sequence[Item]) -> tuple[Item, 
         rest.append(item)
     admitted = (*answers, *closing_results(waiting.values()), *rest)
     left = open_calls((*pending, *admitted))
-    if left:
+    if left and not may_leave_calls:
         raise MissingToolResults(tuple(call.call_id or "" for call in left))
     return admitted
+
+
+def answered_from(items: Sequence[Item]) -> int:
+    """Return the place of the first item that a model makes: the answer of a whole turn begins there."""
+    return next((place for place, item in enumerate(items) if can_follow_reasoning(item)), len(items))
 
 
 def _unanswered(items: Sequence[Item]) -> set[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from turnledger.engine.ports import Inspection
@@ -23,6 +23,8 @@ class StoredState:
     conversations: dict[ConversationId, Conversation]
     attempts: dict[TurnId, Attempt]
     turns: dict[TurnId, Turn]
+    appended: Collection[TurnId] = ()
+    """Turns that no model answered."""
 
 
 @dataclass
@@ -105,7 +107,7 @@ def _chats(view: FollowerView, stored: StoredState) -> Iterator[str]:
 
 def _turn(id: TurnId, changes: list[LiveChange], stored: StoredState) -> Iterator[str]:
     kinds = [change.kind for change in changes]
-    if not is_valid_sequence(kinds):
+    if not is_valid_sequence(kinds, is_appended=id in stored.appended):
         yield f"{id} has the changes {', '.join(kinds)}"
         return
     last, turn, attempt = changes[-1], stored.turns.get(id), stored.attempts.get(id)
@@ -128,8 +130,9 @@ def _turn(id: TurnId, changes: list[LiveChange], stored: StoredState) -> Iterato
         yield f"{id} is {attempt.state}, its last change says stopped"
 
 
-def is_valid_sequence(kinds: list[ChangeKind]) -> bool:
-    """Return whether these may be the changes of an ended turn: queued, running, then an end.
+def is_valid_sequence(kinds: list[ChangeKind], *, is_appended: bool = False) -> bool:
+    """Return whether these may be the changes of an ended turn: queued, running, then an end. An appended
+    turn does not run.
 
     A failed or stopped turn may be settled later. A withdrawn one may still wait or run: in another chat if
     its own was deleted, or if its process was judged dead by mistake.
@@ -143,4 +146,4 @@ def is_valid_sequence(kinds: list[ChangeKind]) -> bool:
             rest.pop(0)
     if len(rest) == 2 and rest[0] in MAY_BE_SETTLED and rest[1] is ChangeKind.TURN_COMMITTED:
         rest.pop(0)
-    return len(rest) == 1 and rest[0] in (ENDS if has_run else WITHOUT_RUNNING)
+    return len(rest) == 1 and rest[0] in (ENDS if has_run or is_appended else WITHOUT_RUNNING)

@@ -127,12 +127,24 @@ def resumes_on_another_head() -> list[Patch]:
     return [(begin, "can_resume", can_resume)]
 
 
+@broken
+def resumes_where_the_retry_would_begin() -> list[Patch]:
+    true = begin._take_lane
+
+    async def take_lane(tables: Any, conversation: Any, branch: Any, request: Any, verdict: Any) -> Any:
+        if verdict.earlier is not None and request.content.diverge is None:
+            verdict = NewAttempt(verdict.claim, replace(verdict.earlier, fork=None))
+        return await true(tables, conversation, branch, request, verdict)
+
+    return [(begin, "_take_lane", take_lane)]
+
+
 # Rule 6: the input is checked inside begin, before anything is settled.
 
 
 @broken
 def checks_the_input_before_begin_only() -> list[Patch]:
-    return [(begin, "admit", lambda pending, new: tuple(new))]
+    return [(begin, "admit", lambda pending, new, **_: tuple(new))]
 
 
 @broken
@@ -169,6 +181,43 @@ def leaves_a_taken_up_journal_pending() -> list[Patch]:
         return replace(freed, unsettled=branch.unsettled), journal, count
 
     return [(begin, "take_up", take_up)]
+
+
+# Append: in the lane, once per key, behind what waits to be settled.
+
+
+def for_whole_turns(step: str, broken_step: Any) -> list[Patch]:
+    """Replace a step of begin for turns that are appended."""
+    true = getattr(begin, step)
+
+    async def replaced(*given: Any) -> Any:
+        request = next(each for each in given if isinstance(each, begin.BeginRequest))
+        return await (broken_step if request.content.is_whole else true)(*given)
+
+    return [(begin, step, replaced)]
+
+
+@broken
+def appends_beside_a_running_turn() -> list[Patch]:
+    return for_whole_turns("_must_wait", nothing)
+
+
+@broken
+def appends_without_settling() -> list[Patch]:
+    async def ready(tables: Any, branch: Any, request: Any) -> Any:
+        return branch, begin.admit(branch.pending, request.content.input, is_whole=True)
+
+    return for_whole_turns("_ready", ready)
+
+
+@broken
+def appends_without_a_claim() -> list[Patch]:
+    true = begin._append
+
+    async def append(tables: Any, conversation: Any, branch: Any, request: Any) -> Any:
+        return await true(tables, conversation, branch, replace(request, key=None))
+
+    return [(begin, "_append", append)]
 
 
 # Rule 13: a retry belongs where it first began.

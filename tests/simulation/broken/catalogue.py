@@ -18,7 +18,7 @@ from turnledger.stores.sqlite.tables import search as in_file
 
 @broken
 def lists_no_chat_whose_first_turn_was_kept() -> list[Patch]:
-    async def enter(tables: Any, id: Any, *_: Any) -> Any:
+    async def enter(tables: Any, id: Any, *_: Any, **options: Any) -> Any:
         return await tables.conversation(id)
 
     # The probe that ends each schedule would list it, if it were a first turn for anybody.

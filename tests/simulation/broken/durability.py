@@ -14,7 +14,7 @@ from turnledger.engine.conversations.flags import flag
 from turnledger.engine.lifecycle.delete import delete
 from turnledger.engine.ports import Sync
 from turnledger.engine.process import Process
-from turnledger.engine.turn import begin
+from turnledger.engine.turn import begin, validation
 from turnledger.engine.turn.commit import commit
 from turnledger.engine.turn.running_turn import record
 from turnledger.engine.wrapped_store import WrappedStore, Write
@@ -84,6 +84,15 @@ def settles_without_sync() -> list[Patch]:
 @broken
 def moves_without_sync() -> list[Patch]:
     return undemanded("_move")
+
+
+@broken
+def appends_without_sync() -> list[Patch]:
+    true = validation._begin
+    return [
+        *undemanded("_append"),
+        (validation, "_begin", lambda process, *, is_durable=False, **asked: true(process, **asked)),
+    ]
 
 
 @broken

@@ -156,7 +156,7 @@ def reuse_input(place: CommitPlace, turn: Turn) -> tuple[Item, ...]:
     that its results answered, so those results are dropped."""
     input = without_answers(turn.input) if place.copies else turn.input
     if not input:
-        raise InvalidInput("The input of that turn was tool results only. It cannot be edited.")
+        raise InvalidInput("That turn has no question to answer again. Send a new message instead.")
     return input
 
 

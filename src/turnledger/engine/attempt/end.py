@@ -210,7 +210,7 @@ async def _keep(
         branch = replace(branch, settled=branch.length)
     if place is not None and place.input_flags:
         await tables.save_flags(turn.id, place.input_flags)
-    branch = await _record_turn(tables, branch, attempt, turn, has_moved=place is not None)
+    branch = await record_turn(tables, branch, attempt, turn, has_moved=place is not None)
     await tables.drop_log(attempt.id)
     await tables.drop_attempt(attempt.id)
     await tables.drop_journal(attempt.id)
@@ -236,7 +236,7 @@ async def settle(tables: Tables, branch: Branch, attempt: Attempt, now: int) -> 
     branch, turn = await append_turn(tables, branch, moved, TurnKind.SETTLED, output, now, log)
     if place is not None and place.input_flags:
         await tables.save_flags(turn.id, move_flags(place.input_flags, attempt.input, moved.input))
-    branch = await _record_turn(tables, branch, attempt, turn, has_moved=False)
+    branch = await record_turn(tables, branch, attempt, turn, has_moved=False)
     await tables.drop_log(attempt.id)
     await tables.drop_journal(attempt.id)
     settled = replace(attempt.with_state(AttemptState.SETTLED), journaled=0)
@@ -244,7 +244,7 @@ async def settle(tables: Tables, branch: Branch, attempt: Attempt, now: int) -> 
     return replace(branch, unsettled=None, settled=branch.length)
 
 
-async def _record_turn(
+async def record_turn(
     tables: Tables, branch: Branch, attempt: Attempt, turn: Turn, *, has_moved: bool
 ) -> Branch:
     """Update the chat list, record the change in the feed, and return the branch with its preview."""

@@ -25,7 +25,17 @@ from turnledger.engine.attempt.divergence import (
     place_of,
     reuse_input,
 )
-from turnledger.engine.attempt.end import DIED, end_running, read_outcome, settle, settled_input
+from turnledger.engine.attempt.end import (
+    CLAIM_KEPT_MS,
+    DIED,
+    Outcome,
+    append_turn,
+    end_running,
+    read_outcome,
+    record_turn,
+    settle,
+    settled_input,
+)
 from turnledger.engine.attempt.idempotency import (
     NOTHING_CLAIMED,
     IdempotencyKey,
@@ -55,7 +65,14 @@ from turnledger.errors import AdmissionMoved, ConversationBusy, ConversationNotF
 from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Branch, Conversation, Ticket
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
-from turnledger.model.item import Item, admit, check_resent, open_calls, without_repeated_answers
+from turnledger.model.item import (
+    Item,
+    admit,
+    answered_from,
+    check_resent,
+    open_calls,
+    without_repeated_answers,
+)
 from turnledger.model.journal import Journal
 from turnledger.model.turn import (
     Attempt,
@@ -65,6 +82,7 @@ from turnledger.model.turn import (
     OnBusy,
     OnFailure,
     OnStop,
+    TurnKind,
     instructions_from,
 )
 
@@ -120,6 +138,8 @@ class TurnContent(Struct, frozen=True):
     """The turn to follow, on any branch, without waiting; see engine/turn/parallel."""
     seen: ExpectedHead | None = None
     """The line that a resent history was read against."""
+    is_whole: bool = False
+    """Whether the input is the whole turn, which no model answers: begin commits it."""
 
 
 class TurnPolicy(Struct, frozen=True):
@@ -181,13 +201,18 @@ class BeginRequest(Struct, frozen=True, kw_only=True):
     round: Round
 
     @property
+    def is_final(self) -> bool:
+        """Whether begin does all there is to do, so that giving up takes nothing back."""
+        return self.move is not None or self.content.is_whole
+
+    @property
     def near(self) -> ConversationId | None:
         """The conversation, as far as it is known before begin; None if begin may need many rows or long
-        ones: for a move, an edit, a turn after any turn, a retry that may resume a journal, or a long
-        input."""
+        ones: for a move, an edit, a turn after any turn, a retry that may resume a journal, a long input, or
+        one that waits for the disk."""
         if self.move is not None or self.content.diverge is not None or self.key is not None:
             return None
-        if self.content.after is not None:
+        if self.content.after is not None or self.round.is_durable:
             return None
         if len(self.raw_details) + sum(len(item.raw) for item in self.content.input) > SHORT_INPUT:
             return None
@@ -333,6 +358,8 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
             return queued
     if request.move is not None:
         return await _move(tables, conversation, branch, request, request.move)
+    if request.content.is_whole:
+        return await _append(tables, conversation, branch, request)
     seen = request.content.seen
     if seen is not None and seen.flag_version != lane.flag_version:
         raise HistoryMoved(conversation.id)
@@ -465,7 +492,7 @@ async def _check_before_stopping(
         kept = running.id if keeps_running else None
         await check_move(tables, branch, request.move, kept=kept, quota=request.bounds.quota)
     elif wish is None:
-        admit(() if keeps_running else branch.pending, request.content.input)
+        _admitted(request, () if keeps_running else branch.pending)
     elif not (keeps_running and wish.may_replace(running.id)):
         await _find_place(tables, branch, request, wish)
     elif not wish.regenerates:
@@ -490,6 +517,31 @@ async def _move(
             tables, ChangeKind.CHAT_SWITCHED, conversation, request.round.now, branch=moved.branch.id
         )
     return moved
+
+
+async def _append(
+    tables: Tables, conversation: Conversation, branch: Branch, request: BeginRequest
+) -> SharedOutcome:
+    """Commit a turn without a model now, while the lane is free. No fence rises: nobody holds the lane."""
+    _demand_disk(request)
+    now = request.round.now
+    branch, items = await _ready(tables, branch, request)
+    answer = answered_from(items)
+    attempt = _attempt(conversation, branch, request, items[:answer], None)
+    branch, turn = await append_turn(tables, branch, attempt, TurnKind.COMPLETED, items[answer:], now)
+    await tables.save_branch(await record_turn(tables, branch, attempt, turn, has_moved=False))
+    if attempt.is_interaction:
+        await tables.touch_conversation(conversation.id, now)
+    if request.round.is_repeated:
+        await tables.drop_ticket(attempt.id)
+    if request.key is not None:
+        claim = idempotency.claim_for(request.key, attempt)
+        await tables.save_claim(replace(claim, expires_at=now + CLAIM_KEPT_MS))
+    return SharedOutcome(turn.id, Outcome(AttemptState.COMPLETED, turn), conversation.id)
+
+
+def _admitted(request: BeginRequest, pending: tuple[Item, ...]) -> tuple[Item, ...]:
+    return admit(pending, request.content.input, is_whole=request.content.is_whole)
 
 
 def _check_room(request: BeginRequest, waiting: int) -> None:
@@ -521,15 +573,19 @@ async def _take_lane(
     content = request.content
     resumed = verdict.earlier if verdict.earlier and can_resume(branch, verdict.earlier) else None
     place: CommitPlace | None = None
-    # A retry that resumes a journal keeps the instructions it was written under.
-    instructions = resumed.instructions if resumed is not None else content.instructions
-    if content.diverge is None:
-        branch, input = await _ready(tables, branch, request, resumed)
-        if resumed is None and content.seen and content.seen.is_instructed and content.seen.is_still(branch):
+    instructions = content.instructions
+    if resumed is not None:
+        # The journal belongs to the place, the input and the instructions it was written under; a resent
+        # history may mean another place now.
+        input, instructions = resumed.input, resumed.instructions
+        place = await place_of(tables, branch, resumed.fork) if resumed.fork else None
+    elif content.diverge is None:
+        branch, input = await _ready(tables, branch, request)
+        if content.seen and content.seen.is_instructed and content.seen.is_still(branch):
             instructions = None
     else:
-        branch, input, place = await _ready_to_diverge(tables, branch, request, resumed, content.diverge)
-        if instructions is None and resumed is None:
+        branch, input, place = await _ready_to_diverge(tables, branch, request, content.diverge)
+        if instructions is None:
             instructions = await _instructions_there(tables, branch, request, content.diverge)
     branch = replace(
         branch,
@@ -572,36 +628,32 @@ def _check_seen(branch: Branch, request: BeginRequest) -> None:
         raise HistoryMoved(branch.conversation)
 
 
-async def _ready(
-    tables: Tables, branch: Branch, request: BeginRequest, resumed: Attempt | None
-) -> tuple[Branch, tuple[Item, ...]]:
+async def _ready(tables: Tables, branch: Branch, request: BeginRequest) -> tuple[Branch, tuple[Item, ...]]:
     """Check the input against the future head, then settle what waits. In this order, since a refused request
     must not have settled anything."""
-    if resumed is not None:
-        return branch, resumed.input
     waiting = await tables.attempt(branch.unsettled) if branch.unsettled else None
     if waiting is None:
-        return branch, admit(branch.pending, request.content.input)
+        return branch, _admitted(request, branch.pending)
     settled = unfinished.settled_output(Journal.of(await tables.journal(waiting.id)), waiting.failure)
     asked = settled_input(branch, waiting)
     input = request.content.input
     if request.is_resent:
         # The client has the results that will be settled, but not that turn.
         check_resent(input := without_repeated_answers(asked, input))
-    admitted = admit(open_calls((*branch.pending, *asked, *settled)), input)
+    is_whole = request.content.is_whole
+    admitted = admit(open_calls((*branch.pending, *asked, *settled)), input, is_whole=is_whole)
     _demand_disk(request)
     return await settle(tables, branch, waiting, request.round.now), admitted
 
 
 async def _ready_to_diverge(
-    tables: Tables, branch: Branch, request: BeginRequest, resumed: Attempt | None, wish: Divergence
+    tables: Tables, branch: Branch, request: BeginRequest, wish: Divergence
 ) -> tuple[Branch, tuple[Item, ...], CommitPlace]:
     """Settle what waits on the branch whose lane is taken, then find the place and check the input there. An
     error rolls back everything."""
-    if resumed is None:
-        branch = await _settled(tables, branch, request)
+    branch = await _settled(tables, branch, request)
     place, input = await _find_place(tables, branch, request, wish)
-    return branch, resumed.input if resumed else input, place
+    return branch, input, place
 
 
 async def _settled(tables: Tables, branch: Branch, request: BeginRequest) -> Branch:

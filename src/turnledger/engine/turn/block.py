@@ -44,6 +44,7 @@ from turnledger.engine.turn.running_turn import OpenTurn, RunningTurn, generator
 from turnledger.engine.turn.snapshot import snapshot
 from turnledger.errors import (
     AdmissionMoved,
+    CommitOutcomeUnknown,
     ConversationBusy,
     HistoryDiverged,
     InvalidInput,
@@ -107,6 +108,18 @@ async def relocate(process: Process, asked: AcquireRequest) -> MoveResult:
     return moved
 
 
+async def append_items(process: Process, asked: AcquireRequest) -> Turn:
+    """Wait for the lane by policy, then commit the turn that the request has whole. Raises TurnStopped if
+    stopped while waiting."""
+    try:
+        answer = await acquire(process, asked)
+    except OutcomeUnknown as error:
+        raise CommitOutcomeUnknown from error
+    assert isinstance(answer, Replayed)  # noqa: S101 - no attempt runs
+    process.waiters.notify(answer.conversation)
+    return committed_turn(answer.ended)
+
+
 async def acquire(process: Process, asked: AcquireRequest) -> Begun | MoveResult | Replayed:
     """Take the lane, or find the attempt that answers the request.
 
@@ -116,7 +129,7 @@ async def acquire(process: Process, asked: AcquireRequest) -> Begun | MoveResult
     """
     request = asked.begin
     place = _PlaceInQueue(process, request)
-    is_in_doubt = False
+    is_in_doubt = is_outcome_unknown = False
     try:
         request = await _first_round(process, asked, request)
         while True:
@@ -138,10 +151,13 @@ async def acquire(process: Process, asked: AcquireRequest) -> Begun | MoveResult
                 if not dead:
                     raise
                 request = _with(request, dead=dead)
-            except (OutcomeUnknown, StoreUnavailable):
+            except (OutcomeUnknown, StoreUnavailable) as error:
                 # The first begin may have succeeded; only a repeated one recognizes that.
                 is_in_doubt = True
+                is_outcome_unknown |= isinstance(error, OutcomeUnknown)
                 if request.round.is_repeated:
+                    if is_outcome_unknown and request.is_final:
+                        raise OutcomeUnknown from error
                     raise
             else:
                 if isinstance(answer, Begun | MoveResult):
@@ -194,10 +210,10 @@ AT_ONCE = 2
 
 
 def _send(process: Process, request: BeginRequest) -> Coroutine[Any, Any, Beginning | Freed]:
+    sync = Sync.DISK if request.round.is_durable else Sync.PROCESS
     if not request.round.is_repeated:
         about = request.near if len(process.attempts) <= AT_ONCE else None
-        return process.store.transact(begin, request, request.target.owner, Sync.PROCESS, about)
-    sync = Sync.DISK if request.round.is_durable else Sync.PROCESS
+        return process.store.transact(begin, request, request.target.owner, sync, about)
     return process.persist(begin, request, request.target.owner, sync)
 
 

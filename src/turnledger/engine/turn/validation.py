@@ -26,7 +26,7 @@ from turnledger.engine.turn.begin import (
     TurnPolicy,
 )
 from turnledger.engine.turn.resend import ChatMessage, OnDivergence, ResentRequest
-from turnledger.errors import InvalidInput, LedgerClosed
+from turnledger.errors import InvalidInput, LedgerClosed, NoNewInput
 from turnledger.model.conversation import (
     EVERYWHERE,
     KEY_LENGTH,
@@ -237,14 +237,14 @@ def _request(
     return AcquireRequest(begin, context, primes, resending, attach, authorization)
 
 
-def _begin(process: Process, **asked: Any) -> BeginRequest:
+def _begin(process: Process, *, is_durable: bool = False, **asked: Any) -> BeginRequest:
     """Make the request of a new attempt of this process, with its limits and the current time."""
     now, limits = process.clock.now_ms(), process.limits
     return BeginRequest(
         attempt=process.ids.new(TurnId),
         lease=process.lease,
         bounds=BeginBounds(now + round(limits.queue_wait * 1000), limits.queue_length, limits.quota),
-        round=Round(now, process.clock.due_ms()),
+        round=Round(now, process.clock.due_ms(), is_durable=is_durable),
         **asked,
     )
 
@@ -324,6 +324,40 @@ def move_request(
         key=_key_of(idempotency_key, target, *arguments),
         move=move,
         policy=TurnPolicy(choice(OnBusy, "on_busy", on_busy)),
+    )
+    return AcquireRequest(begin, authorization=authorization)
+
+
+def append_request(
+    process: Process,
+    target: Target,
+    authorization: Authorization | None,
+    items: Input,
+    *,
+    on_busy: OnBusy | str = OnBusy.QUEUE,
+    idempotency_key: str | None = None,
+    interaction: bool = True,
+    details: Mapping[str, Any] | None = None,
+) -> AcquireRequest:
+    """Make a request for a turn that is whole already."""
+    process.limits.check_count("The turn", items)
+    given = items_of(items)
+    process.limits.check_size("The turn", given)
+    if not given:
+        raise NoNewInput("There is nothing to append. Give at least one item.")
+    key = _key_of(idempotency_key, target, "append", fingerprint(given))
+    policy = TurnPolicy(choice(OnBusy, "on_busy", on_busy), is_interaction=interaction)
+    content = TurnContent(given, is_whole=True)
+    admitted = authorization.version if authorization else None
+    begin = _begin(
+        process,
+        is_durable=True,
+        target=target,
+        admitted=admitted,
+        key=key,
+        content=content,
+        raw_details=process.limits.pack_details(details),
+        policy=policy,
     )
     return AcquireRequest(begin, authorization=authorization)
 

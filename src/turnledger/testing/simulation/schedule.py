@@ -58,12 +58,13 @@ FEATURES: dict[str, Callable[[int], list[str]]] = {
     "clock": lambda count: [],
     "lapse": lambda count: [],
     "forget": lambda count: ["forget"] * (count // 2 + 1),
+    "append": lambda count: ["append"] * (count // 2 + 1),
 }
 """Additional actions of some schedules, by the number of actions already drawn."""
 FEATURE_SHARE = 0.2
 """Share of schedules that have each feature."""
-RARE_FEATURES = {"lapse": 0.05, "forget": 0.05}
-"""Long turns are slow to simulate, and forgotten effects cannot be checked."""
+RARE_FEATURES = {"lapse": 0.05, "forget": 0.05, "append": 0.1}
+"""Long turns are slow to simulate, forgotten effects cannot be checked, and appended turns run no model."""
 TTL_SHARE = 0.03
 """Share of schedules on a memory store whose `ttl` ends conversations."""
 DAY = 24 * 3600.0
@@ -188,6 +189,8 @@ class Schedule:
         match action:
             case "ask":
                 await sender.send_and_answer(token)
+            case "append":
+                await sender.append(token)
             case "diverge":
                 await sender.diverge(token)
             case "hang":

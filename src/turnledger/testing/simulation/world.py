@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from turnledger.testing.simulation.clients.readers import Listener
 
 CLIENT_CALL = "client_call"
+CLIENT_TOOL_CALL = {"type": "function_call", "call_id": CLIENT_CALL, "name": "ask", "arguments": "{}"}
 LEASE_TIME = 10.0
 FOR_EVER = 100_000.0
 TOO_LONG = 30.0
@@ -46,6 +47,7 @@ class RequestKind(Enum):
     EDIT = auto()
     REGENERATE = auto()
     RESEND = auto()
+    APPEND = auto()
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,12 @@ class ClientRequest:
         if self.answers_call:
             return {"type": "function_call_output", "call_id": CLIENT_CALL, "output": self.token}
         return self.text
+
+    @property
+    def whole_turn(self) -> list[ItemLike]:
+        """The items of a turn to append: they answer themselves."""
+        answer: ItemLike = {"type": "message", "role": "assistant", "content": f"{ANSWER}{self.token}"}
+        return [self.input, answer, *([CLIENT_TOOL_CALL] if self.leaves_call else [])]
 
     @property
     def text(self) -> str:
@@ -437,9 +445,7 @@ class SimulatedRunner:
             raise ModelFailed(request.token)
         turn.emit("done")
         if request.leaves_call:
-            await turn.add(
-                {"type": "function_call", "call_id": CLIENT_CALL, "name": "ask", "arguments": "{}"}
-            )
+            await turn.add(CLIENT_TOOL_CALL)
         run.is_finished = True
         if request.is_late:
             await _stand_still()

@@ -194,6 +194,18 @@ async def fork(stage: Stage, here: StageProcess) -> Check:
     return check
 
 
+async def append(stage: Stage, here: StageProcess) -> Check:
+    chat = await here.chat()
+    turn = await chat.append("from elsewhere", idempotency_key="once")
+
+    async def check(later: StageProcess) -> None:
+        same = await later.chat(chat)
+        assert await same.turns() == [turn]
+        assert await same.append("from elsewhere", idempotency_key="once") == turn
+
+    return check
+
+
 async def rename(stage: Stage, here: StageProcess) -> Check:
     chat = await here.chat()
     updated = await chat.update(title="a", metadata={"b": "c"}, revision=1)
@@ -334,6 +346,7 @@ ACTIONS: tuple[Action, ...] = (
     undo,
     switch,
     fork,
+    append,
     rename,
     name_by_model,
     flag,

@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 from turnledger.engine.attempt.end import Outcome
 from turnledger.engine.attempt.outcome import committed_turn
-from turnledger.engine.turn.block import TurnBlock
-from turnledger.engine.turn.validation import target_of, turn_request
+from turnledger.engine.turn.block import TurnBlock, append_items
+from turnledger.engine.turn.validation import append_request, target_of, turn_request
 from turnledger.errors import Superseded, TurnledgerError, TurnReplayed
 from turnledger.ledger import OWNER, Ledger
 from turnledger.model.event import Event
@@ -75,6 +75,11 @@ class RequestSender:
             for count in range(self._random.choice((0, 1, 2)))
         ]
         await asyncio.gather(*(self.send(answer) for answer in answers))
+
+    async def append(self, token: str) -> None:
+        """Append a turn from elsewhere; sometimes it answers a call, of which there may be none."""
+        answers = self._random.random() < 0.2
+        await self.send(replace(self.draw(token), kind=RequestKind.APPEND, answers_call=answers))
 
     async def diverge(self, token: str) -> None:
         """Edit or regenerate, sometimes with an idempotency_key that is reused for another place."""
@@ -181,7 +186,10 @@ class RequestSender:
         async def handle(ledger: Ledger) -> None:
             events: list[Event] = []
             try:
-                turn = await self._run(await self._block(ledger, request, events), request)
+                if request.kind is RequestKind.APPEND:
+                    turn = await self._append(ledger, request)
+                else:
+                    turn = await self._run(await self._block(ledger, request, events), request)
             except (TurnledgerError, ModelFailed) as problem:
                 code = problem.code if isinstance(problem, TurnledgerError) else "model_failed"
                 world.client_views.append(ClientView(request, None, b"", code, None))
@@ -220,6 +228,20 @@ class RequestSender:
         if request.kind is RequestKind.EDIT and request.instead_of is not None:
             return chat.edit(request.instead_of, request.input, on_event=events.append, **request.options)
         return chat.turn(request.input, on_event=events.append, **request.options)
+
+    async def _append(self, ledger: Ledger, request: ClientRequest) -> Turn:
+        chat = await self._scene.names.open(ledger, request.conversation)
+        asked = append_request(
+            ledger._process,
+            chat._target,
+            None,
+            request.whole_turn,
+            on_busy=request.on_busy,
+            idempotency_key=request.idempotency_key,
+            details=request.policies["details"],
+        )
+        self._world.requests[asked.begin.attempt] = request
+        return await append_items(ledger._process, asked)
 
     async def _run(self, block: TurnBlock, request: ClientRequest) -> Turn:
         self._world.requests[block.id] = request

@@ -25,7 +25,7 @@ from turnledger.testing.simulation.oracle.catalogue import check_list, check_sea
 from turnledger.testing.simulation.oracle.model_views import check_model_views
 from turnledger.testing.simulation.oracle.pointer import turns_on
 from turnledger.testing.simulation.oracle.promises import RestingBranch, check_promises, check_requests
-from turnledger.testing.simulation.world import World, effect_of
+from turnledger.testing.simulation.world import RequestKind, World, effect_of
 
 ALL = 1_000
 
@@ -74,7 +74,9 @@ async def check(world: World, ledger: Ledger, keys: tuple[str, ...]) -> int:
     await index_texts(ledger._process.store, ALL)
     problems += await ledger._process.store.read(check_search, everything, OWNER)
     problems += world.violations
-    problems += find_mismatches(await ledger._process.store.inspect(load_all, OWNER))
+    stored = await ledger._process.store.inspect(load_all, OWNER)
+    stored.appended = {id for id, each in world.requests.items() if each.kind is RequestKind.APPEND}
+    problems += find_mismatches(stored)
     problems += [f"the store is not sound: {finding}" for finding in await ledger.check(at_rest=True)]
     if problems:
         raise Violation(None, None, *problems)

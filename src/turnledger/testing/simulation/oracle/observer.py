@@ -142,7 +142,7 @@ async def _run_begin(tables: Tables, operation: AnyOperation, request: BeginRequ
         world.begun_in[request.attempt] = result.conversation.id
         lapses.note_use(world, request.attempt, result.conversation.id)
         lane = result.branch.id
-        target = request.content.diverge.branch if request.content.diverge else lane
+        target = result.attempt.fork.branch if result.attempt.fork else lane
         world.places.setdefault(request.attempt, (lane, target))
         world.heads.setdefault(request.attempt, result.branch.head)
         world.holders.setdefault(request.attempt, request.lease)
@@ -155,7 +155,21 @@ async def _run_begin(tables: Tables, operation: AnyOperation, request: BeginRequ
                 )
         if before is None or before.running != request.attempt:
             _check_order(queue, request, world)
-    if isinstance(result, Begun | MoveResult):
+    appends = (
+        request.content.is_whole
+        and isinstance(result, SharedOutcome)
+        and result.attempt == request.attempt
+        and result.outcome is not None
+        and result.outcome.turn is not None
+        and request.attempt not in world.begun_at
+    )
+    if appends:
+        key = request.key.text if request.key else None
+        world.begun_at[request.attempt] = (world.begins, key)
+        world.begun_in[request.attempt] = result.conversation
+        lapses.note_use(world, request.attempt, result.conversation)
+        _check_order(queue, request, world)
+    if appends or isinstance(result, Begun | MoveResult):
         if await tables.ticket(request.attempt) is not None:
             world.violations.append(f"{request.attempt} left its ticket in the queue")
         if before is not None:

@@ -207,7 +207,8 @@ def _check_kind(world: World, turn: Turn, turns: dict[TurnId, Turn]) -> Iterator
     is_stopped = world.recorded_stops.get(turn.id) is OnStop.KEEP
     if turn.kind is TurnKind.INTERRUPTED and not is_stopped and request.on_failure is not OnFailure.KEEP:
         yield f"{turn.id} was kept without a policy for it"
-    has_token = request.kind in (RequestKind.TURN, RequestKind.EDIT) and not request.answers_call
+    has_text = (RequestKind.TURN, RequestKind.EDIT, RequestKind.APPEND)
+    has_token = request.kind in has_text and not request.answers_call
     if has_token and request.text not in map(_text, turn.input):
         yield f"{turn.id} answers another request than {request.token}"
     replaced = (
