@@ -9,6 +9,7 @@ import os
 import queue
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -115,7 +116,7 @@ def test_flask_recipe_works_and_follows_and_stops_a_running_turn(
             }
 
 
-def test_reload_recipe_shows_a_running_answer_again_after_a_reload(tmp_path: Path) -> None:
+def test_reload_recipe_survives_reloads_and_a_killed_server_in_two_tabs(tmp_path: Path) -> None:
     installed(is_light=True)
     package = built()
     subprocess.run(["npm", "--silent", "run", "size"], cwd=package, check=True, capture_output=True)
@@ -135,7 +136,7 @@ def test_reload_recipe_shows_a_running_answer_again_after_a_reload(tmp_path: Pat
         command = ("flask", "--app", "app", "run", "--port", str(port))
         url = running.enter_context(at_work(tmp_path, *command, **environ))
         browser = running.enter_context(browsing(is_light=True))
-        page = browser.new_page()
+        page = browser.new_context().new_page()
         page.goto(f"{url}/login/ada")
         lines, field = page.locator("p"), page.locator("input")
         field.fill("/slow One two")
@@ -153,6 +154,26 @@ def test_reload_recipe_shows_a_running_answer_again_after_a_reload(tmp_path: Pat
         field.fill("/fail")
         field.press("Enter")
         expect(lines).to_have_text(["/fail", "The demo model failed, as requested."])
+        page.reload()
+        expect(lines).to_have_text(["/fail", "ModelUnavailable: The demo model failed, as requested."])
+        expect(field).to_have_value("/fail")
+        page.goto(f"{url}/login/grace")
+        field.fill("/stall after 2")
+        field.press("Enter")
+        shown = ["/stall after 2", "You said"]
+        expect(lines).to_have_text(shown)
+        second = page.context.new_page()
+        second.goto(url)
+        expect(second.locator("p")).to_have_text(shown)
+        server.end(signal.SIGKILL)
+        again = ("--port", server.url.rpartition(":")[2], *flags[2:])
+        running.enter_context(started("turnledger", "serve", "--config", config, *again))
+        lines, field = second.locator("p"), second.locator("input")
+        expect(field).to_have_value("/stall after 2", timeout=PATIENCE * 1000)
+        field.press("Enter")  # joins the turn that the first tab runs again
+        expect(lines).to_have_text([shown[0], re.compile("died"), *shown], timeout=PATIENCE * 1000)
+        second.reload()
+        expect(lines).to_have_text(shown)
 
 
 def test_background_worker_recipe_answers_each_job_once_after_a_kill(
