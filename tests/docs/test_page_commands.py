@@ -147,6 +147,12 @@ def test_sharing_commands_create_use_and_revoke_a_link_as_their_page_shows(tmp_p
         [made] = printed_by(for_user, shell)
         assert made["token"].startswith("tlt_")
         assert (made["owner"], made["chat_scope"], made["models"]) == ("user-42", "shop", ["demo"])
+        [backend] = re.findall(r"```py\n(.*?)```", page("access"), re.DOTALL)
+        (tmp_path / "backend.py").write_text(backend.replace("http://127.0.0.1:8383", server.url))
+        env = {**environment(), "OPERATOR_TOKEN": token}
+        command = [sys.executable, "backend.py"]
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+        assert done.stdout == "ann 1\nben 1\n", done.stderr
         [share] = printed_by(link, shell)
         assert share["path"] == f"/share#{share['code']}"
         shell |= {"CODE": share["code"], "SHARE": share["id"]}

@@ -62,6 +62,47 @@ def test_fastapi_recipe_works_and_a_turn_outlives_its_client(tmp_path: Path) -> 
         with httpx2.Client(base_url=url, headers={"X-User": "grace"}, trust_env=False) as grace:
             leave_and_come_back(grace)
             assert grace.get("/chats").json() == [{"name": "long", "turns": 1}]
+            follow_another_tab(grace)
+
+
+def test_fastapi_recipe_runs_a_turn_again_under_its_key_after_a_kill(tmp_path: Path) -> None:
+    Recipe("fastapi", tmp_path, {}).write()
+    command = ("uvicorn", "app:app", "--port", "0")
+    request = {"json": {"text": "/stall after 2"}, "headers": {"X-User": "ada", "Idempotency-Key": "1"}}
+    with (
+        at_work(tmp_path, *command, is_killed=True) as url,
+        httpx2.stream("POST", f"{url}/chats/orders", **request, trust_env=False) as left,
+    ):
+        turn = left.headers["X-Turn-Id"]
+    with (
+        at_work(tmp_path, *command, is_killed=True) as url,
+        httpx2.Client(base_url=url, headers={"X-User": "ada"}, trust_env=False) as ada,
+    ):
+        *_, end = map(json.loads, ada.get(f"/turns/{turn}").iter_lines())
+        assert (end["state"], end["failure"]["code"]) == ("failed", "process_died")
+        with ada.stream("POST", "/chats/orders", **request) as again:
+            assert again.headers["X-Turn-Id"] != turn
+            read = ada.get("/chats/orders").json()
+            assert (read["turns"], [each["id"] for each in read["running"]]) == (
+                [],
+                [again.headers["X-Turn-Id"]],
+            )
+
+
+def follow_another_tab(client: httpx2.Client) -> None:
+    """A tab is told of a message that another one sends, and where it continues after a lost connection."""
+    chat = client.get("/chats/long").json()["id"]
+    with client.stream("GET", "/live") as live:
+        changes = map(json.loads, live.iter_lines())
+        start = next(changes)
+        turn = client.post("/chats/long", json={"text": "/count 1"}).headers["X-Turn-Id"]
+        seen = [next(changes), next(changes)]
+    assert [(each["kind"], each["conversation"], each["turn"]) for each in seen] == [
+        ("turn.running", chat, turn),
+        ("turn.committed", chat, turn),
+    ]
+    with client.stream("GET", "/live", params={"after": start["position"]}) as live:
+        assert json.loads(next(live.iter_lines())) == seen[0]
 
 
 def leave_and_come_back(client: httpx2.Client) -> None:
@@ -71,10 +112,8 @@ def leave_and_come_back(client: httpx2.Client) -> None:
         turn = left.headers["X-Turn-Id"]
     with client.stream("POST", "/chats/long", **request) as again:
         assert again.headers["X-Turn-Id"] == turn
-    assert client.get("/chats/long").json() == {
-        "turns": [],
-        "running": [{"id": turn, "input": "/stall after 2"}],
-    }
+    read = client.get("/chats/long").json()
+    assert (read["turns"], read["running"]) == ([], [{"id": turn, "input": "/stall after 2"}])
     with client.stream("GET", f"/turns/{turn}") as followed:
         lines = map(json.loads, followed.iter_lines())
         received = [next(lines), next(lines)]
