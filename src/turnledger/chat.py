@@ -35,6 +35,7 @@ from turnledger.engine.ports import Runner
 from turnledger.engine.process import Process
 from turnledger.engine.resend.match import SentMessages
 from turnledger.engine.turn.block import TurnBlock, append_items, relocate
+from turnledger.engine.turn.preview import ChatSnapshot, preview
 from turnledger.engine.turn.resend import ChatMessage, OnDivergence
 from turnledger.engine.turn.validation import (
     PAGE,
@@ -50,6 +51,7 @@ from turnledger.engine.turn.validation import (
     divergence_of,
     fork_request,
     move_request,
+    preview_request,
     resent_request,
     tags_of,
     target_of,
@@ -205,6 +207,14 @@ class Chat:
         place = self._process, self._target, self._authorization
         request = append_request(*place, items, details=details, interaction=interaction, **options)
         return await append_items(self._process, request)
+
+    async def snapshot(self, input: Input = (), **options: Unpack[TurnOptions]) -> ChatSnapshot:
+        """Return what a model would be shown now, for a turn with this input and these options: for previews,
+        to count tokens, and for answers that are not kept. Waits for no running turn and writes nothing.
+        Effects of tools that wait to be settled are included. Raises what the turn raises for its input.
+        """
+        request = preview_request(self._process, self._target, input, **options)
+        return await preview(self._process, request)
 
     def edit(
         self,

@@ -11,6 +11,7 @@ from turnledger.engine.lifecycle.moves import Sibling
 from turnledger.engine.ports import Runner
 from turnledger.engine.resend.match import SentMessages
 from turnledger.engine.turn.block import TurnBlock
+from turnledger.engine.turn.preview import ChatSnapshot
 from turnledger.engine.turn.resend import OnDivergence
 from turnledger.model.catalogue import ChatEntry, Page
 from turnledger.model.change import ChangeKind, LiveChange
@@ -26,6 +27,7 @@ __all__ = [
     "BeginKind",
     "ChangeKind",
     "ChatEntry",
+    "ChatSnapshot",
     "Chats",
     "Conversation",
     "Finding",

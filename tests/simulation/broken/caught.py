@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 CAUGHT: dict[tuple[str, str], int] = {
+    ("memory", "previews_without_the_effects_that_wait"): 13,
     ("memory", "resumes_where_the_retry_would_begin"): 2425,
     ("memory", "appends_without_sync"): 313,
     ("memory", "appends_without_a_claim"): 7,

@@ -10,7 +10,7 @@ from tests.simulation.broken.registry import Patch, broken
 from turnledger.engine.attempt import end
 from turnledger.engine.history import line
 from turnledger.engine.history.history import BranchCache
-from turnledger.engine.turn import begin, commit, running_turn, snapshot
+from turnledger.engine.turn import begin, commit, preview, running_turn, snapshot
 from turnledger.engine.turn import snapshot as snapshot_module
 from turnledger.model.turn import instructed_after
 
@@ -108,3 +108,26 @@ def continues_from_stale_cached_messages() -> list[Patch]:
         return (len(history), sent[self]) if self in sent else (0, b"")
 
     return [(BranchCache, "_keep_chat_json", keep), (BranchCache, "_nearest", nearest)]
+
+
+@broken
+def previews_without_the_effects_that_wait() -> list[Patch]:
+    true = preview.begin_unwritten
+
+    class Settled:
+        """The rows of an owner, with nothing to settle."""
+
+        def __init__(self, tables: Any) -> None:
+            self._tables = tables
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._tables, name)
+
+        async def branch(self, id: Any) -> Any:
+            branch = await self._tables.branch(id)
+            return None if branch is None else replace(branch, unsettled=None)
+
+    async def begin_unwritten(tables: Any, request: Any) -> Any:
+        return await true(Settled(tables), request)
+
+    return [(preview, "begin_unwritten", begin_unwritten)]

@@ -41,12 +41,12 @@ def rolls_back_and_forgets_effects() -> list[Patch]:
 
 @broken
 def drops_the_details_of_an_unfinished_turn() -> list[Patch]:
-    true = end.append_turn
+    true = end.turn_behind
 
-    async def append_turn(tables: Any, branch: Any, attempt: Any, *arguments: Any, **others: Any) -> Any:
-        return await true(tables, branch, replace(attempt, raw_details=b""), *arguments, **others)
+    def turn_behind(branch: Any, attempt: Any, *arguments: Any, **others: Any) -> Any:
+        return true(branch, replace(attempt, raw_details=b""), *arguments, **others)
 
-    return [(end, "append_turn", append_turn)]
+    return [(end, "turn_behind", turn_behind)]
 
 
 # Rule 10: a recorded stop outlives its holder, and reaches the queue.

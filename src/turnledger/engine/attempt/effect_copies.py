@@ -129,6 +129,13 @@ async def missing_effects(tables: Tables, source: Branch, target: Branch) -> lis
     return [turn for turn in missing if _effect_id(turn) not in forgotten] if forgotten else missing
 
 
+async def effects_behind(tables: Tables, branch: Branch, after: int) -> list[Turn]:
+    """Return the turns of a line after this number whose effects a branch from there carries."""
+    effects = await line.effects_of(tables, branch, after)
+    forgotten = await tables.forgotten(branch.conversation) if effects else ()
+    return [turn for turn in effects if _effect_id(turn) not in forgotten]
+
+
 async def forget_effects(tables: Tables, branch: Branch, after: int) -> None:
     """Record that the effects of this line after this number are forgotten in the whole conversation."""
     effects = [_effect_id(turn) for turn in await line.effects_of(tables, branch, after)]

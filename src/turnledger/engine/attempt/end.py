@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -27,6 +28,7 @@ from turnledger.errors import MalformedItems, Superseded
 from turnledger.model import event_log
 from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Branch, ConversationState, holds_lane
+from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item, adapt_input, open_calls
 from turnledger.model.journal import Journal
@@ -203,9 +205,8 @@ async def _keep(
         branch = await open_branch(tables, branch, place)
     log = event_log.encode_log(sent_log, output)
     effects = unfinished.effect_places(journal, output)
-    branch, turn = await append_turn(
-        tables, branch, attempt, TurnKind.INTERRUPTED, output, now, log, effects=effects
-    )
+    turn = turn_behind(branch, attempt, TurnKind.INTERRUPTED, output, now, effects=effects)
+    branch = await add_turn(tables, branch, turn, log)
     if effects:
         branch = replace(branch, settled=branch.length)
     if place is not None and place.input_flags:
@@ -229,19 +230,29 @@ async def _touch(tables: Tables, attempt: Attempt, now: int) -> None:
 async def settle(tables: Tables, branch: Branch, attempt: Attempt, now: int) -> Branch:
     """Commit the effects of an attempt whose tools have acted; return the branch behind that turn. The turn
     keeps the events that readers of the attempt received."""
-    output = unfinished.settled_output(Journal.of(await tables.journal(attempt.id)), attempt.failure)
-    moved = replace(attempt, input=settled_input(branch, attempt))
+    turn, flags = await settled_turn(tables, branch, attempt, now)
     log = event_log.encode_whole(await load_attempt_log(tables, attempt))
-    place = await place_of(tables, branch, attempt.fork) if attempt.fork else None
-    branch, turn = await append_turn(tables, branch, moved, TurnKind.SETTLED, output, now, log)
-    if place is not None and place.input_flags:
-        await tables.save_flags(turn.id, move_flags(place.input_flags, attempt.input, moved.input))
+    branch = await add_turn(tables, branch, turn, log)
+    if flags:
+        await tables.save_flags(turn.id, flags)
     branch = await record_turn(tables, branch, attempt, turn, has_moved=False)
     await tables.drop_log(attempt.id)
     await tables.drop_journal(attempt.id)
     settled = replace(attempt.with_state(AttemptState.SETTLED), journaled=0)
     await tables.save_attempt(await count_set_aside(tables, settled))
     return replace(branch, unsettled=None, settled=branch.length)
+
+
+async def settled_turn(
+    tables: Tables, branch: Branch, attempt: Attempt, now: int
+) -> tuple[Turn, Mapping[int, Flags]]:
+    """Return the turn that settling an attempt adds, and its flags. Changes nothing."""
+    output = unfinished.settled_output(Journal.of(await tables.journal(attempt.id)), attempt.failure)
+    moved = replace(attempt, input=settled_input(branch, attempt))
+    turn = turn_behind(branch, moved, TurnKind.SETTLED, output, now)
+    place = await place_of(tables, branch, attempt.fork) if attempt.fork else None
+    asked = place.input_flags if place is not None else {}
+    return turn, move_flags(asked, attempt.input, moved.input) if asked else asked
 
 
 async def record_turn(
@@ -260,23 +271,20 @@ def settled_input(branch: Branch, attempt: Attempt) -> tuple[Item, ...]:
     return attempt.input if attempt.fork is None else adapt_input(branch.pending, attempt.input)
 
 
-async def append_turn(
-    tables: Tables,
+def turn_behind(
     branch: Branch,
     attempt: Attempt,
     kind: TurnKind,
     output: tuple[Item, ...],
     now: int,
-    log: bytes = b"",
     *,
     effects: tuple[int, ...] | None = None,
-) -> tuple[Branch, Turn]:
-    """Append the turn to the branch; return the changed branch, which the caller saves."""
+) -> Turn:
+    """Return the turn that an attempt becomes behind the head of a branch."""
     # A settled edit goes behind the head, but its instructions were meant for another place.
     is_elsewhere = kind is TurnKind.SETTLED and attempt.fork is not None
     given, number = None if is_elsewhere else attempt.instructions, branch.length + 1
-    instructed = instructed_after(given, branch.instructed, number)
-    turn = Turn.of(
+    return Turn.of(
         id=attempt.id,
         branch=branch.id,
         number=number,
@@ -287,16 +295,23 @@ async def append_turn(
         input=attempt.input,
         output=output,
         instructions=given.items if given else None,
-        instructed=instructed,
+        instructed=instructed_after(given, branch.instructed, number),
         details=attempt.raw_details,
         effects=effects,
     )
+
+
+async def add_turn(tables: Tables, branch: Branch, turn: Turn, log: bytes = b"") -> Branch:
+    """Store the turn as the new head; return the changed branch, which the caller saves."""
     stored = await store_turn(tables, branch, turn, log)
-    pending = open_calls((*branch.pending, *turn.items))
-    branch = replace(
-        branch, head=turn.id, length=number, pending=pending, instructed=instructed, bytes=stored
+    return replace(
+        branch,
+        head=turn.id,
+        length=turn.number,
+        pending=open_calls((*branch.pending, *turn.items)),
+        instructed=turn.instructed,
+        bytes=stored,
     )
-    return branch, turn
 
 
 async def expire_claim(tables: Tables, attempt: Attempt, now: int) -> None:

@@ -29,12 +29,13 @@ from turnledger.engine.attempt.end import (
     CLAIM_KEPT_MS,
     DIED,
     Outcome,
-    append_turn,
+    add_turn,
     end_running,
     read_outcome,
     record_turn,
     settle,
     settled_input,
+    turn_behind,
 )
 from turnledger.engine.attempt.idempotency import (
     NOTHING_CLAIMED,
@@ -528,7 +529,8 @@ async def _append(
     branch, items = await _ready(tables, branch, request)
     answer = answered_from(items)
     attempt = _attempt(conversation, branch, request, items[:answer], None)
-    branch, turn = await append_turn(tables, branch, attempt, TurnKind.COMPLETED, items[answer:], now)
+    turn = turn_behind(branch, attempt, TurnKind.COMPLETED, items[answer:], now)
+    branch = await add_turn(tables, branch, turn)
     await tables.save_branch(await record_turn(tables, branch, attempt, turn, has_moved=False))
     if attempt.is_interaction:
         await tables.touch_conversation(conversation.id, now)

@@ -51,7 +51,7 @@ async def branch_after(
     for branch in (tried, home, current):
         if branch is not None and await _can_follow(tables, current, branch, turn):
             return branch
-    source = await _line_with(tables, current, home, turn)
+    source = await line_with(tables, current, home, turn)
     sources = [source] if source.id == current.id else [source, current]
     for place, branch in enumerate(sources):
         waiting = await tables.attempt(branch.unsettled) if branch.unsettled else None
@@ -84,7 +84,7 @@ async def _ends_with(tables: Tables, branch: Branch, turn: Turn) -> bool:
     return end.number == branch.length
 
 
-async def _line_with(tables: Tables, current: Branch, home: Branch | None, turn: Turn) -> Branch:
+async def line_with(tables: Tables, current: Branch, home: Branch | None, turn: Turn) -> Branch:
     """Return a branch of the conversation whose line has the turn: if possible the current one, whose line
     has no effects that an undo forgot. Turns from before a fork are on its first branch."""
     if turn.branch == current.id:

@@ -167,6 +167,18 @@ def turn_request(
     return _request(process, target, authorization, items, place, **options)
 
 
+def preview_request(
+    process: Process, target: Target, input: Input, **options: Unpack[TurnOptions]
+) -> AcquireRequest:
+    """Make a request that is only previewed: it may lack its input."""
+    process.limits.check_count("The input", input)
+    items = items_of(input)
+    process.limits.check_size("The input", items)
+    if items:
+        check_input(items)
+    return _request(process, target, None, items, **options)
+
+
 def _request(
     process: Process,
     target: Target,

@@ -44,6 +44,18 @@ class Effects(Contract):
         assert aside.attempt.state is AttemptState.SETTLED
         assert (await chat.turns())[1].id == aside.attempt.id
 
+    async def test_snapshot_shows_effects_that_wait_and_writes_nothing(self, stage: Stage) -> None:
+        chat, same = await stage.shared_chat()
+        await exchange(chat, "q0")
+        await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
+        before = await chat.turns()
+        shown = await soon(same.snapshot("next"))
+        assert await chat.turns() == before
+        model = ScriptedModel(["ok"])
+        await soon(chat.run(model, "next"))
+        assert shown.messages == model.seen[0]
+        assert kinds(await chat.turns()) == ["completed", "settled", "completed"]
+
     async def test_effects_outlive_the_retention_of_attempts(self, stage: Stage) -> None:
         here = await stage.process(replace(LIMITS, attempts_kept=60.0))
         chat = await here.chat()

@@ -90,13 +90,18 @@ async def _probe_lane(world: World, chat: Chat) -> TurnId:
     if running:
         raise Violation(None, None, f"a lane is closed for ever by {running[0].attempt.id}")
 
+    question = "are you there?"
+    previewed = (await chat.snapshot(question)).items
+
     async def probe(turn: RunningTurn) -> None:
         shown = turn.items
+        if shown != previewed:
+            world.violations.append(f"{chat.id} showed its model other items than its snapshot")
         world.shown_at_rest[chat.id] = frozenset(effect_of(item) for item in shown if item.is_call)
         turn.emit("here")
 
     try:
-        return (await chat.run(probe, "are you there?", on_busy="reject")).id
+        return (await chat.run(probe, question, on_busy="reject")).id
     except TurnledgerError as problem:
         raise Violation(None, None, f"a lane does not take a turn: {problem!r}") from None
 

@@ -1,0 +1,144 @@
+"""Preview: what a model would be shown if a turn began now. It takes no lane and writes nothing.
+
+Effects that wait are shown as the settled turn that the next begin would make of them.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from turnledger.engine.attempt.divergence import CommitPlace, Divergence, fork_at
+from turnledger.engine.attempt.effect_copies import Copy, effects_behind, make_copies, missing_effects
+from turnledger.engine.attempt.end import settled_turn
+from turnledger.engine.conversations.resolve import live_conversation
+from turnledger.engine.history import line
+from turnledger.engine.ports import Tables
+from turnledger.engine.process import Process
+from turnledger.engine.turn.begin import AcquireRequest, BeginRequest, Begun
+from turnledger.engine.turn.parallel import line_with
+from turnledger.engine.turn.snapshot import snapshot
+from turnledger.errors import BranchNotFound, TurnNotFound
+from turnledger.model.conversation import Branch
+from turnledger.model.item import Item, admit, calls_left_open, open_calls
+from turnledger.model.journal import Journal
+from turnledger.model.messages.messages import Message, messages_of
+from turnledger.model.turn import Attempt, AttemptState, Fork, Turn, instructions_from
+
+
+class ChatSnapshot(Struct, frozen=True):
+    """What a model would be shown now."""
+
+    items: tuple[Item, ...]
+    """Instructions, primer, history and input, in Responses shape."""
+    turns: int
+    """Turns of the history, shown or not; with those that wait to be settled."""
+    tokens: int
+    """Of all items, as its context counts them."""
+    budget: int | None = None
+    """The tokens that its context allows; None for no limit."""
+
+    @property
+    def messages(self) -> list[Message]:
+        """The items as chat messages."""
+        return messages_of(self.items)
+
+    @property
+    def left(self) -> int | None:
+        """The tokens left of the budget; below 0 if what must be shown exceeds it."""
+        return None if self.budget is None else self.budget - self.tokens
+
+
+async def preview(process: Process, asked: AcquireRequest) -> ChatSnapshot:
+    """Return what the model of this turn would be shown if it began now. Raises what begin raises for its
+    input, and ConversationNotFound, ConversationDeleted, ConversationExpired and TurnNotFound."""
+    begun = await process.store.read(begin_unwritten, asked.begin, asked.begin.target.owner)
+    shown = await snapshot(process, begun, asked)
+    items = shown.shown(begun.attempt.input, ())
+    turns = begun.place.length if begun.place is not None else begun.branch.length
+    return ChatSnapshot(items, turns, asked.context.count_all(items), asked.context.tokens)
+
+
+async def begin_unwritten(tables: Tables, request: BeginRequest) -> Begun:
+    """Return what begin would, as if the lane were free; turns that it would add are copies in the place."""
+    content, target = request.content, request.target
+    assert target.id is not None  # noqa: S101 - it is that of a Chat
+    conversation = await live_conversation(tables, target.id, request.round.due)
+    current = await tables.branch(conversation.branch)
+    if current is None:
+        raise BranchNotFound
+    if content.after is None:
+        branch = end = current
+        fork, originals = Fork(branch=current.id, base=current.head, number=current.length), list[Turn]()
+    else:
+        turn = await tables.turn(content.after)
+        if turn is None:
+            raise TurnNotFound
+        branch = await line_with(tables, current, await tables.branch(turn.branch), turn)
+        fork = await fork_at(tables, branch, Divergence(branch=branch.id, after=turn.id))
+        end, originals = await _end_after(tables, current, branch, fork)
+    place = CommitPlace(fork=fork, copies=(), pending=end.pending, instructed=end.instructed)
+    for copy in await make_copies(tables, end, originals):
+        place = _followed_by(place, copy)
+    given = content.instructions
+    for each in (branch, current) if branch.id != current.id else (current,):
+        waiting = await tables.attempt(each.unsettled) if each.unsettled else None
+        if waiting is None:
+            continue
+        settled, flags = await settled_turn(tables, each, waiting, request.round.now)
+        if place.head != each.head:
+            [copy] = await make_copies(tables, _end_of(place, each), [settled])
+        else:
+            copy = Copy(settled, settled, flags)
+            if given is None and settled.instructed == settled.number:
+                given = instructions_from(settled)  # it cannot be read from the store
+        place = _followed_by(place, copy)
+    attempt = Attempt(
+        id=request.attempt,
+        owner=target.owner,
+        conversation=conversation.id,
+        branch=branch.id,
+        lease=request.lease,
+        fence=branch.fence,
+        state=AttemptState.RUNNING,
+        base=branch.head,
+        input=admit(place.pending, content.input) if content.input else (),
+        instructions=given,
+        created_at=request.round.now,
+    )
+    elsewhere = place if place.head != branch.head else None
+    return Begun(conversation, branch, attempt, Journal(), elsewhere, await tables.flag_version())
+
+
+def _followed_by(place: CommitPlace, copy: Copy) -> CommitPlace:
+    pending = open_calls((*place.pending, *copy.turn.items))
+    return replace(place, copies=(*place.copies, copy), pending=pending)
+
+
+async def _end_after(
+    tables: Tables, current: Branch, branch: Branch, fork: Fork
+) -> tuple[Branch, list[Turn]]:
+    """Return the line up to a turn, and the turns whose effects a branch from there would carry."""
+    base = await line.turn_at(tables, branch, fork.number) if fork.number else None
+    end = Branch(
+        id=branch.id,
+        conversation=branch.conversation,
+        head=fork.base,
+        length=fork.number,
+        pending=calls_left_open(base.items) if base is not None else (),
+        instructed=base.instructed if base is not None else 0,
+    )
+    behind = await effects_behind(tables, branch, fork.number)
+    elsewhere = await missing_effects(tables, current, branch) if current.id != branch.id else []
+    return end, [*behind, *elsewhere]
+
+
+def _end_of(place: CommitPlace, lane: Branch) -> Branch:
+    return Branch(
+        id=place.fork.branch,
+        conversation=lane.conversation,
+        head=place.head,
+        length=place.length,
+        pending=place.pending,
+        instructed=place.instructed,
+    )
