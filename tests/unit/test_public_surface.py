@@ -136,6 +136,7 @@ async def test_reprs_show_owner_id_title_and_state() -> None:
 
 def test_chat_has_exactly_these_public_members() -> None:
     assert public(Chat) == {
+        "append",
         "as_opened",
         "attempts",
         "branches",
@@ -159,6 +160,7 @@ def test_chat_has_exactly_these_public_members() -> None:
         "run",
         "scope",
         "siblings",
+        "snapshot",
         "status",
         "stop",
         "summary",
