@@ -278,6 +278,7 @@ class TestAsynchronous:
         assert served.messages("k") == HELLO
 
 
+ASK: Any = user("Weather?")
 KEY: Any = {"extra_headers": {"Idempotency-Key": "once"}}
 crossed = pytest.mark.parametrize("other", [send_whole, send_streamed])
 """The delivery of an answer is not part of the request."""
@@ -322,6 +323,21 @@ def test_idempotency_key_replays_tool_calls_and_refusals(serve: Serve, way: Way)
     refused = way(client, results, **other)
     assert refused.refusal == "No."
     assert same(refused, way(client, results, **other))
+
+
+def test_idempotency_key_replays_the_arguments_of_calls_as_they_came(serve: Serve) -> None:
+    served = serve([*TWO_CALLS])
+    client = served.client("k")
+
+    def arguments() -> list[tuple[int, str | None]]:
+        chunks = client.chat.completions.create(model=MODEL, messages=[ASK], stream=True, **KEY)
+        calls = [call for chunk in chunks for each in chunk.choices for call in each.delta.tool_calls or ()]
+        return [(call.index, call.function.arguments) for call in calls if call.function is not None]
+
+    sent = [piece for piece in arguments() if piece[1]]
+    assert len(sent) > 2
+    assert [piece for piece in arguments() if piece[1]] == sent
+    assert len(served.upstream.received) == 1
 
 
 def test_idempotency_key_replays_usage_on_request(serve: Serve) -> None:

@@ -2,9 +2,9 @@
 
     turn = await ledger.run(ChatRunner(DemoModel(), {"model": "demo"}), "Hello")
 
-Tool calls and reasoning are collected from the pieces of a stream; servers name reasoning `reasoning_content`
-(DeepSeek and its followers) or `reasoning`. Clients join the deltas of a stream, so roles, and ids and names
-of calls, may be sent only once: chunks of models that repeat them are rewritten.
+Text, reasoning, refusals and the arguments of calls are emitted as they arrive; servers name reasoning
+`reasoning_content` (DeepSeek and its followers) or `reasoning`. Clients join the deltas of a stream, so
+roles, and ids and names of calls, may be sent only once: chunks of models that repeat them are rewritten.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from typing import Any
 
 import msgspec
 
-from turnledger.engine.events.live_log import EmittedText
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import MalformedAnswer, MalformedItems, ModelRefused
-from turnledger.model.item import Item, is_unicode
-from turnledger.model.messages.messages import items_of_messages
+from turnledger.model.item import Item
+from turnledger.model.messages.messages import CALL_BODIES, CALL_TYPES, items_of_messages
 from turnledger.runners.chat_model import (
     ChatChunk,
     ChatModel,
@@ -33,20 +32,23 @@ from turnledger.runners.chat_model import (
     finish_reasons_of,
 )
 
-_BODIES = {"function": "arguments", "custom": "input"}
-
-
 _CALL_OVERHEAD = 500
 
 
 class CallDeltas:
     """Collects calls by their index. Ids, types and names arrive once, arguments in pieces; of other fields
-    the last value counts. `count` is called with the bytes of each piece, and may raise."""
+    the last value counts. `count` is called with the bytes of each piece, and may raise. With a turn, each
+    call is begun there once its id, type and name are known, and its arguments are emitted."""
 
-    def __init__(self, count: Callable[[int], None] = lambda _: None) -> None:
+    def __init__(
+        self, count: Callable[[int], None] = lambda _: None, turn: RunningTurn | None = None
+    ) -> None:
         self._count = count
+        self._turn = turn
         self._calls: dict[int, dict[str, Any]] = {}
         self._pieces: dict[int, list[str]] = {}
+        self._begun: dict[int, str] = {}
+        """The ids of calls that the turn has begun."""
 
     def add(self, deltas: list[dict[str, Any]]) -> None:
         """Add the pieces of one chunk. Raises MalformedAnswer."""
@@ -59,7 +61,25 @@ class CallDeltas:
                 self._count(_CALL_OVERHEAD)
                 call = self._calls[index] = {"type": "function"}
                 self._pieces[index] = []
+            known = len(self._pieces[index])
             self._merge(index, call, delta)
+            if self._turn is not None:
+                self._emit(self._turn, index, call, known)
+
+    def _emit(self, turn: RunningTurn, index: int, call: dict[str, Any], known: int) -> None:
+        """Emit the pieces of a call after those that are known, or all of them if it can be begun now."""
+        if index not in self._begun:
+            kind, call_id = call["type"], call.get("id")
+            name = call.get(kind, {}).get("name") if isinstance(kind, str) and kind in CALL_BODIES else None
+            if not (call_id and isinstance(call_id, str) and name and isinstance(name, str)):
+                return
+            try:
+                turn.begin_call(call_id, name, type=CALL_TYPES[kind])
+            except MalformedItems as problem:
+                raise MalformedAnswer(f"The model's answer cannot be kept: {problem}") from None
+            self._begun[index], known = call_id, 0
+        for piece in self._pieces[index][known:]:
+            turn.emit_arguments(self._begun[index], piece)
 
     def whole(self) -> list[dict[str, Any]]:
         """Return the calls of a message, ordered by index. Raises MalformedAnswer for a call that cannot be
@@ -67,18 +87,18 @@ class CallDeltas:
         calls = []
         for index, call in sorted(self._calls.items()):
             kind = call["type"]
-            body = call.get(kind) if isinstance(kind, str) and kind in _BODIES else None
+            body = call.get(kind) if isinstance(kind, str) and kind in CALL_BODIES else None
             if not call.get("id") or body is None or not body.get("name"):
                 raise MalformedAnswer("The model called a tool without an id, a known type or a name.")
-            calls.append({**call, kind: {**body, _BODIES[kind]: "".join(self._pieces[index])}})
+            calls.append({**call, kind: {**body, CALL_BODIES[kind]: "".join(self._pieces[index])}})
         return calls
 
     def _merge(self, index: int, call: dict[str, Any], delta: dict[str, Any]) -> None:
         for name, value in delta.items():
             if name == "index" or value is None or value == "":
                 continue
-            if name in _BODIES:
-                self._merge_body(index, call.setdefault(name, {}), _BODIES[name], value)
+            if name in CALL_BODIES:
+                self._merge_body(index, call.setdefault(name, {}), CALL_BODIES[name], value)
             elif name == "id" and call.setdefault("id", value) != value:
                 raise MalformedAnswer(f"The model sent two tool calls with the index {index}.")
             else:
@@ -102,39 +122,6 @@ class CallDeltas:
         if name not in kept or kept[name] != value:
             self._count(len(name) + len(json.dumps(value)))
             kept[name] = value
-
-
-class ReasoningText:
-    __slots__ = ("_most", "_taken", "_text")
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._text = EmittedText()
-        self._taken = 0
-
-    def __bool__(self) -> bool:
-        return self._text.length > self._taken
-
-    def add(self, delta: Delta) -> None:
-        """Add a piece. Raises MalformedItems if it is too much. If both fields are set, they hold the same
-        text; anything but text is only passed on."""
-        given = delta.reasoning_content or delta.reasoning
-        if not isinstance(given, str):
-            return
-        if self._text.length + len(given) > self._most:
-            raise MalformedItems(f"The turn has grown past {self._most} bytes.")
-        self._text.append(given)
-
-    def take(self) -> tuple[Item, ...]:
-        """Return all of it as one item, and clear it; no item if there is none."""
-        text = self._text.between(self._taken, self._text.length)
-        self._taken = self._text.length
-        if not text:
-            return ()
-        if not is_unicode(text):  # halves of characters whose other halves never arrived
-            text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        content = {"type": "reasoning_text", "text": text}
-        return (Item.of({"type": "reasoning", "summary": [], "content": [content]}),)
 
 
 MOST_NAMES = 20_000
@@ -179,7 +166,7 @@ class RepeatFilter:
         if call.get("id") and self._is_repeat(choice, index, "id"):
             del call["id"]
             repeats = True
-        for kind in _BODIES:
+        for kind in CALL_BODIES:
             body = call.get(kind)
             if isinstance(body, dict) and body.get("name") and self._is_repeat(choice, index, "name"):
                 del body["name"]
@@ -219,9 +206,8 @@ _OVERHEAD = 50
 
 
 class ChatRunner:
-    """Sends the messages of the turn to a model. Its text is emitted as it arrives; tool calls, which the
-    client answers, and refusals end the turn. Reasoning before the text becomes one item in front of it;
-    reasoning between texts is passed on, and not stored.
+    """Sends the messages of the turn to a model. Its output is emitted as it arrives; tool calls, which the
+    client answers, and refusals end the turn. All reasoning becomes one item in front of them.
 
     Raises a ModelError for an incomplete answer: one without a known `finish_reason` (FINISH_REASONS, or the
     model's own `finish_reasons`). The turn then fails, and the history is unchanged. `turn.details` holds the
@@ -273,7 +259,7 @@ class ChatRunner:
             await self._stream_answer(request, answer)
         else:
             self.completion = await self._model.complete(request)
-            await answer.add_completion(self.completion)
+            answer.add_completion(self.completion)
         answer.end()
         model = self._settings.get("model")
         if isinstance(model, str):
@@ -296,8 +282,6 @@ class ChatRunner:
                 try:
                     for payload in payloads:
                         chunk = chunk_of(payload)
-                        if answer.add_reasoning(chunk):
-                            await answer.flush_reasoning()
                         sent = rewrite_payload(payload, chunk) if answer.add_chunk(chunk) else payload
                         if answer.finish_reason is None:
                             shown.append(sent)
@@ -315,10 +299,9 @@ class _Answer:
         "_bytes_left",
         "_calls",
         "_finish_reasons",
+        "_has_reasoning",
         "_has_text",
         "_model",
-        "_reasoning",
-        "_refusal",
         "_repeat_filter",
         "_turn",
         "_usage",
@@ -330,11 +313,9 @@ class _Answer:
         self._turn = turn
         self._finish_reasons = finish_reasons
         self._bytes_left = turn.most_bytes
-        self._has_text = False
+        self._has_text = self._has_reasoning = False
         self._repeat_filter = RepeatFilter()
-        self._refusal: list[str] = []
         self._calls: CallDeltas | None = None
-        self._reasoning: ReasoningText | None = None
         self._model: str | None = None
         self._usage: dict[str, Any] | None = None
         self.finish_reason: str | None = None
@@ -342,31 +323,10 @@ class _Answer:
 
     @property
     def has_output(self) -> bool:
-        return self._has_text or self._calls is not None or bool(self._refusal)
-
-    def add_reasoning(self, chunk: ChatChunk) -> bool:
-        """Add the reasoning in a chunk; return whether other output begins here after reasoning."""
-        delta = chunk.choices[0].delta if chunk.choices else None
-        if delta is None:
-            return False
-        if delta.reasoning_content or delta.reasoning:
-            self._collect_reasoning(delta)
-        if not self._reasoning or self.has_output:
-            return False
-        return bool(delta.content or delta.refusal or delta.tool_calls)
-
-    async def flush_reasoning(self) -> None:
-        """Add the reasoning so far to the turn, in front of the output."""
-        if self._reasoning is not None:
-            await self._turn.add(*self._reasoning.take())
-
-    def _collect_reasoning(self, delta: Delta) -> None:
-        if self._reasoning is None:
-            self._reasoning = ReasoningText(self._turn.most_bytes)
-        self._reasoning.add(delta)
+        return self._has_text or self._calls is not None
 
     def count(self, size: int) -> None:
-        """Count bytes kept in memory beside text and reasoning, which have their own bounds. Raises
+        """Count bytes kept in memory beside what the turn has, which has a bound of its own. Raises
         MalformedAnswer if there are too many."""
         self._bytes_left -= size
         if self._bytes_left < 0:
@@ -398,7 +358,7 @@ class _Answer:
             self._usage = chunk.usage
         return repeats
 
-    async def add_completion(self, body: bytes) -> None:
+    def add_completion(self, body: bytes) -> None:
         """Add an answer that was not streamed."""
         completion = completion_of(body)
         if completion.error is not None:
@@ -409,9 +369,6 @@ class _Answer:
         message = choices[0].message
         for number, call in enumerate(message.tool_calls or []):
             call.setdefault("index", number)
-        self._collect_reasoning(message)
-        if self._reasoning and (message.content or message.refusal or message.tool_calls):
-            await self.flush_reasoning()
         self._add_output(message)
         if choices[0].finish_reason:
             self._end_with(choices[0].finish_reason)
@@ -424,15 +381,20 @@ class _Answer:
         self.finish_reason = finish_reason
 
     def _add_output(self, delta: Delta) -> None:
+        # If both fields are set, they hold the same text; anything but text is only passed on.
+        thought = delta.reasoning_content or delta.reasoning
+        if thought and isinstance(thought, str):
+            self._has_reasoning = True
+            self._turn.emit_reasoning(thought)
         if delta.content:
             self._has_text = True
             self._turn.emit(delta.content)
         if delta.refusal:
-            self.count(len(delta.refusal) + _OVERHEAD)
-            self._refusal.append(delta.refusal)
+            self._has_text = True
+            self._turn.emit_refusal(delta.refusal)
         if delta.tool_calls:
             if self._calls is None:
-                self._calls = CallDeltas(self.count)
+                self._calls = CallDeltas(self.count, self._turn)
             self._calls.add(delta.tool_calls)
         if delta.function_call is not None:
             raise MalformedAnswer("The model made a call without an id: send `tools`, not `functions`.")
@@ -441,11 +403,11 @@ class _Answer:
         """End the stream: the answer is complete if there was a `finish_reason`."""
         if self.finish_reason is None:
             raise failure_of_end(None)
-        items = self._final_items()
-        if not items and not self._has_text:
-            problem = "reasoning but no answer" if self._reasoning else "an empty answer"
+        calls = self._final_calls()
+        if not calls and not self._has_text:
+            problem = "reasoning but no answer" if self._has_reasoning else "an empty answer"
             raise MalformedAnswer(f"The model returned {problem} (finish_reason {self.finish_reason}).")
-        self._turn.put(*items)
+        self._turn.put(*calls)
         details = self._turn.details
         if self._model is not None:
             details["model"] = self._model
@@ -453,16 +415,12 @@ class _Answer:
         if self._usage is not None:
             details["usage"] = self._usage
 
-    def _final_items(self) -> tuple[Item, ...]:
-        parts: list[dict[str, Any]] = []
-        if self._refusal:
-            parts.append({"role": "assistant", "content": None, "refusal": "".join(self._refusal)})
-        if self._calls is not None:
-            parts.append({"role": "assistant", "content": None, "tool_calls": self._calls.whole()})
-        if not parts:
+    def _final_calls(self) -> tuple[Item, ...]:
+        """Return the calls with all their fields, which take the place of those emitted."""
+        if self._calls is None:
             return ()
-        reasoning = self._reasoning.take() if self._reasoning is not None else ()
+        message = {"role": "assistant", "content": None, "tool_calls": self._calls.whole()}
         try:
-            return (*reasoning, *items_of_messages(parts))
+            return items_of_messages([message])
         except MalformedItems as problem:
             raise MalformedAnswer(f"The model's answer cannot be kept: {problem}") from None

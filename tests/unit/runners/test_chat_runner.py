@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,10 +10,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from turnledger import Chat, Ledger, Limits, Turn
-from turnledger.errors import MalformedAnswer, ModelError, ModelRefused, ModelUnavailable
+from turnledger import ArgumentsDelta, Chat, Item, ItemAdded, Ledger, Limits, RefusalDelta, Turn
+from turnledger.errors import (
+    MalformedAnswer,
+    MalformedItems,
+    ModelError,
+    ModelRefused,
+    ModelUnavailable,
+    TurnStopped,
+)
+from turnledger.model.item import refusal
+from turnledger.model.turn import TurnKind
 from turnledger.runners.chat_model import ChatModel, ModelRequest
 from turnledger.runners.chat_runner import ChatRunner
+from turnledger.testing.gates import Gate
 
 
 def chunk(delta: dict[str, Any] | None = None, finish_reason: str | None = None, **others: Any) -> bytes:
@@ -248,7 +259,6 @@ async def test_error_object_beside_a_finish_reason_is_raised(chat: Chat) -> None
     "endless",
     [
         called(0, "a", "x" * 200),
-        chunk({"refusal": "x" * 200}),
         chunk({"tool_calls": [{"index": 0, "id": "a", "type": "function", "extra": "x" * 200}]}),
         chunk({"content": ""}, "stop", padding="x" * 200),
     ],
@@ -267,6 +277,13 @@ async def test_endless_answer_fails_the_turn_at_its_byte_limit(endless: bytes) -
         with pytest.raises(MalformedAnswer, match="longer than 20000 bytes"):
             await ledger.run(ChatRunner(Endless(), {}), "Hi")
     assert count < 200
+
+
+@pytest.mark.parametrize("field", ["content", "refusal", "reasoning"])
+async def test_endless_text_fails_the_turn_at_its_byte_limit(field: str) -> None:
+    async with await Ledger.open("memory:", limits=Limits(turn_bytes=20_000)) as ledger:
+        with pytest.raises(MalformedItems, match="past 20000 bytes"):
+            await ledger.run(runner([chunk({field: "x" * 200})] * 200), "Hi")
 
 
 async def test_endless_tool_calls_fail_the_turn_at_its_byte_limit() -> None:
@@ -346,7 +363,7 @@ async def test_reasoning_is_stored_as_one_item_before_the_text(word: str) -> Non
             "content": [{"type": "reasoning_text", "text": "Hm, a child."}],
         }
         events = [type(event).__name__ async for event in chat.events(turn.id)]
-        assert events[:4] == ["TurnStarted", "ItemDone", "TextDelta", "TextDelta"]
+        assert events[1:] == [*["ReasoningDelta"] * 2, *["TextDelta"] * 2, *["ItemDone"] * 2, "TurnFinished"]
     assert payloads == pieces[:-1]  # as the model sent them
 
 
@@ -364,22 +381,74 @@ async def test_reasoning_of_an_earlier_turn_is_not_sent_to_the_model() -> None:
     assert sent_in(model.received[1]) == earlier
 
 
-async def test_reasoning_items_precede_the_calls_that_follow_them() -> None:
+async def test_reasoning_becomes_one_item_before_the_calls_and_the_text() -> None:
     pieces = [thought("First. "), called(0, "a"), thought("Then."), called(1, "b"), chunk({}, "tool_calls")]
     async with await Ledger.open() as ledger:
         turn = await ledger.run(runner(pieces), "Hi")
-    assert kinds(turn) == ["reasoning", "reasoning", "function_call", "function_call"]
+    assert (kinds(turn), thoughts_in(turn)) == (["reasoning", *["function_call"] * 2], ["First. Then."])
     pieces = [text_chunk("I look."), thought("Hm."), called(0, "a"), chunk({}, "tool_calls")]
     async with await Ledger.open() as ledger:
         turn = await ledger.run(runner(pieces), "Hi")
-    assert (kinds(turn), thoughts_in(turn)) == (["I look.", "reasoning", "function_call"], ["Hm."])
+    assert (kinds(turn), thoughts_in(turn)) == (["reasoning", "I look.", "function_call"], ["Hm."])
 
 
 async def test_reasoning_between_text_pieces_does_not_split_the_text() -> None:
     pieces = [thought("Hm.", content="Hel"), thought("Hm?"), text_chunk("lo."), thought("Done."), STOP]
     async with await Ledger.open() as ledger:
         turn = await ledger.run(runner(pieces), "Hi")
-    assert (kinds(turn), thoughts_in(turn)) == (["reasoning", "Hello."], ["Hm."])
+    assert (kinds(turn), thoughts_in(turn)) == (["reasoning", "Hello."], ["Hm.Hm?Done."])
+
+
+async def test_arguments_of_calls_are_emitted_as_they_arrive(chat: Chat) -> None:
+    def piece(index: int, **body: Any) -> bytes:
+        call_id = {"id": body.pop("id")} if "id" in body else {}
+        return chunk({"tool_calls": [{"index": index, **call_id, "function": body}]})
+
+    pieces = [
+        text_chunk("I look."),
+        piece(0, arguments="{"),  # before its id and name
+        piece(0, id="a", name="look", arguments=""),
+        piece(0, arguments="}"),
+        piece(1, id="b", name="find", arguments="[1"),
+        piece(0, arguments=" "),
+        piece(1, id="b", name="find", arguments="]"),
+        chunk({"tool_calls": [{"index": 1, "sig": "s"}]}),
+        chunk({}, "tool_calls"),
+    ]
+    turn = await chat.run(runner(pieces), "Hi")
+    assert [item.body for item in turn.output] == ["I look.", "{} ", "[1]"]
+    assert turn.output[2].fields["chat_only"]["call"] == {"sig": "s"}
+    events = [event async for event in chat.events(turn.id)]
+    assert [
+        (event.call_id, event.text) if isinstance(event, ArgumentsDelta) else Item(event.item).call_id
+        for event in events
+        if isinstance(event, ItemAdded | ArgumentsDelta)
+    ] == ["a", ("a", "{"), ("a", "}"), "b", ("b", "[1"), ("a", " "), ("b", "]")]
+
+
+async def test_refusal_is_emitted_as_it_arrives(chat: Chat) -> None:
+    turn = await chat.run(runner([chunk({"refusal": "I can"}), chunk({"refusal": "not."}), STOP]), "Hi")
+    assert turn.output == (refusal("I cannot."),)
+    events = [event async for event in chat.events(turn.id)]
+    assert [event.text for event in events if isinstance(event, RefusalDelta)] == ["I can", "not."]
+
+
+async def test_calls_of_a_stopped_answer_are_dropped_and_its_text_and_reasoning_kept(chat: Chat) -> None:
+    gate = Gate()
+
+    class Waiting(Canned):
+        async def _batches(self) -> AsyncIterator[list[bytes]]:
+            yield [thought("Hm."), text_chunk("I look."), called(0, "a", '{"ci')]
+            await gate.pass_through()
+
+    running = asyncio.create_task(chat.run(ChatRunner(Waiting(), {}), "Hi"))
+    await gate.arrived()
+    await chat.stop()
+    with pytest.raises(TurnStopped):
+        await running
+    [turn] = await chat.turns()
+    assert turn.kind is TurnKind.INTERRUPTED
+    assert [item.body for item in turn.output] == ["Hm.", "I look."]
 
 
 async def test_unstreamed_answer_stores_its_reasoning() -> None:

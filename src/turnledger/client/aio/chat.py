@@ -21,8 +21,9 @@ from turnledger.model.ids import ConversationId, TurnId
 
 
 class AsyncTurnStream(AsyncStream[TurnEvent]):
-    """The events of a turn as they arrive: TurnStarted, TextDelta, ItemDone and at last TurnFinished. Then
-    raises the error if the turn failed or was stopped; a stream of `events` only ends."""
+    """The events of a turn as they arrive: TurnStarted, deltas (TextDelta, ReasoningDelta, RefusalDelta, and
+    after ItemAdded ArgumentsDelta), ItemDone and at last TurnFinished. Then raises the error if the turn
+    failed or was stopped; a stream of `events` only ends."""
 
     def __init__(self, wire: AsyncWire, core: ChatCore, follower: TurnFollower) -> None:
         super().__init__(wire, follower.steps())
@@ -41,7 +42,7 @@ class AsyncTurnStream(AsyncStream[TurnEvent]):
 
     @property
     def text(self) -> str:
-        """The text that this stream has received, without the part that a TurnRestarted made void."""
+        """The text that this stream has received, without what a TurnRestarted or TurnResumed made void."""
         return self._follower.text
 
     async def stop(self, policy: str | None = None) -> StopOutcome | None:

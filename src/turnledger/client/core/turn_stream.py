@@ -49,7 +49,7 @@ from turnledger.errors import (
     TurnNotFound,
     TurnStopped,
 )
-from turnledger.model.event import Event, TextDelta, TurnFinished
+from turnledger.model.event import Event, ItemDone, TextDelta, TurnFinished, TurnResumed
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.turn import AttemptState, Failure
 
@@ -97,6 +97,8 @@ class TurnFollower:
         self._rereads = False
         self._attempt = 1
         self._texts: list[str] = []
+        self._finished_texts = 0
+        """How many of the texts came before the last finished item."""
         self._request_id: str | None = None
         self._stop: Callable[[TurnId], Steps[Any]] | None = None
         self._may_have_arrived = False
@@ -290,7 +292,7 @@ class TurnFollower:
         if not self._last_number:
             return None  # nothing of the previous attempt was read
         self._last_number = 0
-        self._texts.clear()
+        self._clear_texts()
         return TurnRestarted(turn=turn, attempt=self._attempt)
 
     def _handle_events(
@@ -317,6 +319,10 @@ class TurnFollower:
                 return ConnectionFailure("an event in the stream is garbled")
             if type(event) is TextDelta:
                 self._texts.append(event.text)
+            elif type(event) is ItemDone:
+                self._finished_texts = len(self._texts)
+            elif type(event) is TurnResumed:
+                del self._texts[self._finished_texts :]
             elif type(event) is TurnFinished and (failure := self._handle_end(event)) is not None:
                 return failure
             self._last_number = number
@@ -349,11 +355,15 @@ class TurnFollower:
         if type(event) is TurnFinished and self._handle_end(event) is None:
             self.finished = self._error = None  # they come again, after the earlier events
             self._last_number = self._after = 0
-            self._texts.clear()
+            self._clear_texts()
             assert self.turn is not None  # noqa: S101 - its events were read
             events.append(TurnRestarted(turn=self.turn, attempt=self._attempt))
         self._is_requesting = self._request is not None
         return ConnectionFailure("less of the turn was kept than was sent")
+
+    def _clear_texts(self) -> None:
+        self._texts.clear()
+        self._finished_texts = 0
 
     def _may_restart(self, state: AttemptState, failure: Failure | None) -> bool:
         """Whether the failure was not the model's, so that the same request may succeed. Bounded: a turn may

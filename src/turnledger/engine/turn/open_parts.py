@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from turnledger.engine.events.live_log import LOOSE
 from turnledger.errors import MalformedItems
 from turnledger.model.event_log import CALLED, EMITTED, ITEM, MADE_OF, REASONING, REFUSAL
 from turnledger.model.item import Item, call_of, is_unicode, reasoning, refusal
@@ -47,7 +48,7 @@ class Addition:
     items: list[Item]
     made: list[Made]
     reaches: int
-    pieces: dict[int, int] = field(default_factory=dict)
+    lengths: dict[int, int] = field(default_factory=dict)
     calls: tuple[str, ...] = ()
 
 
@@ -61,11 +62,17 @@ class _Part:
             text, self.half = whole_characters(self.half, text)
         if text:
             self.pieces.append(text)
+            if len(self.pieces) > LOOSE:  # a small piece costs more than its text
+                self.pieces = [self.text]
         return text
 
     @property
     def text(self) -> str:
         return "".join(self.pieces)
+
+    def drop(self, length: int) -> None:
+        """Forget this many characters at the beginning."""
+        self.pieces = [rest] if (rest := self.text[length:]) else []
 
 
 @dataclass(slots=True)
@@ -108,9 +115,9 @@ class OpenParts:
         self, given: Sequence[Item], text: Item | None, reaches: int, status: str | None
     ) -> Addition:
         """Return the items that end all parts and this message of text, and then the given ones."""
-        addition = Addition([], [], reaches, {kind: len(part.pieces) for kind, part in self._texts.items()})
         replacing = self._replacing(given)
         thought, refused = self._texts[REASONING].text, self._texts[REFUSAL].text
+        addition = Addition([], [], reaches, {REASONING: len(thought), REFUSAL: len(refused)})
         if thought and REASONING not in replacing:
             _append(addition, reasoning(thought), Made(MADE_OF[REASONING]))
         if text is not None:
@@ -148,8 +155,8 @@ class OpenParts:
 
     def take(self, addition: Addition) -> None:
         """Forget what these items were made of; more may have been emitted meanwhile."""
-        for kind, count in addition.pieces.items():
-            del self._texts[kind].pieces[:count]
+        for kind, length in addition.lengths.items():
+            self._texts[kind].drop(length)
 
 
 def _append(addition: Addition, item: Item, made: Made) -> None:

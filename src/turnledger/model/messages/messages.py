@@ -224,7 +224,8 @@ __all__ = ["CHAT_ONLY", "ChatOnly", "Message", "MessageLike", "items_of_messages
 CHAT_ONLY = "chat_only"
 """The field of an item that no Responses API knows: remove it before sending items to one."""
 
-_CALL_TYPES = {"function": "function_call", "custom": "custom_tool_call"}
+CALL_TYPES = {"function": "function_call", "custom": "custom_tool_call"}
+"""Type of tool call → type of its item."""
 
 
 class ChatOnly(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -460,7 +461,7 @@ def _call_item(place: str, call: dict[str, Any], first: ChatOnly) -> Item:
     kind = call["type"]
     body, expected = call[kind], CALL_BODIES[kind]
     fields = {
-        "type": _CALL_TYPES[kind],
+        "type": CALL_TYPES[kind],
         "call_id": call["id"],
         "name": body["name"],
         expected: body[expected],

@@ -16,6 +16,7 @@ from turnledger.engine.attempt.end import Outcome
 from turnledger.engine.attempt.outcome import TurnStatus
 from turnledger.errors import InvalidInput
 from turnledger.model.access.token import TokenScope
+from turnledger.model.event import Event
 from turnledger.model.ids import TurnId
 from turnledger.server.access.auth import Principal
 from turnledger.server.models.redaction import redact_failure
@@ -148,10 +149,10 @@ def _events_endpoint(events: StreamEndpoint) -> Endpoint:
             )
         },
         is_stream=True,
-        content={200: {"text/event-stream": {}}},
+        content={200: {"text/event-stream": Event}},
         responses={
             200: "The events up to `turn.finished` or `error`; none if the turn was withdrawn before it"
-            " began. Comments keep a silent stream alive.",
+            " began. The schema is that of `data`; skip unknown types. Comments keep a silent stream alive.",
             **GONE,
         },
     )

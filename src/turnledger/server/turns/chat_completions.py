@@ -18,11 +18,20 @@ from turnledger.api.json import encode
 from turnledger.engine.attempt.outcome import committed_turn
 from turnledger.engine.turn.resend import OnDivergence
 from turnledger.engine.turn.running_turn import RunningTurn
-from turnledger.errors import InvalidInput, ModelError
-from turnledger.model.event import Event, ItemDone, TextDelta
+from turnledger.errors import InvalidInput, ModelError, ServerUnavailable
+from turnledger.model.event import (
+    ArgumentsDelta,
+    Event,
+    ItemAdded,
+    ItemDone,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    TurnResumed,
+)
 from turnledger.model.ids import TurnId
 from turnledger.model.item import Item, calls_left_open
-from turnledger.model.messages.messages import messages_of
+from turnledger.model.messages.messages import CALL_BODIES, messages_of
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.runners.chat_model import ChatModel, ModelRequest, failure_of_end, finish_reasons_of
 from turnledger.runners.chat_runner import ChatRunner, RepeatFilter
@@ -106,7 +115,7 @@ class CompletionTurn:
 
     async def replay(self, turn: Turn) -> None:
         if self._request.stream:
-            self._exchange.end(encode_events(self._chunks(turn.id).whole(turn)) + DONE)
+            await self.follow(turn.id)
         else:
             self._exchange.send_whole(completion(turn))
 
@@ -115,16 +124,13 @@ class CompletionTurn:
         if not self._request.stream:
             self._exchange.send_whole(completion(committed_turn(await chat.outcome(turn))))
             return
-        chunks = self._chunks(turn)
+        chunks = Chunks(turn, self._request.model, include_usage=self._request.include_usage)
         async for event in chat.events(turn):
             if chunk := encode_events(chunks.from_event(event)):
                 self._exchange.write(chunk)
                 await self._exchange.client.wait_for_room()
         last = chunks.last(committed_turn(await chat.outcome(turn)))
         self._exchange.end(encode_events(last) + DONE)
-
-    def _chunks(self, turn: TurnId) -> Chunks:
-        return Chunks(turn, self._request.model, include_usage=self._request.include_usage)
 
 
 def _messages(raw: msgspec.Raw) -> list[dict[str, Any]]:
@@ -259,6 +265,9 @@ def finish_reason(turn: Turn) -> str:
     return "tool_calls" if calls_left_open(turn.output) else "stop"
 
 
+_FIELDS = {TextDelta: "content", RefusalDelta: "refusal", ReasoningDelta: "reasoning_content"}
+
+
 class Chunks:
     """The chunks of one answer, made from its events. Roles, ids and names come once."""
 
@@ -267,21 +276,38 @@ class Chunks:
         self._head = {"id": turn, "object": "chat.completion.chunk", "created": created, "model": model}
         self._include_usage = include_usage
         self._has_begun = False
-        self._is_text_open = False
+        self._open: set[str] = set()
+        """The fields that were sent in pieces, and whose message has not come yet."""
+        self._calls: dict[str | None, tuple[int, str]] = {}
+        """The index and the type of each call that was sent, by its id."""
 
     def from_event(self, event: Event) -> Iterable[bytes]:
         """Yield the chunks of an event. The end comes from `last`, after the commit."""
-        if isinstance(event, TextDelta):
-            self._is_text_open = True
-            yield self._chunk({"content": event.text})
+        if isinstance(event, TextDelta | RefusalDelta | ReasoningDelta):
+            field = _FIELDS[type(event)]
+            self._open.add(field)
+            yield self._chunk({field: event.text})
+        elif isinstance(event, ItemAdded):
+            yield self._call(_tool_call(Item(event.item)))
+        elif isinstance(event, ArgumentsDelta):
+            index, kind = self._calls[event.call_id]
+            piece = {"index": index, kind: {CALL_BODIES[kind]: event.text}}
+            yield self._chunk({"tool_calls": [piece]})
         elif isinstance(event, ItemDone):
             yield from self._from_item(Item(event.item))
+        elif isinstance(event, TurnResumed) and self._has_begun:
+            raise ServerUnavailable("The turn was resumed, and what was sent of it is void. Try again.")
 
     def _from_item(self, item: Item) -> Iterable[bytes]:
+        if item.is_call and item.call_id in self._calls:
+            others = _other_fields(_tool_call(item))
+            if others:
+                yield self._chunk({"tool_calls": [{"index": self._calls[item.call_id][0], **others}]})
         if item.role != "assistant":
             return
-        if self._is_text_open:  # already sent in pieces
-            self._is_text_open = False
+        field = "refusal" if item.is_refusal else "content"
+        if field in self._open:  # already sent in pieces
+            self._open.remove(field)
             return
         message = messages_of((item,))[0]
         delta = {name: message[name] for name in ("content", "refusal") if message.get(name)}
@@ -289,22 +315,19 @@ class Chunks:
             yield self._chunk(delta)
 
     def last(self, turn: Turn) -> Iterable[bytes]:
-        """Yield the end of a committed answer, with the calls left to the client, which are known only
-        then."""
+        """Yield the end of a committed answer, with the calls left to the client that were not sent."""
         details = turn.details
-        calls = messages_of(calls_left_open(turn.output))
-        for index, call in enumerate(call for each in calls for call in each["tool_calls"]):
-            yield self._chunk({"tool_calls": [{"index": index, **call}]})
+        for item in calls_left_open(turn.output):
+            if item.call_id not in self._calls:
+                yield self._call(_tool_call(item))
         yield self._chunk({}, finish_reason(turn))
         if self._include_usage and details.get("usage") is not None:
             yield encode({**self._head, "choices": [], "usage": details["usage"]})
 
-    def whole(self, turn: Turn) -> Iterable[bytes]:
-        answer = message_of(turn.output)
-        delta = {name: answer[name] for name in ("content", "refusal") if answer.get(name)}
-        if delta:
-            yield self._chunk(delta)
-        yield from self.last(turn)
+    def _call(self, call: dict[str, Any]) -> bytes:
+        index = len(self._calls)
+        self._calls[call["id"]] = index, call["type"]
+        return self._chunk({"tool_calls": [{"index": index, **call}]})
 
     def _chunk(self, delta: dict[str, Any], reason: str | None = None) -> bytes:
         if not self._has_begun:
@@ -313,6 +336,19 @@ class Chunks:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
         usage = {"usage": None} if self._include_usage else {}
         return encode({**self._head, "choices": [choice], **usage})
+
+
+def _tool_call(item: Item) -> dict[str, Any]:
+    call: dict[str, Any] = messages_of((item,))[0]["tool_calls"][0]
+    return call
+
+
+def _other_fields(call: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a call that are known only when it is finished, such as a signature."""
+    kind = call["type"]
+    body = {name: value for name, value in call[kind].items() if name not in ("name", CALL_BODIES[kind])}
+    others = {name: value for name, value in call.items() if name not in ("id", "type", kind)}
+    return {**others, kind: body} if body else others
 
 
 def _error(problem: BaseException) -> bytes:

@@ -87,6 +87,43 @@ def test_turn_stream_without_faults_yields_every_event() -> None:
     assert script.pauses == []
 
 
+def test_turn_stream_yields_deltas_of_every_kind_and_has_the_text_alone() -> None:
+    opened = {"type": "function_call", "call_id": "c", "name": "look", "arguments": ""}
+    events = [
+        turn_started(),
+        event(2, "reasoning.delta", text="Hm."),
+        event(3, "text.delta", text="Hello"),
+        event(4, "refusal.delta", text="No."),
+        event(5, "item.added", item=opened),
+        event(6, "arguments.delta", call_id="c", text="{}"),
+        event(7, "some.day", text="unknown"),
+        turn_finished(8, "completed"),
+    ]
+    script = Script(turn_stream(*events))
+    following = make_follower(script)
+    shown = followed(script, following)
+    kinds = ["ReasoningDelta", "Hello", "RefusalDelta", "ItemAdded", "ArgumentsDelta"]
+    assert shown == ["started", *kinds, "completed"]
+    assert following.text == "Hello"
+
+
+def test_turn_stream_drops_the_text_after_the_last_item_of_a_resumed_turn() -> None:
+    item = {"type": "message", "role": "assistant", "content": "Step. "}
+    events = [
+        turn_started(),
+        event(2, "text.delta", text="Step. "),
+        event(3, "item.done", item=item),
+        event(4, "text.delta", text="Lost"),
+        event(5, "turn.resumed"),
+        event(6, "text.delta", text="Kept."),
+        turn_finished(7, "completed"),
+    ]
+    script = Script(turn_stream(*events))
+    following = make_follower(script)
+    assert followed(script, following)[4] == "TurnResumed"
+    assert following.text == "Step. Kept."
+
+
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_turn_stream_ignores_chunk_boundaries(size: int) -> None:
     whole = b"".join(WHOLE)

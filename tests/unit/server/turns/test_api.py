@@ -527,4 +527,4 @@ async def test_reasoning_is_sent_before_the_message(stream: bool) -> None:
         kinds = re.findall(rb'"type":"(reasoning|message)"', reply.body)
         assert kinds[-2:] == [b"reasoning", b"message"]
         if stream:
-            assert reply.body.index(b'"type":"reasoning"') < reply.body.index(b"You")
+            assert reply.body.index(b"event: reasoning.delta") < reply.body.index(b"event: text.delta")

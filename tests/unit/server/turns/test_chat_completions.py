@@ -5,11 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 
+from turnledger.errors import ServerUnavailable
 from turnledger.model import codec
-from turnledger.model.event import Event, ItemDone, TextDelta, TurnFinished, TurnStarted
+from turnledger.model.event import (
+    ArgumentsDelta,
+    Event,
+    ItemAdded,
+    ItemDone,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    TurnFinished,
+    TurnResumed,
+    TurnStarted,
+)
 from turnledger.model.ids import BranchId, TurnId
-from turnledger.model.item import Item, message, result_of
+from turnledger.model.item import Item, call_of, message, opening_of, reasoning, refusal, result_of
 from turnledger.model.turn import AttemptState, Turn, TurnKind
 from turnledger.server.turns.chat_completions import Chunks, completion, finish_reason, replace_ids
 
@@ -108,10 +121,8 @@ def test_turn_events_become_chunks_without_repetition() -> None:
 
 
 def test_refusal_item_without_deltas_becomes_one_chunk() -> None:
-    refusal = Item.of(
-        {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}
-    )
-    chunks = chunks_of([ItemDone(number=2, item=msgspec.Raw(refusal.raw))], turn(refusal))
+    refused = refusal("No.")
+    chunks = chunks_of([ItemDone(number=2, item=msgspec.Raw(refused.raw))], turn(refused))
     assert deltas(chunks)[0] == {"role": "assistant", "refusal": "No."}
 
 
@@ -123,9 +134,44 @@ def test_usage_chunk_is_last_and_only_sent_on_request() -> None:
     assert all("usage" not in chunk for chunk in chunks_of([], committed))
 
 
-def test_whole_turn_becomes_chunks_with_its_tool_calls() -> None:
-    made = [msgspec.json.decode(each) for each in Chunks(ID, "m", include_usage=False).whole(turn(CALL))]
-    assert [list(delta) for delta in deltas(made)] == [["role", "tool_calls"], []]
+def test_deltas_of_every_kind_become_chunks_as_they_came() -> None:
+    refused = refusal("No.")
+    finished = Item.of({**CALL.fields, "arguments": "{}", "chat_only": {"call": {"sig": "s"}}})
+    run = call_of("custom_tool_call", "c2", "run", "ls")
+    events: list[Event] = [
+        TurnStarted(number=1),
+        ReasoningDelta(number=2, text="Hm."),
+        RefusalDelta(number=3, text="No."),
+        ItemAdded(number=4, item=msgspec.Raw(opening_of(CALL).raw)),
+        ItemAdded(number=5, item=msgspec.Raw(opening_of(run).raw)),
+        ArgumentsDelta(number=6, call_id="c1", text="{"),
+        ArgumentsDelta(number=7, call_id="c2", text="ls"),
+        ArgumentsDelta(number=8, call_id="c1", text="}"),
+        *(
+            ItemDone(number=number, item=msgspec.Raw(item.raw))
+            for number, item in enumerate((reasoning("Hm."), refused, finished, run), 9)
+        ),
+        TurnFinished(number=13, state=AttemptState.COMPLETED),
+    ]
+    made = deltas(chunks_of(events, turn(reasoning("Hm."), refused, finished, run)))
+    assert made[:2] == [{"role": "assistant", "reasoning_content": "Hm."}, {"refusal": "No."}]
+    assert [call for delta in made[2:-1] for call in delta["tool_calls"]] == [
+        {"index": 0, "id": "c1", "type": "function", "function": {"name": "look", "arguments": ""}},
+        {"index": 1, "id": "c2", "type": "custom", "custom": {"name": "run", "input": ""}},
+        {"index": 0, "function": {"arguments": "{"}},
+        {"index": 1, "custom": {"input": "ls"}},
+        {"index": 0, "function": {"arguments": "}"}},
+        {"index": 0, "sig": "s"},
+    ]
+    assert made[-1] == {}
+
+
+def test_chunks_of_a_resumed_turn_end_with_an_error_because_none_can_be_taken_back() -> None:
+    chunks = Chunks(ID, "m", include_usage=False)
+    assert list(chunks.from_event(TurnResumed(number=2))) == []
+    assert len(list(chunks.from_event(TextDelta(number=3, text="Hel")))) == 1
+    with pytest.raises(ServerUnavailable):
+        list(chunks.from_event(TurnResumed(number=4)))
 
 
 def test_completion_rename_changes_only_the_top_level_id() -> None:
