@@ -86,9 +86,11 @@ class Service:
         owner, within = principal.owner, principal.within
         return self.ledger.for_owner(owner, scope=scope, within=within, authorization=authorization)
 
-    async def read_request(self, request: Request, shape: type[Body]) -> tuple[Body, Principal]:
-        """Read a small body, which may be empty, and look up the caller again: the token may have ended while
-        the body arrived."""
+    async def read_request(
+        self, request: Request, shape: type[Body], *, needs_body: bool = True
+    ) -> tuple[Body, Principal]:
+        """Read a small body, and look up the caller again: the token may have ended while the body
+        arrived."""
         raw = await read_small_body(request.scope, request.receive, self.settings.limits)
-        body = decode_body(raw if raw.strip() else b"{}", decoder_of(shape))
+        body = decode_body(raw if raw or needs_body else b"{}", decoder_of(shape))
         return body, await self.authenticator.admit(request.state.head)

@@ -113,8 +113,10 @@ def check_seconds(name: str, seconds: float | None) -> None:
 
 
 def _describe_malformed(body: bytes, problem: Exception) -> str:
-    if not body.strip():
+    if not body:
         return "The body is empty. Send a JSON object."
+    if body.isspace():
+        return "The body has only white space. Send a JSON object."
     if isinstance(problem, RecursionError):
         return "The JSON of the body is nested too deeply."
     if isinstance(problem, UnicodeDecodeError):

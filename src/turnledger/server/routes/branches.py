@@ -73,7 +73,7 @@ class BranchRoutes:
 
     async def fork(self, request: Request) -> Response:
         """Create a chat that shares the first turns of this one."""
-        body, principal = await self._service.read_request(request, ForkBody)
+        body, principal = await self._service.read_request(request, ForkBody, needs_body=False)
         key = text_of(read_supported_headers(request.scope["headers"], CREATE_HEADER_NAMES), KEY)
         chat = await self._chat(request, principal)
         self._service.persistence.check(chat.scope)
@@ -95,7 +95,7 @@ class BranchRoutes:
         return await _respond_moved(principal, chat, branch)
 
     async def undo(self, request: Request) -> Response:
-        body, principal = await self._service.read_request(request, UndoBody)
+        body, principal = await self._service.read_request(request, UndoBody, needs_body=False)
         chat = await self._chat(request, principal)
         branch = await chat.undo(body.turn, forget=body.forget, **_options(request))
         return await _respond_moved(principal, chat, branch)

@@ -73,7 +73,7 @@ class CatalogueRoutes:
 
     async def create(self, request: Request) -> Response:
         """Create a chat, or find the one with the conversation_key."""
-        body, principal = await self._service.read_request(request, NewChatBody)
+        body, principal = await self._service.read_request(request, NewChatBody, needs_body=False)
         key = text_of(read_supported_headers(request.scope["headers"], CREATE_HEADER_NAMES), KEY)
         principal.check_chat_scope(body.scope)
         self._service.persistence.check(body.scope or principal.within.scope or "")

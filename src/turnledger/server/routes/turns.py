@@ -48,13 +48,13 @@ class TurnRoutes:
 
     async def stop(self, request: Request) -> Response:
         turn = request.path_params["turn"]
-        body, principal = await self._service.read_request(request, StopBody)
+        body, principal = await self._service.read_request(request, StopBody, needs_body=False)
         chat = await self._service.chats(principal).of_turn(turn)
         return json_response(_show_end(principal, await chat.stop(turn, policy=body.policy), turn))
 
     async def stop_any(self, request: Request) -> Response:
         """Stop whatever turn is running in a chat."""
-        body, principal = await self._service.read_request(request, StopBody)
+        body, principal = await self._service.read_request(request, StopBody, needs_body=False)
         id = request.path_params["chat"]
         chat = await self._service.chats(principal).conversation(id)
         return json_response(_show_end(principal, await chat.stop(policy=body.policy)))

@@ -12,11 +12,12 @@ from typing import Annotated, Any, get_args
 import msgspec
 import pytest
 
-from tests.unit.server.asgi import breaks, fetch, run_app
+from tests.unit.server.asgi import HOST, JSON, breaks, fetch, run_app
 from turnledger import api
 from turnledger.api.fields import schema
+from turnledger.hosting import Host
 from turnledger.model.access.token import TokenScope
-from turnledger.model.ids import IdSource, SystemEntropy, TokenId, TurnId
+from turnledger.model.ids import ConversationId, IdSource, SystemEntropy, TokenId, TurnId
 from turnledger.server.openapi.document import all_responses, describe, path_of
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.openapi.schemas import (
@@ -249,3 +250,20 @@ async def test_openapi_stop_request_body_is_optional() -> None:
         paths = (await fetch(app, "/openapi.json")).json["paths"]
     assert paths["/api/turns/{turn}/stop"]["post"]["requestBody"]["required"] is False
     assert paths["/v1/chat/completions"]["post"]["requestBody"]["required"] is True
+
+
+@pytest.mark.parametrize("body", [b"", b" ", b"\r\n\t "])
+async def test_body_without_json_is_refused_unless_it_is_empty_and_optional(body: bytes) -> None:
+    ids = IdSource(lambda: 1_700_000_000_000, SystemEntropy())
+    names = {"chat": ids.new(ConversationId), "turn": ids.new(TurnId)}
+    async with run_app() as app:
+        _, token = await Host(app.service.ledger).tokens.create(owner="ann", scopes=list(TokenScope))
+        headers = (HOST, JSON, (b"authorization", b"Bearer " + token.encode()))
+        taking_json = [each for each in app.endpoints if each.body and each.body_type == "application/json"]
+        refused = []
+        for each in taking_json:
+            path = each.path.format(**names)
+            reply = await fetch(app, path, method=each.method, headers=headers, parts=[body])
+            if reply.status == 400 and reply.code == "malformed_json":
+                refused.append(each.path)
+    assert refused == [each.path for each in taking_json if each.needs_body or body]

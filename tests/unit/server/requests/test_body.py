@@ -192,7 +192,7 @@ def test_json_body_is_decoded_and_unknown_fields_ignored() -> None:
     ("body", "message"),
     [
         (b"", "The body is empty. Send a JSON object."),
-        (b" \n ", "The body is empty. Send a JSON object."),
+        (b" \n ", "The body has only white space. Send a JSON object."),
         (b'{"model":', "The body is not JSON: input data was truncated at line 1, column 10."),
         (b'{\n  "model": oops}', "The body is not JSON: invalid character at line 2, column 12."),
         ('{"é": \n"é" x}'.encode(), "The body is not JSON: "),
