@@ -47,8 +47,9 @@ def search(folder: Path) -> Report:
     for log in logs:
         lines = log.read_text("utf-8", "backslashreplace").splitlines()
         count += len(lines)
-        for line in dict.fromkeys(map(_distinctive, lines)):
-            findings += [Finding(what, log.name, line) for what in _found(line, rows, credentials)]
+        for line, public in dict.fromkeys(map(_distinctive, lines)):
+            found = _found(line, line.replace(public, ""), rows, credentials)
+            findings += [Finding(what, log.name, line) for what in found]
     return Report(len(logs), count, len(texts) + len(credentials), findings)
 
 
@@ -61,13 +62,13 @@ def _recorded(folder: Path) -> tuple[set[str], set[str]]:
     return found["text"], {each for each in found["credential"] if len(each) >= SHORTEST_CREDENTIAL}
 
 
-def _found(line: str, rows: set[str], credentials: Iterable[str]) -> Iterator[str]:
+def _found(line: str, private: str, rows: set[str], credentials: Iterable[str]) -> Iterator[str]:
     for name, secret in SECRETS.items():
         if secret.search(line):
             yield name
     if any(each in line for each in credentials):
         yield "a credential"
-    found = next((row for row in _rows_of_line(line) if row in rows), None)
+    found = next((row for row in _rows_of_line(private) if row in rows), None)
     if found is not None:
         yield f"a chat text ({found})"
 
@@ -78,17 +79,20 @@ _OWN_WORDS = re.compile(
 )
 
 
-def _distinctive(line: str) -> str:
-    """Return a line without its variable parts."""
+def _distinctive(line: str) -> tuple[str, str]:
+    """Return a line without its variable parts, and its part that may be a text: the path of a request is
+    logged as it was sent."""
     try:
         fields = json.loads(line)
     except ValueError:
-        return _OWN_WORDS.sub("", line)
+        return _OWN_WORDS.sub("", line), ""
     if not isinstance(fields, dict):
-        return line
+        return line, ""
     for name in ("timestamp", "ms"):
         fields.pop(name, None)
-    return _OWN_WORDS.sub("", " | ".join(f"{name}: {value}" for name, value in _strings(fields)))
+    shown = [_OWN_WORDS.sub("", f"{name}: {value}") for name, value in _strings(fields)]
+    paths = [each for each in shown if each.startswith("path: ") and fields.get("event") == "request"]
+    return " | ".join(shown), "".join(paths)
 
 
 def _strings(fields: dict[str, Any]) -> Iterator[tuple[str, str]]:

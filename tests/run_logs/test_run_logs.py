@@ -138,6 +138,8 @@ def test_secret_planted_in_a_log_is_found(tmp_path: Path, line: str, what: str) 
         f"ValueError: {TEXT[:40]}",
         "event=e text='SAID THE GARDENER ON'",
         json.dumps({"event": "e", "deep": {"list": [1, TEXT]}}),
+        json.dumps({"event": "e", "path": TEXT}),
+        json.dumps({"event": "request", "path": "/api/chats", "code": TEXT}),
     ],
 )
 def test_chat_text_in_a_log_is_found_whole_or_in_part(tmp_path: Path, line: str) -> None:
@@ -151,9 +153,10 @@ def test_allowed_log_content_is_not_reported(tmp_path: Path) -> None:
         '{"event": "signalled_again", "who": "nobody in particular", "x": "some other header"}',
         '{"event": "Hello", "token": "tok_01a1e14626c57df9a8b7c6d5", "turn": "turn_01a1e14626c57df9"}',
         "the gardener",
+        json.dumps({"event": "request", "method": "GET", "path": f"/api/chats/{TEXT}", "status": 400}),
     ]
     report = searched(tmp_path, *lines)
-    assert report == Report(logs=1, lines=4, texts=3, findings=[])
+    assert report == Report(logs=1, lines=5, texts=3, findings=[])
 
 
 def test_chat_text_of_one_long_word_is_found(tmp_path: Path) -> None:
