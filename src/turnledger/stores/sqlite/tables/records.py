@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from importlib.resources import files
+from itertools import chain, islice
 from struct import Struct
 from struct import error as StructError
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -80,6 +81,8 @@ NOT_IN_LANES = frozenset(
 """Queries that write what no cached lane has: new rows, and other columns."""
 ON_LANES = frozenset(name for name, query in QUERIES.items() if _WRITES.search(query)) - NOTED - NOT_IN_LANES
 """Queries after which cached lanes are outdated."""
+ROWS_AT_ONCE = (200, 20, 1)
+"""Rows inserted by one statement: few sizes, since statements are cached."""
 
 
 class NamedQueries:
@@ -103,6 +106,17 @@ class NamedQueries:
         if query in ON_LANES and self._lanes is not None:
             self._lanes.clear()
         self._execute(QUERIES[query], bindings)
+
+    def _insert(self, query: str, rows: Iterable[Row]) -> None:
+        """Insert many rows with few statements: each one releases the GIL, and may have to wait for it."""
+        statement, left = QUERIES[query], iter(rows)
+        values = statement[statement.index("(", statement.index("VALUES")) : statement.rindex(")") + 1]
+        while part := list(islice(left, ROWS_AT_ONCE[0])):
+            for size in ROWS_AT_ONCE:
+                while len(part) >= size:
+                    several = statement.replace(values, ", ".join([values] * size))
+                    self._execute(several, list(chain.from_iterable(part[:size])))
+                    del part[:size]
 
 
 class OwnedRows(NamedQueries):

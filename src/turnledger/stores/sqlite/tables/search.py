@@ -13,6 +13,8 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from itertools import accumulate
 
+import msgspec
+
 from turnledger.engine.tables.search import ShownBranch
 from turnledger.errors import StoreCorrupt, StoreTooNew
 from turnledger.model.ids import BranchId, ConversationId, TurnId
@@ -104,19 +106,15 @@ class SqliteIndexRows(NamedQueries):
 
     def _index_again(self, limit: int) -> int:
         refs = _some_of(self._rows("due_turns", limit))
-        for ref in refs:
-            self._run("drop_turn_words", ref)
-            self._index(ref, is_new=False)
         if refs:
+            self._index(refs, is_new=False)
             self._run("turns_known", refs[-1])
         return len(refs)
 
     def _index_new(self, limit: int) -> int:
         refs = _some_of(self._rows("new_turns", limit))
-        for ref in refs:
-            self._run("drop_turn_words", ref)  # it may have been indexed early
-            self._index(ref, is_new=True)
         if refs:
+            self._index(refs, is_new=True)
             self._run("move_mark", refs[-1])
         return len(refs)
 
@@ -124,33 +122,38 @@ class SqliteIndexRows(NamedQueries):
         """Have a turn indexed again, whose items were shown or hidden."""
         self._run("note_due", turn.raw)
 
-    def _drop_words(self, refs: Iterable[int]) -> None:
+    def _drop_words(self, refs: Sequence[int]) -> None:
         """Remove the words of removed turns. The mark depends on the last turn that is left."""
-        for ref in refs:
-            self._run("drop_turn_words", ref)
-            self._run("drop_due", ref)
+        removed = msgspec.json.encode(refs).decode()
+        self._run("drop_turn_words", removed)
+        self._run("drop_due", removed)
         self._run("lower_mark")
 
-    def _index(self, ref: int, *, is_new: bool) -> None:
-        """Index a turn by the words visible to its user."""
-        for id, body, owner, scope in self._rows("whole_turn", ref):
-            hidden = {place for (place,) in self._rows("hidden_items", id)}
+    def _index(self, refs: Sequence[int], *, is_new: bool) -> None:
+        """Index turns, in order, by the words visible to their users. With few statements: each one releases
+        the GIL, and may have to wait for it."""
+        given = msgspec.json.encode(refs).decode()
+        hidden: dict[bytes, set[int]] = {}
+        for id, place in self._rows("hidden_items", given):
+            hidden.setdefault(id, set()).add(place)
+        turns = self._rows("whole_turns", given)
+        for owner in {owner for *_, owner, _ in turns} if is_new else ():
+            self._run("drop_blocks", owner)
+        words: list[Row] = []
+        for ref, id, body, owner, scope in turns:
             block = self._block(owner, ref, is_new=is_new)
-            terms = terms_of(owner, scope, block, _texts(id, body, hidden))
+            terms = terms_of(owner, scope, block, _texts(id, body, hidden.get(id, ())))
             if terms:
-                self._run("add_turn_words", ref, terms)
+                words.append((ref, terms))
+        self._run("drop_turn_words", given)  # a new one may have been indexed early
+        self._insert("add_turn_words", words)
 
     def _block(self, owner: str, ref: int, *, is_new: bool) -> int:
         """Return the block for a turn. Blocks have the order of turns: only a new turn begins one."""
-        if is_new:
-            self._run("drop_blocks", owner)
-        [(first, turns)] = self._rows("block_of", owner, ref) or [(None, 0)]
-        if first is None or (is_new and turns >= BLOCK):
+        found = self._rows("fill_block", owner, ref, BLOCK) if is_new else self._rows("block_of", owner, ref)
+        if not found:
             self._run("add_block", owner, ref)
-            return ref
-        if is_new:
-            self._run("fill_block", owner, first)
-        return int(first)
+        return int(found[0][0]) if found else ref
 
 
 class SqliteSearchRows(SqliteIndexRows, OwnedRows):
@@ -208,8 +211,8 @@ class SqliteSearchRows(SqliteIndexRows, OwnedRows):
             self._index_title(ref, owner, scope, title)
             self._run("title_known", ref)
         refs = _some_of(self._rows("own_turns", owner, NEWEST, limit - len(titles)))
-        for ref in sorted(refs):  # so that a block begins with the first of them
-            self._index(ref, is_new=False)
+        if refs:
+            self._index(refs, is_new=False)
         return len(titles) + len(refs)
 
 

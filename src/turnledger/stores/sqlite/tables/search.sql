@@ -28,16 +28,19 @@ SELECT 1 FROM turn_words WHERE turn_words MATCH ? AND rowid < ? LIMIT 1;
 SELECT first FROM search_block WHERE owner = ? AND first < ? ORDER BY first DESC;
 
 -- name: block_of
--- The block for a turn of an owner, and how full it is.
-SELECT first, turns FROM search_block WHERE owner = ? AND first <= ? ORDER BY first DESC LIMIT 1;
+-- The block for a turn of an owner.
+SELECT first FROM search_block WHERE owner = ? AND first <= ? ORDER BY first DESC LIMIT 1;
 
 -- name: add_block
 -- A new one, replacing one without turns.
 INSERT OR REPLACE INTO search_block (owner, first, turns) VALUES (?, ?, 1);
 
 -- name: fill_block
--- Count one more turn in it.
-UPDATE search_block SET turns = turns + 1 WHERE owner = ? AND first = ?;
+-- Count one more turn in the block for it, unless that is full.
+UPDATE search_block SET turns = turns + 1
+WHERE owner = ?1 AND turns < ?3
+    AND first = (SELECT max(first) FROM search_block WHERE owner = ?1 AND first <= ?2)
+RETURNING first;
 
 -- name: drop_blocks
 -- Those after the last turn: their turns are gone, and their refs are reused.
@@ -135,8 +138,8 @@ INSERT OR IGNORE INTO turn_due (turn)
 SELECT ref FROM turn WHERE id = ? AND ref <= (SELECT turn FROM search_mark);
 
 -- name: drop_due
--- A removed turn is not indexed again.
-DELETE FROM turn_due WHERE turn = ?;
+-- Removed turns are not indexed again.
+DELETE FROM turn_due WHERE turn IN (SELECT value FROM json_each(?));
 
 -- name: new_turns
 -- Turns that are not indexed yet, and their sizes.
@@ -162,11 +165,14 @@ SELECT turn >= (SELECT coalesce(max(ref), 0) FROM turn) - ?1
                     WHERE title_due = 1 AND ref <= (SELECT max(ref) FROM conversation) - ?1)
 FROM search_mark;
 
--- name: whole_turn
--- A turn to index, with its owner and scope.
-SELECT t.id, t.body, c.owner, c.scope
-FROM turn AS t JOIN branch AS b ON b.ref = t.branch JOIN conversation AS c ON c.id = b.conversation
-WHERE t.ref = ?;
+-- name: whole_turns
+-- Turns to index, with their owners and scopes. In order, so that a block begins with the first of them.
+SELECT t.ref, t.id, t.body, c.owner, c.scope
+FROM json_each(?) AS given
+CROSS JOIN turn AS t ON t.ref = given.value
+CROSS JOIN branch AS b ON b.ref = t.branch
+CROSS JOIN conversation AS c ON c.id = b.conversation
+ORDER BY t.ref;
 
 -- name: move_mark
 -- Turns up to this one are indexed.
@@ -177,13 +183,18 @@ UPDATE search_mark SET turn = ?;
 UPDATE search_mark SET turn = min(turn, coalesce((SELECT max(ref) FROM turn), 0)), has_remains = 1;
 
 -- name: drop_turn_words
--- Remove a turn from the index.
-DELETE FROM turn_words WHERE rowid = ?;
+-- Remove turns from the index.
+DELETE FROM turn_words
+WHERE rowid IN (SELECT d.id FROM json_each(?) AS given CROSS JOIN turn_words_docsize AS d ON d.id = given.value);
 
 -- name: add_turn_words
 -- Index a turn.
 INSERT INTO turn_words (rowid, words) VALUES (?, ?);
 
 -- name: hidden_items
--- The items of a turn that are hidden from its user.
-SELECT place FROM item_flag WHERE turn = ? AND to_user = 0;
+-- The items of turns that are hidden from their users.
+SELECT f.turn, f.place
+FROM json_each(?) AS given
+CROSS JOIN turn AS t ON t.ref = given.value
+CROSS JOIN item_flag AS f ON f.turn = t.id
+WHERE f.to_user = 0;

@@ -39,12 +39,11 @@ from turnledger.stores.sqlite.failures import decoder
 from turnledger.stores.sqlite.tables import records
 from turnledger.stores.sqlite.tables.access import share_of
 from turnledger.stores.sqlite.tables.catalogue import SqliteCatalogueRows
-from turnledger.stores.sqlite.tables.records import QUERIES, START, Row
+from turnledger.stores.sqlite.tables.records import START, Row
 from turnledger.stores.sqlite.tables.search import SqliteIndexRows, SqliteSearchRows
 
 MOST_LANES = 64
 """Lanes kept in memory: those of turns at work, at a kilobyte or two each."""
-
 
 LONG_INPUT = 700
 """Bytes from which an attempt's input gets a row of its own. Below, the attempt fits into a quarter of a
@@ -57,10 +56,6 @@ LONG_STRETCH = 8
 
 RUNNING, ENDED = 0, 1
 """The two halves of the attempt table."""
-
-
-ROWS_AT_ONCE = 200
-"""Rows inserted by one statement, if there are many."""
 
 
 END_OF_TIME = 2**63 - 1
@@ -212,7 +207,7 @@ class SqliteSharedRows(SqliteIndexRows):
         for turn, *_ in turns:
             self._run("drop_flags", turn)
         if turns:
-            self._drop_words(each for *_, each in turns)
+            self._drop_words([each for *_, each in turns])
         return [size for _, size, _ in turns]
 
     def _remove_attempts(self, rows: Sequence[Row]) -> int:
@@ -335,14 +330,13 @@ class SqliteTables(SqliteCatalogueRows, SqliteSearchRows, SqliteSharedRows):
             branch = each.branch
             columns = records.columns_of_branch(branch)
             rows.append((branch.id.raw, branch.conversation.raw, branch.start, *columns))
-        self._insert(QUERIES["add_branch"], rows)
+        self._insert("add_branch", rows)
         chat = made[0].branch.conversation.raw
         self._refs.update((BranchId.trusted(id), ref) for id, ref in self._rows("refs_of_branches", chat))
         self._count(self.owner, sum(branch_bytes(each.branch.bytes) for each in made))
         origins = [self._columns_of_origin(each.origin) for each in made if each.origin is not None]
-        self._insert(QUERIES["add_origin"], origins)
-        turns = [row for each in made for row in self._rows_of_turns(each)]
-        self._insert(QUERIES["add_turns"], turns)
+        self._insert("add_origin", origins)
+        self._insert("add_turns", chain.from_iterable(map(self._rows_of_turns, made)))
 
     def _rows_of_turns(self, made: NewBranch) -> Iterator[Row]:
         ref, before = self._ref(made.branch.id), None
@@ -350,17 +344,6 @@ class SqliteTables(SqliteCatalogueRows, SqliteSearchRows, SqliteSharedRows):
             parent = None if turn.parent == before else records.raw_or_none(turn.parent)
             yield self._columns_of_turn(turn, ref, parent, log)
             before = turn.id
-
-    def _insert(self, query: str, rows: Sequence[Row]) -> None:
-        """Insert many rows with few statements: each one releases the GIL, and may have to wait for it."""
-        whole = len(rows) - len(rows) % ROWS_AT_ONCE
-        if whole:
-            values = query[query.index("(", query.index("VALUES")) : query.rindex(")") + 1]
-            several = query.replace(values, ", ".join([values] * ROWS_AT_ONCE))
-            for at in range(0, whole, ROWS_AT_ONCE):
-                self._execute(several, list(chain.from_iterable(rows[at : at + ROWS_AT_ONCE])))
-        for row in rows[whole:]:
-            self._execute(query, row)
 
     async def save_branch(self, branch: Branch) -> None:
         self._run("save_branch", *records.columns_of_branch(branch), self._ref(branch.id))

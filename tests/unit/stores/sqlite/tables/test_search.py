@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -67,6 +68,28 @@ async def test_search_indexes_turns_in_steps_of_bounded_size(
     done = [await store.transact_whole(index_some, 10) for _ in range(4)]
     assert done == [3, 1, 0, 0]
     assert await store.read_whole(is_index_complete, None)
+
+
+async def test_indexing_runs_one_statement_per_turn_and_few_per_step(
+    ledger: Ledger, store: SqliteStore
+) -> None:
+    turns, statements = 40, 0
+
+    async def index(whole: Any, limit: int) -> int:
+        execute = whole._execute
+
+        def count(*given: Any) -> Any:
+            nonlocal statements
+            statements += 1
+            return execute(*given)
+
+        whole._execute = count
+        return await whole.index_texts(limit)
+
+    for number in range(turns):
+        await run_turn(ledger, f"Heron {number}")
+    assert await store.transact_whole(index, turns) == turns
+    assert statements <= turns + 12
 
 
 async def test_search_index_does_not_contain_the_text(ledger: Ledger, path: Path) -> None:
