@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import TypeAlias
 
 import msgspec
@@ -25,14 +27,15 @@ from turnledger.engine.transfer.export import (
     shown_part,
 )
 from turnledger.engine.transfer.import_parse import ChatReader, ParsedChat
-from turnledger.engine.transfer.import_plan import Plan, plan_import
+from turnledger.engine.transfer.import_plan import Pause, Plan, plan_import
 from turnledger.engine.transfer.import_write import (
+    Comparison,
     ExistingRows,
     ImportDraft,
     ImportRequest,
     ImportResult,
     LookUpRequest,
-    compare,
+    compare_next,
     draft_of,
     find_place,
     import_chat,
@@ -56,6 +59,25 @@ AHEAD = 24 * 3600 * 1000
 every list, and never be old enough for retention."""
 LOOKED_UP = 500
 CHATS = 100
+WORK, REST = 0.002, 0.001
+"""Seconds that a thread works before it rests, and that it rests."""
+
+
+class Pace:
+    """Makes a thread rest between the turns of a long chat, so that others can work. One that computes
+    without a rest keeps the interpreter for 5 ms whenever it gets it, and the threads of a store release it
+    with every statement: a transaction of a hundred statements could take half a second."""
+
+    def __init__(
+        self, now: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._now, self._sleep = now, sleep
+        self._due = now() + WORK
+
+    def __call__(self) -> None:
+        if self._now() >= self._due:
+            self._sleep(REST)
+            self._due = self._now() + WORK
 
 
 class Transfer:
@@ -185,16 +207,17 @@ class Transfer:
             return [_refused(found, str(problem))]
         except ConversationUnavailable:
             return [_refused(found, "The chat of its id was deleted meanwhile. Import it again.")]
+        if _is_large(found):
+            await asyncio.to_thread(_free, plan, found, Pace())
         is_new = imported.reports[-1].did is ImportOutcome.IMPORTED
         return [*(plan.reports if is_new else ()), *imported.reports]
 
     async def _compared(self, plan: Plan, found: Conversation) -> ImportResult:
         read, owner = self._process.store.read, found.owner
-        there = await read(outline, found, owner)
-        lines = [there.header]
-        while page := await read(read_page, ExportPageRequest(there, len(lines) - 1), owner):
-            lines += page  # in parts: other readers wait for each
-        return await asyncio.to_thread(compare, plan, there, lines)
+        comparison = Comparison(plan, await read(outline, found, owner))
+        while (result := await read(compare_next, comparison, owner)) is None:
+            pass  # in parts: other readers wait for each
+        return result
 
     async def _drafted(self, request: ImportRequest, chat: ConversationId, *, in_thread: bool) -> ImportDraft:
         plan, known = request.plan, ExistingRows()
@@ -202,16 +225,24 @@ class Transfer:
         read, owner = self._process.store.read, plan.conversation.owner
         while not await read(look_up, LookUpRequest(plan, known, after, LOOKED_UP), owner):
             after += LOOKED_UP  # in parts: other readers wait for each
-        if in_thread:
-            return await asyncio.to_thread(draft_of, plan, chat, known, keeps_ids=request.keeps_ids)
-        return draft_of(plan, chat, known, keeps_ids=request.keeps_ids)
+        draft = partial(draft_of, plan, chat, known, keeps_ids=request.keeps_ids)
+        return await asyncio.to_thread(draft, pause=Pace()) if in_thread else draft()
 
 
 async def _planned(header: ChatLine, found: ParsedChat, owner: str, limits: Limits) -> Plan:
     """Plan the import of a chat; in a thread if it is long, to keep the event loop free."""
-    if _is_large(found):
-        return await asyncio.to_thread(plan_import, header, found.line, found.turns, owner, limits)
-    return plan_import(header, found.line, found.turns, owner, limits)
+    plan = partial(plan_import, header, found.line, found.turns, owner, limits)
+    return await asyncio.to_thread(plan, pause=Pace()) if _is_large(found) else plan()
+
+
+def _free(plan: Plan, found: ParsedChat, pause: Pause) -> None:
+    """Free the turns of an imported chat one by one: all at once, every thread would wait."""
+    while plan.turns:
+        plan.turns.popitem()
+        pause()
+    while found.turns:
+        found.turns.pop()
+        pause()
 
 
 def _is_large(found: ParsedChat) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Sequence
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from random import Random
@@ -16,7 +17,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from turnledger import Chat, Ledger, Limits
+from turnledger import Chat, Ledger, Limits, transfer
+from turnledger.engine.transfer.export import PAGE
+from turnledger.engine.transfer.import_write import compare_next
 from turnledger.errors import InvalidInput, TurnledgerError
 from turnledger.hosting import Host
 from turnledger.model.transfer import ENDS, ImportOutcome
@@ -24,6 +27,7 @@ from turnledger.stores.memory import Database, MemoryStore
 from turnledger.stores.url import open_store
 from turnledger.testing.fake_clock import FakeClock
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Think, Tool
+from turnledger.transfer import LONG, REST, WORK, Pace
 from turnledger.types import ImportReport, TurnKind
 
 BOOM = RuntimeError("the model broke")
@@ -296,3 +300,89 @@ async def test_import_of_a_chat_dated_in_the_future_clamps_its_use_time_or_refus
             assert [each.line for each in reports if each.did is ImportOutcome.REPAIRED] == [1]
         listed = (await ledger.list()).chats
         assert [each.conversation.touched_at for each in listed] == [now + 60_000, now]
+
+
+LINES = 2 * PAGE + 20
+
+
+def long_file(*changes: tuple[int, str, Any], lines: int = LINES) -> bytes:
+    """A chat and its turns, with changed fields of some lines."""
+    base = {"schema_version": 1, "chat": "long", "created_at": 1, "committed_at": 1, "kind": "completed"}
+    ask = {"type": "message", "role": "user", "content": "Hi"}
+    file: list[dict[str, Any]] = [
+        {"schema_version": 1, "type": "chat", "id": "long", "title": "Long", "created_at": 1, "touched_at": 1}
+    ]
+    for number in range(1, lines):
+        parent = f"t{number - 1}" if number > 1 else None
+        line = {"type": "turn", "id": f"t{number}", "parent": parent, "input": [ask], "output": []}
+        file.append({**base, **line})
+    for at, field, value in changes:
+        file[at][field] = value
+    return b"".join(msgspec.json.encode(line) + b"\n" for line in file)
+
+
+ANOTHER = [{"type": "message", "role": "user", "content": "Ho"}]
+
+
+@pytest.mark.parametrize("keep_ids", [True, False])
+@pytest.mark.parametrize(
+    ("again", "outcome", "pages"),
+    [
+        (long_file(), ImportOutcome.UNCHANGED, 4),
+        (long_file((1, "input", ANOTHER)), ImportOutcome.CONFLICT, 1),
+        (long_file((-1, "input", ANOTHER)), ImportOutcome.CONFLICT, 3),
+        (long_file((0, "title", "Short")), ImportOutcome.CONFLICT, 4),
+        (long_file(lines=LINES - 1), ImportOutcome.CONFLICT, 3),
+        (long_file(lines=LINES + 1), ImportOutcome.CONFLICT, 4),
+    ],
+    ids=["equal", "first turn", "last turn", "title", "turn less", "turn more"],
+)
+async def test_existing_long_chat_is_compared_by_pages_up_to_the_first_difference(
+    again: bytes, outcome: ImportOutcome, pages: int, keep_ids: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared = 0
+
+    async def counted(*given: Any) -> Any:
+        nonlocal compared
+        compared += 1
+        return await compare_next(*given)
+
+    monkeypatch.setattr(transfer, "compare_next", counted)
+    async with ledger_over("memory") as ledger:
+        for file, end in ((long_file(), ImportOutcome.IMPORTED), (again, outcome)):
+            reports = [each async for each in ledger.import_lines([file], keep_ids=keep_ids)]
+            assert [each.did for each in reports if each.did in ENDS] == [end]
+    assert compared == pages
+
+
+async def test_long_chat_is_planned_drafted_and_freed_in_threads_that_pause_between_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lines = LONG + 1
+    paces: list[list[int]] = []
+
+    def new_pace() -> Callable[[], None]:
+        paces.append([])
+        return lambda: paces[-1].append(threading.get_ident())
+
+    monkeypatch.setattr(transfer, "Pace", new_pace)
+    async with ledger_over("memory") as ledger:
+        reports = [each async for each in ledger.import_lines([long_file(lines=lines)])]
+    assert ImportOutcome.IMPORTED in {each.did for each in reports}
+    planned, drafted, freed = paces
+    assert len(planned) >= 5 * LONG
+    assert len(drafted) >= 2 * LONG
+    assert len(freed) == 2 * LONG
+    assert threading.get_ident() not in {*planned, *drafted, *freed}
+
+
+def test_pace_makes_a_thread_rest_whenever_it_has_worked_for_a_while() -> None:
+    times = iter([0.0, WORK / 2, WORK, 5.0, 5.0 + WORK / 2, 5.0 + WORK, 9.0])
+    rests: list[float] = []
+    pace = Pace(lambda: next(times), rests.append)
+    rested = []
+    for _ in range(4):
+        pace()
+        rested.append(len(rests))
+    assert rested == [0, 1, 1, 2]
+    assert set(rests) == {REST}

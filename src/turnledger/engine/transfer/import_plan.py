@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeAlias, TypeVar
@@ -34,6 +34,8 @@ HIGHEST = 2**53
 """The largest integer that every JSON parser reads exactly."""
 
 Note: TypeAlias = tuple[ImportOutcome, str]
+Pause: TypeAlias = Callable[[], None]
+"""Called between the turns of a long chat."""
 _is_effect = re.compile(r"[0-9a-f]{32}").fullmatch
 AnyId = TypeVar("AnyId", bound=Id)
 
@@ -233,7 +235,7 @@ class Plan:
     line: int
     conversation: Conversation
     branches: tuple[tuple[BranchId, TurnId | None], ...]
-    turns: Mapping[TurnId, PlannedTurn]
+    turns: dict[TurnId, PlannedTurn]
     forgotten: tuple[bytes, ...] = ()
     """The names of the effects that stay forgotten."""
     reports: tuple[ImportReport, ...] = ()
@@ -256,6 +258,7 @@ class _Planner:
     at: int
     limits: Limits
     chat: str
+    pause: Pause
     notes: Notes = field(default_factory=Notes)
     turns: dict[TurnId, PlannedTurn] = field(default_factory=dict)
     replacements: dict[TurnId, TurnId | None] = field(default_factory=dict)
@@ -269,14 +272,19 @@ class _Planner:
 
 
 def plan_import(
-    header: ChatLine, at: int, lines: Sequence[tuple[int, TurnLine]], owner: str, limits: Limits
+    header: ChatLine,
+    at: int,
+    lines: Sequence[tuple[int, TurnLine]],
+    owner: str,
+    limits: Limits,
+    pause: Pause = lambda: None,
 ) -> Plan:
     """Plan a chat from these lines for an owner. Raises InvalidInput if none of it can be imported."""
     if len(header.branches) > limits.import_turns:
         raise InvalidInput(f"The chat has too many branches; the limit is {limits.import_turns}.")
     notes: list[Note] = []
     conversation = conversation_of(header, owner, notes)
-    planner = _Planner(header, at, limits, str(conversation.id))
+    planner = _Planner(header, at, limits, str(conversation.id), pause)
     for did, why in notes:
         planner.note(at, did, why)
     _read_turns(planner, lines)
@@ -288,6 +296,7 @@ def plan_import(
 
 def _read_turns(planner: _Planner, lines: Sequence[tuple[int, TurnLine]]) -> None:
     for at, line in lines:
+        planner.pause()
         try:
             turn = _turn_of(planner, at, line)
         except MalformedItems as problem:
@@ -454,6 +463,7 @@ def _assign_parents(planner: _Planner) -> None:
     is_late = False
     seen: set[TurnId] = set()
     for turn in list(planner.turns.values()):
+        planner.pause()
         if turn.parent is not None and turn.parent not in planner.turns:
             parent = before.id if before is not None and before.id not in heads else None
             where = f"It follows {parent} instead." if parent else "It is the first turn instead."
@@ -467,20 +477,21 @@ def _assign_parents(planner: _Planner) -> None:
         before = turn
     if is_late:
         planner.note(planner.at, ImportOutcome.REPAIRED, "The turns were out of order, and were sorted.")
-    _number(planner)
+    _order(planner)
 
 
-def _number(planner: _Planner) -> None:
-    """Order parents before children, and number the turns of each line."""
+def _order(planner: _Planner) -> None:
+    """Order parents before children."""
     children: dict[TurnId | None, list[PlannedTurn]] = {}
     for turn in planner.turns.values():
         children.setdefault(turn.parent, []).append(turn)
     ordered: dict[TurnId, PlannedTurn] = {}
-    waiting = [(turn, 1) for turn in reversed(children.get(None, []))]
+    waiting = children.get(None, [])[::-1]
     while waiting:
-        turn, number = waiting.pop()
-        ordered[turn.id] = replace(turn, number=number)
-        waiting += [(child, number + 1) for child in reversed(children.get(turn.id, []))]
+        planner.pause()
+        turn = waiting.pop()
+        ordered[turn.id] = turn
+        waiting += reversed(children.get(turn.id, []))
     for turn in planner.turns.values():
         if turn.id not in ordered:
             planner.note(turn.line, ImportOutcome.DROPPED, "The turn is its own ancestor.", turn.id)
@@ -494,6 +505,7 @@ def _fit(planner: _Planner) -> None:
     settled: dict[TurnId | None, int] = {None: 0}
     made: dict[TurnId, PlannedTurn] = {}
     for turn in planner.turns.values():
+        planner.pause()
         parent = planner.replacements.get(turn.parent, turn.parent) if turn.parent else None
         fit = fit_turn(open_after[parent], turn.input, turn.output)
         for why in fit.changes:
@@ -603,6 +615,7 @@ def _make_plan(
         if turn.id not in turns:
             planner.note(turn.line, ImportOutcome.DROPPED, "No branch contains this turn.", turn.id)
     for turn in turns.values():
+        planner.pause()
         turn.encode()
     current = planner.header.current
     shown = next((id for id, _, text in branches if text == current), None)

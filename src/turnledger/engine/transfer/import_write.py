@@ -22,8 +22,8 @@ from turnledger.engine.history import line
 from turnledger.engine.history.line import STRETCHES_KEPT
 from turnledger.engine.limits import UNLIMITED, Quota, check_quota
 from turnledger.engine.ports import Tables
-from turnledger.engine.transfer.export import Outline
-from turnledger.engine.transfer.import_plan import NO_BRANCH, Plan, PlannedTurn
+from turnledger.engine.transfer.export import ExportPageRequest, Outline, read_page
+from turnledger.engine.transfer.import_plan import NO_BRANCH, Pause, Plan, PlannedTurn
 from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import (
     EVERYWHERE,
@@ -94,8 +94,15 @@ def derive_branch_id(chat: ConversationId, id: BranchId) -> BranchId:
     return derive_id(BranchId, time_of(id), str(chat), str(id))
 
 
-def draft_of(plan: Plan, chat: ConversationId, existing: ExistingRows, *, keeps_ids: bool) -> ImportDraft:
-    return _Drafter(plan, replace(plan.conversation, id=chat), existing, keeps_ids).draft()
+def draft_of(
+    plan: Plan,
+    chat: ConversationId,
+    existing: ExistingRows,
+    *,
+    keeps_ids: bool,
+    pause: Pause = lambda: None,
+) -> ImportDraft:
+    return _Drafter(plan, replace(plan.conversation, id=chat), existing, keeps_ids, pause).draft()
 
 
 @dataclass
@@ -104,6 +111,7 @@ class _Drafter:
     conversation: Conversation
     existing: ExistingRows
     keeps_ids: bool
+    pause: Pause
     notes: list[ImportReport] = field(default_factory=list)
     ids: dict[TurnId, TurnId] = field(default_factory=dict)
     """New ids of turns that cannot keep theirs."""
@@ -146,6 +154,7 @@ class _Drafter:
                 why = f"The id {plan.conversation.id} is taken; replaced by {chat}."
             self._note(plan.line, why)
         for turn in plan.turns.values():
+            self.pause()
             if turn.id in self.existing.shared:
                 continue
             if not self.keeps_ids or turn.id in self.existing.turns:
@@ -160,12 +169,14 @@ class _Drafter:
                     self._note(plan.line, why)
 
     def _branch(self, place: int, id: BranchId, head: TurnId | None) -> NewBranch:
+        self.pause()
         own = self.plan.line_of(head, self.placed)
         before = own[0].parent if own else head
         base = self.placed[before] if before is not None else None
         branch = self._bare_branch(id, head, base)
         turns: list[tuple[Turn, bytes]] = []
         for turn in own:
+            self.pause()
             made = turn.turn(branch.id, self.ids)
             turns.append((made, turn.log))
             self.placed[turn.id] = made
@@ -298,52 +309,65 @@ def _end(plan: Plan, found: Conversation, did: ImportOutcome, why: str) -> Impor
     return ImportResult(found, (report,))
 
 
-def compare(plan: Plan, outline: Outline, lines: Sequence[bytes]) -> ImportResult:
-    """Compare an existing chat, whose lines are `lines`, with the plan, but for a conversation_key and ids
-    that it could not keep."""
-    found = outline.conversation
-    expected = replace(plan.conversation, id=found.id)
-    if found.conversation_key is None:
-        expected = replace(expected, conversation_key=None)
-    ids = _derived_turn_ids(plan, found.id, lines)
-    branches = {
-        id: made
-        for (id, _), made in zip(plan.branches, outline.branches, strict=False)
-        if made == derive_branch_id(found.id, id)
-    }
-    if lines_of(plan, expected, ids, branches) == lines:
-        return _end(plan, found, ImportOutcome.UNCHANGED, "The chat already exists.")
+@dataclass
+class Comparison:
+    """A plan and the existing chat of its id. Equal ones may differ in a conversation_key and in ids that the
+    existing one could not keep."""
+
+    plan: Plan
+    outline: Outline
+    count: int = 0
+    """Turns that are compared already, and equal."""
+    ids: dict[TurnId, TurnId] = field(default_factory=dict)
+    """Turns of the plan whose ids were replaced."""
+
+    def __post_init__(self) -> None:
+        self._turns = iter(self.plan.turns.values())
+
+    def equals_next(self, line: bytes) -> bool:
+        """Return whether the next turn of the plan has this line."""
+        chat, turn = self.outline.conversation.id, next(self._turns, None)
+        if turn is None:
+            return False
+        derived = derive_turn_id(chat, turn.id)
+        if b'"id":"%b"' % derived.encode() in line:
+            self.ids[turn.id] = derived
+        self.count += 1
+        return _line_of(turn, str(chat), self.ids) == line
+
+    def header(self) -> bytes:
+        """Return the header of the plan, with the ids of the existing chat."""
+        plan, found = self.plan, self.outline.conversation
+        branches = {
+            id: made
+            for (id, _), made in zip(plan.branches, self.outline.branches, strict=False)
+            if made == derive_branch_id(found.id, id)
+        }
+        heads = [
+            BranchLine(
+                id=str(branches.get(id, id)), head=None if head is None else str(self.ids.get(head, head))
+            )
+            for id, head in plan.branches
+        ]
+        current = plan.conversation.branch
+        expected = replace(plan.conversation, id=found.id, branch=branches.get(current, current))
+        if found.conversation_key is None:
+            expected = replace(expected, conversation_key=None)
+        return encode_line(chat_line(expected, heads, len(plan.turns), plan.forgotten))
+
+
+async def compare_next(tables: Tables, comparison: Comparison) -> ImportResult | None:
+    """Compare the next turns, or the headers if none are left; return None while the chats may still be
+    equal. Raises as `read_page` does."""
+    plan, there = comparison.plan, comparison.outline
+    lines = await read_page(tables, ExportPageRequest(there, comparison.count))
+    is_equal = all(map(comparison.equals_next, lines))
+    if is_equal and lines:
+        return None
+    if is_equal and comparison.header() == there.header:
+        return _end(plan, there.conversation, ImportOutcome.UNCHANGED, "The chat already exists.")
     why = "A different chat with this id exists. It was left unchanged."
-    return _end(plan, found, ImportOutcome.CONFLICT, why)
-
-
-def _derived_turn_ids(plan: Plan, chat: ConversationId, lines: Sequence[bytes]) -> dict[TurnId, TurnId]:
-    """Return the turns of the plan that have a derived id in these lines."""
-    found: dict[TurnId, TurnId] = {}
-    if len(lines) == len(plan.turns) + 1:
-        for id, raw in zip(plan.turns, lines[1:], strict=True):
-            derived = derive_turn_id(chat, id)
-            if b'"id":"%b"' % derived.encode() in raw:
-                found[id] = derived
-    return found
-
-
-def lines_of(
-    plan: Plan,
-    conversation: Conversation,
-    ids: Mapping[TurnId, TurnId],
-    branches: Mapping[BranchId, BranchId],
-) -> list[bytes]:
-    """Return the lines that a planned chat would be exported as, with these ids."""
-    heads = [
-        BranchLine(id=str(branches.get(id, id)), head=None if head is None else str(ids.get(head, head)))
-        for id, head in plan.branches
-    ]
-    shown = replace(conversation, branch=branches.get(conversation.branch, conversation.branch))
-    lines = [encode_line(chat_line(shown, heads, len(plan.turns), plan.forgotten))]
-    for turn in plan.turns.values():
-        lines.append(_line_of(turn, str(conversation.id), ids))
-    return lines
+    return _end(plan, there.conversation, ImportOutcome.CONFLICT, why)
 
 
 def _line_of(turn: PlannedTurn, chat: str, ids: Mapping[TurnId, TurnId]) -> bytes:
