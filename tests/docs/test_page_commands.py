@@ -77,7 +77,7 @@ def test_chats_commands_print_the_output_on_their_page(
     commands = [
         (command, printed) for command, printed in commands if command.startswith("turnledger chats ")
     ]
-    assert len(commands) == 7
+    assert len(commands) == 8
     for command, printed in commands:
         expected = r"[^\n]*".join(map(re.escape, printed.strip().split("…")))
         assert re.fullmatch(expected, run(command).strip()), command

@@ -85,6 +85,7 @@ class Place:
             "/api/tokens": {"scopes": ["chats:read"], "chat": self.ids["chat"]},
             "/api/shares": {"chat": self.ids["chat"]},
             EXCHANGE: {"code": code, "nonce": "n" * 32},
+            "/api/chats/{chat}/items": {"items": "Hi"},
             "/api/turns/{turn}/stop": {},
             "/api/chats/{chat}/stop": {},
             "/api/chats": {"conversation_key": "new"},
@@ -292,6 +293,7 @@ async def store_too_much(place: Place) -> None:
 NAMED = {TURNS: "chat", "/api/tokens": "chat", "/api/shares": "chat", "/api/chats/reset": "replaces"}
 OTHERWISE: dict[str, dict[str, Any]] = {
     "/api/chats": {"title": "Another"},
+    "/api/chats/{chat}/items": {"items": "Another"},
     "/api/chats/{chat}/fork": {"title": "Another"},
     "/api/chats/{chat}/switch": {"branch": f"branch_{UNKNOWN}"},
     "/api/chats/{chat}/undo": {"forget": True},

@@ -156,6 +156,7 @@ def chat_body(text: str) -> dict[str, Any]:
 BODIES: dict[str, Any] = {
     "POST /v1/chat/completions": chat_body("Hello"),
     "POST /api/turns": {"model": "demo", "input": "Hello"},
+    "POST /api/chats/{chat}/items": {"items": "Hello"},
     "POST /api/turns/{turn}/stop": {},
     "POST /api/chats/{chat}/stop": {},
     "POST /api/import": {"type": "chat", "schema_version": 1, "id": "a", "created_at": 1, "touched_at": 1},

@@ -118,6 +118,14 @@ export class Chat {
     return this.#request({ ...this.#target(), regenerates: turn ? idOf("turn", turn) : true }, options);
   }
 
+  /** Add a turn that no model answers, such as items from elsewhere, and return it as committed. The items are the whole
+   * turn: a text is a user message, and an answer may follow. */
+  async append(items: Input, options: AppendOptions = {}): Promise<Turn> {
+    const { details, interaction } = options;
+    const reply = await this.#move<{ turn: object }>("/items", { items, details, interaction }, options);
+    return camel(reply.turn);
+  }
+
   /** Stop a turn, or the running one of this chat; if none runs, those requested here, as soon as they begin. Resolves
    * when it is final; null if there was nothing to stop. */
   async stop(options: StopOptions & { turn?: Identified } = {}): Promise<StopOutcome | null> {
@@ -274,7 +282,8 @@ export class Chat {
     return this.#move("/undo", { turn: turn && idOf("turn", turn), forget }, options);
   }
 
-  #move(verb: string, fields: object, { idempotencyKey, onBusy, signal }: MoveOptions): Promise<ChatInfo> {
+  #move<Shape = ChatInfo>(verb: string, fields: object, options: MoveOptions): Promise<Shape> {
+    const { idempotencyKey, onBusy, signal } = options;
     return this.#json(signal, verb, fields, { ...idempotencyHeader(idempotencyKey), "x-turn-on-busy": onBusy });
   }
 
@@ -313,6 +322,14 @@ export class Chat {
 export interface MoveOptions extends CallOptions {
   onBusy?: OnBusy;
   idempotencyKey?: string;
+}
+
+/** Options of append. */
+export interface AppendOptions extends MoveOptions {
+  /** Stored with the turn. */
+  details?: Readonly<Record<string, unknown>>;
+  /** `false`: it postpones neither expiry nor a reset. */
+  interaction?: boolean;
 }
 
 interface Listed {

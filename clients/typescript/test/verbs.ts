@@ -135,6 +135,7 @@ const VERBS: Record<string, (call: Call) => unknown> = {
   "chat.send": (call) => asked(call, call.on.send(call.given["input"], call.given)),
   "chat.edit": (call) => asked(call, call.on.edit(call.given["turn"], call.given["input"], call.given)),
   "chat.regenerate": (call) => asked(call, call.on.regenerate(call.given["turn"], call.given)),
+  "chat.append": async ({ on, given: { items, ...given } }) => turnOf(await on.append(items, given)),
   "chat.stop": ({ on, given }) => on.stop(given),
   "stream.stop": ({ on, given }) => on.stop(given),
   "chat.events": async (call) => ({ events: await heard(call, call.on.events(call.given["turn"], call.given)) }),

@@ -116,6 +116,16 @@ class TurnBody(Struct, forbid_unknown_fields=True):
     ] = field(default_factory=partial(Raw, b"null"))
 
 
+class AppendBody(Struct, forbid_unknown_fields=True):
+    """A turn that no model answers."""
+
+    items: Annotated[
+        Input, schema("The whole turn: a text, items of the Responses API, or chat messages; an answer too.")
+    ]
+    details: Annotated[dict[str, Any], schema("Stored with the turn.")] | None = None
+    interaction: Annotated[bool, schema("`false`: it postpones neither expiry nor a reset.")] = True
+
+
 class StopBody(Struct, forbid_unknown_fields=True):
     """What to do with the text of a stopped turn."""
 

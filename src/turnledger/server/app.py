@@ -25,6 +25,7 @@ from turnledger.server.ops.counters import WorkerContext
 from turnledger.server.ops.logs import current_request, log, log_unexpected
 from turnledger.server.requests.turn import KEEP, unsupported_headers_error
 from turnledger.server.routes import (
+    append,
     branches,
     catalogue,
     chats,
@@ -72,6 +73,7 @@ def all_endpoints(service: Service) -> list[Endpoint]:
             *completions.endpoints(service),
             *models.endpoints(service),
             *new_turn.endpoints(service),
+            *append.endpoints(service),
             *turns.endpoints(service),
             *branches.endpoints(service),
             *catalogue.endpoints(service),

@@ -277,6 +277,9 @@ class EmbeddedDriver(Driver):
         async for event in (await chat.opened()).events(turn):
             run.add(event)
 
+    async def _chat_append(self, chat: NamedChat, *, items: Any, **options: Any) -> Any:
+        return turn_shown(await (await chat.opened()).append(items, **options))
+
     async def _stream_stop(self, stream: Stream, *, policy: str | None = None) -> Any:
         return await self._chat_stop(stream.chat, turn=stream.turn, policy=policy)
 

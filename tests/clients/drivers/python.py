@@ -337,6 +337,7 @@ def line(value: Any) -> str:
 SHOWN: dict[str, Callable[[Any], Any]] = {
     "chat.read": page,
     "chat.turns": turn,
+    "chat.append": turn,
     "chat.events": event_shown,
     "chat.siblings": sibling,
     "chat.export": line,

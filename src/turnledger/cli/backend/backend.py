@@ -14,7 +14,7 @@ from turnledger.errors import InvalidInput
 if TYPE_CHECKING:
     from turnledger.api.access import Token
     from turnledger.api.chats import ChatInfo, Deletion, Hit, Page
-    from turnledger.api.turns import ChatHistory
+    from turnledger.api.turns import ChatHistory, Turn
     from turnledger.model.transfer import ImportReport
 
 SERVER, API_KEY = "TURNLEDGER_SERVER", "TURNLEDGER_API_KEY"
@@ -65,6 +65,10 @@ class Backend(Protocol):
     async def show(self, chat: str, *, scope: str, turns: int) -> ChatHistory: ...
 
     async def update(self, chat: str, *, scope: str, **changes: Any) -> ChatInfo: ...
+
+    async def append(self, chat: str, items: Sequence[Any], *, scope: str, key: str | None) -> Turn:
+        """Add a turn that no model answers; once under the same idempotency key."""
+        ...
 
     async def delete(self, chat: str, *, scope: str, purge: bool) -> Deletion:
         """Delete a chat; a deleted one can be named by its id."""

@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 
 from turnledger.api.access import Token
 from turnledger.api.chats import ChatInfo, Deletion, Hit, Page, SearchPage
-from turnledger.api.turns import ChatHistory
+from turnledger.api.turns import ChatHistory, Turn
 from turnledger.cli.backend.backend import API_KEY, ID_PREFIX, SERVER, Source, allows_http, check_chat_name
 from turnledger.cli.backend.inspection import without_hidden
 from turnledger.client import AsyncChat, AsyncClient, Retries, Timeouts
@@ -87,6 +87,9 @@ class ServerBackend:
 
     async def update(self, chat: str, *, scope: str, **changes: Any) -> ChatInfo:
         return await self._chat(chat, scope).update(**changes)
+
+    async def append(self, chat: str, items: Sequence[Any], *, scope: str, key: str | None) -> Turn:
+        return await self._chat(chat, scope).append(items, idempotency_key=key)
 
     async def delete(self, chat: str, *, scope: str, purge: bool) -> Deletion:
         return await self._chat(chat, scope).delete(purge=purge)

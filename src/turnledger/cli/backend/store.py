@@ -10,6 +10,7 @@ from typing import Any
 from turnledger.api.access import NewToken, Token
 from turnledger.api.chats import ChatInfo, Deletion, Hit, Page, RestoredChat, SearchPage
 from turnledger.api.turns import ChatHistory
+from turnledger.api.turns import Turn as ShownTurn
 from turnledger.api.views import show_chat, show_listed, show_listed_as, show_token, show_turn, view
 from turnledger.chat import Chat
 from turnledger.chats import Chats
@@ -92,6 +93,9 @@ class StoreBackend:
         found = await self._chat(chat, scope)
         await found.update(**changes)
         return show_listed(await found.summary())
+
+    async def append(self, chat: str, items: Sequence[Any], *, scope: str, key: str | None) -> ShownTurn:
+        return show_turn(await (await self._chat(chat, scope)).append(items, idempotency_key=key), ())
 
     async def delete(self, chat: str, *, scope: str, purge: bool) -> Deletion:
         chats, id = await self._chats(), await self._id(chat, scope)

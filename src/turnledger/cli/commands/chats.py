@@ -175,6 +175,31 @@ def _print_cursor(found: tuple[object, ...], cursor: str | None, empty_message: 
 
 
 @chats.command()
+def append(
+    chat: ChatName,
+    text: Annotated[str, typer.Argument(help="The message of the user.")],
+    answer: Annotated[str | None, typer.Option(help="The answer to it.")] = None,
+    idempotency_key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Add the turn once, however often this is run.")
+    ] = None,
+    owner: Owner = None,
+    scope: Scope = "",
+    server: Server = None,
+    store: Store = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add a turn that no model answers, such as a message from another system."""
+    items: list[Any] = [text] if answer is None else [text, {"role": "assistant", "content": answer}]
+    selector = BackendSelector(server=server, store=store, config=config, owner=owner)
+    turn = selector.run(lambda backend: backend.append(chat, items, scope=scope, key=idempotency_key))
+    if as_json:
+        typer.echo(json_of(turn))
+    else:
+        print_result(f"Added {turn.id} as turn {turn.number}.")
+
+
+@chats.command()
 def rename(
     chat: ChatName,
     title: Annotated[str, typer.Argument(help="The new title.")],

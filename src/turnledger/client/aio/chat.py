@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Literal, Unpack, overload
+from typing import Any, Literal, Unpack, overload
 
 from msgspec import UNSET, UnsetType
 
@@ -147,6 +147,23 @@ class AsyncChat:
             return await turn_stream._begin()
         async with turn_stream:
             return await turn_stream.answer()
+
+    async def append(
+        self,
+        items: Input,
+        *,
+        details: Mapping[str, Any] | None = None,
+        interaction: bool = True,
+        on_busy: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Turn:
+        """Add a turn that no model answers, such as items from elsewhere, and return it as committed.
+
+        The items are the whole turn: a text is a user message, and an answer may follow. With
+        `interaction=False` it postpones neither expiry nor a reset. For `on_busy` see `send`.
+        """
+        options: TurnOptions = {"on_busy": on_busy, "idempotency_key": idempotency_key}
+        return await self._wire.run(self._core.append(items, details, interaction, options))
 
     async def stop(self, turn: str | None = None, *, policy: str | None = None) -> StopOutcome | None:
         """Stop a turn, or the running one of this chat, from any task. Return the final outcome, whichever

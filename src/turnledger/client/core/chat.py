@@ -12,7 +12,16 @@ from weakref import WeakSet
 from msgspec import UNSET
 
 from turnledger.api.chats import ChatInfo, Conflict, Deletion, ListedChat, Page, RestoredChat
-from turnledger.api.turns import Branch, BranchPage, ShownChat, Sibling, StopAnswer, Turn, TurnState
+from turnledger.api.turns import (
+    Branch,
+    BranchPage,
+    ShownChat,
+    Sibling,
+    StopAnswer,
+    Turn,
+    TurnAnswer,
+    TurnState,
+)
 from turnledger.client.core.client import ClientCore, query_of
 from turnledger.client.core.exchange import RepeatedExchange
 from turnledger.client.core.steps import JSON_TYPE, Request, Steps
@@ -303,6 +312,17 @@ class ChatCore:
         except RevisionConflict as conflict:
             return _accept_own_change(conflict, exchange, values, revision)
         return decode_shape(ListedChat, reply.body)
+
+    def append(
+        self, items: Input, details: Mapping[str, Any] | None, interaction: bool, options: TurnOptions
+    ) -> Steps[Turn]:
+        values: dict[str, Any] = {"items": items} if details is None else {"items": items, "details": details}
+        if not interaction:
+            values["interaction"] = False
+        id = yield from self.resolve_id()
+        path = f"/api/chats/{id}/items"
+        answer = yield from self._client.post(path, TurnAnswer, values, options=options)
+        return answer.turn
 
     def fork(self, at: str | None, title: str | None, options: TurnOptions) -> Steps[ChatInfo]:
         fields = {"turn": None if at is None else TurnId(at), "title": title}

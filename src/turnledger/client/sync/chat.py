@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Literal, Unpack, overload
+from typing import Any, Literal, Unpack, overload
 
 from msgspec import UNSET, UnsetType
 
@@ -144,6 +144,23 @@ class Chat:
             return turn_stream._begin()
         with turn_stream:
             return turn_stream.answer()
+
+    def append(
+        self,
+        items: Input,
+        *,
+        details: Mapping[str, Any] | None = None,
+        interaction: bool = True,
+        on_busy: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Turn:
+        """Add a turn that no model answers, such as items from elsewhere, and return it as committed.
+
+        The items are the whole turn: a text is a user message, and an answer may follow. With
+        `interaction=False` it postpones neither expiry nor a reset. For `on_busy` see `send`.
+        """
+        options: TurnOptions = {"on_busy": on_busy, "idempotency_key": idempotency_key}
+        return self._wire.run(self._core.append(items, details, interaction, options))
 
     def stop(self, turn: str | None = None, *, policy: str | None = None) -> StopOutcome | None:
         """Stop a turn, or the running one of this chat, from any thread. Return the final outcome, whichever

@@ -20,7 +20,6 @@ from turnledger.engine.turn.validation import MoveOptions
 from turnledger.errors import ConversationUnavailable
 from turnledger.model.access.token import TokenScope
 from turnledger.model.catalogue import ChatEntry
-from turnledger.model.conversation import Branch as ShownBranch
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.turn import OnBusy
 from turnledger.server.access.auth import Principal
@@ -91,14 +90,14 @@ class BranchRoutes:
     async def switch(self, request: Request) -> Response:
         body, principal = await self._service.read_request(request, SwitchBody)
         chat = await self._chat(request, principal)
-        branch = await chat.switch(body.branch, **_options(request))
-        return await _respond_moved(principal, chat, branch)
+        branch = await chat.switch(body.branch, **move_options(request))
+        return json_response(await show_moved(principal, chat, branch.id, branch.length, branch.preview))
 
     async def undo(self, request: Request) -> Response:
         body, principal = await self._service.read_request(request, UndoBody, needs_body=False)
         chat = await self._chat(request, principal)
-        branch = await chat.undo(body.turn, forget=body.forget, **_options(request))
-        return await _respond_moved(principal, chat, branch)
+        branch = await chat.undo(body.turn, forget=body.forget, **move_options(request))
+        return json_response(await show_moved(principal, chat, branch.id, branch.length, branch.preview))
 
     async def reset(self, request: Request) -> Response:
         body, principal = await self._service.read_request(request, ResetBody)
@@ -141,7 +140,7 @@ class BranchRoutes:
         return self._service.changeable_chats(principal, request.state.head, TokenScope.CHATS_WRITE, scope)
 
 
-def _options(request: Request) -> MoveOptions:
+def move_options(request: Request) -> MoveOptions:
     headers = read_supported_headers(request.scope["headers"], MOVE_HEADER_NAMES)
     return {
         "on_busy": policies_of(headers).on_busy or OnBusy.QUEUE,
@@ -163,15 +162,15 @@ def _show_branch(listed: ListedBranch) -> Branch:
     )
 
 
-async def _respond_moved(principal: Principal, chat: Chat, branch: ShownBranch) -> Response:
-    """Respond with the chat now, or after this change: it was made, even if the chat was deleted
-    meanwhile."""
+async def show_moved(
+    principal: Principal, chat: Chat, branch: BranchId, turns: int, preview: str
+) -> ListedChat:
+    """Show the chat now, or after this change: it was made, even if the chat was deleted meanwhile."""
     try:
         listed = await chat.summary()
     except ConversationUnavailable:
-        moved = replace(chat.as_opened, branch=branch.id)
-        listed = ChatEntry(moved, branch.length, branch.preview, is_running=False)
-    return json_response(without_content(principal, show_listed(listed)))
+        listed = ChatEntry(replace(chat.as_opened, branch=branch), turns, preview, is_running=False)
+    return without_content(principal, show_listed(listed))
 
 
 def endpoints(service: Service) -> list[Endpoint]:

@@ -173,6 +173,19 @@ def test_chats_are_renamed_pinned_archived_and_deleted_on_a_server(store: str, s
     assert (lost.exit_code, lost.stdout) == (2, "")
 
 
+def test_append_adds_one_turn_per_key_to_a_store_and_on_a_server(store: str, server: str) -> None:
+    id = add_turns(store, "mail", ("Hello", "Hi."))
+    command = ("chats", "append", "mail", "Where is it?", "--answer", "In Lyon.", "--idempotency-key", "m-1")
+    first = run(*command, "--server", server)
+    assert first.stdout.endswith(" as turn 2.\n"), first.output
+    assert run(*command, "--store", store).stdout == first.stdout
+    shown = same(store, server, "chats", "show", id).stdout
+    assert (shown.count("Where is it?"), shown.count("In Lyon.")) == (1, 1)
+    missing = same(store, server, "chats", "append", "nobody", "Hello")
+    assert (missing.exit_code, missing.stdout) == (2, "")
+    assert run("chats", "delete", "mail", "--purge", "--server", server).exit_code == 0
+
+
 def test_import_into_a_server_happens_once_and_keeps_bytes(server: str, url: str, tmp_path: Path) -> None:
     id, file = add_turns(url, "moved", ("Hello", "Hi.")), tmp_path / "moved.jsonl"
     assert run("chats", "export", "--all", "--output", str(file), "--store", url).exit_code == 0
