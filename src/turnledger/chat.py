@@ -40,6 +40,7 @@ from turnledger.engine.turn.resend import ChatMessage, OnDivergence
 from turnledger.engine.turn.validation import (
     PAGE,
     Input,
+    JobOptions,
     MoveOptions,
     TurnOptions,
     append_request,
@@ -50,6 +51,7 @@ from turnledger.engine.turn.validation import (
     details_of,
     divergence_of,
     fork_request,
+    job_request,
     move_request,
     preview_request,
     resent_request,
@@ -57,6 +59,7 @@ from turnledger.engine.turn.validation import (
     target_of,
     turn_request,
 )
+from turnledger.engine.turn.worker import enqueue
 from turnledger.errors import InvalidInput
 from turnledger.model.catalogue import ChatEntry
 from turnledger.model.conversation import EVERYWHERE, Branch, Conversation, Within
@@ -215,6 +218,17 @@ class Chat:
         """
         request = preview_request(self._process, self._target, input, **options)
         return await preview(self._process, request)
+
+    async def enqueue(self, input: Input, **options: Unpack[JobOptions]) -> TurnId:
+        """Store a turn as durable work, and return its id; see Ledger.work, which runs it.
+
+        It takes a place in the queue that outlives this process. If the process that runs it dies, another
+        one resumes it after its last finished step, at most three times. `outcome`, `status`, `events` and
+        `stop` take its id at any time. The same call with the same idempotency_key returns the same id.
+        Raises what a turn raises, and QueueFull if too much is waiting.
+        """
+        request = job_request(self._process, self._target, self._authorization, input, **options)
+        return await enqueue(self._process, request)
 
     def edit(
         self,

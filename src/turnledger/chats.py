@@ -21,15 +21,18 @@ from turnledger.engine.ports import Runner
 from turnledger.engine.process import Process
 from turnledger.engine.resend.match import SentMessages
 from turnledger.engine.turn.block import TurnBlock
+from turnledger.engine.turn.jobs import ListedJob, ListJobsRequest, list_jobs
 from turnledger.engine.turn.resend import ChatMessage, OnDivergence
 from turnledger.engine.turn.validation import (
     Input,
+    JobOptions,
     TurnOptions,
     check_limit,
     check_may_make,
     check_name,
     details_of,
     divergence_of,
+    job_request,
     make_request,
     resent_request,
     scope_in,
@@ -37,6 +40,7 @@ from turnledger.engine.turn.validation import (
     target_of,
     turn_request,
 )
+from turnledger.engine.turn.worker import enqueue
 from turnledger.model.catalogue import ChatFilter, ListPosition, Page
 from turnledger.model.change import LiveChange
 from turnledger.model.conversation import Conversation, Usage, Within
@@ -260,6 +264,29 @@ class Chats:
         target = self._new_turn(conversation, conversation_key, create, reset)
         request = turn_request(self._process, target, self._authorization, input, **options)
         return await TurnBlock(self._process, request, on_event).run(runner)
+
+    async def enqueue(
+        self,
+        input: Input,
+        *,
+        conversation: str | None = None,
+        conversation_key: str | None = None,
+        create: bool = True,
+        reset: ResetPolicy | None = None,
+        **options: Unpack[JobOptions],
+    ) -> TurnId:
+        """Store a turn on a named or new chat as durable work, and return its id; see Chat.enqueue. `of_turn`
+        opens its chat."""
+        target = self._new_turn(conversation, conversation_key, create, reset)
+        request = job_request(self._process, target, self._authorization, input, **options)
+        return await enqueue(self._process, request)
+
+    async def jobs(self, *, after: str | None = None, limit: int = 50) -> Sequence[ListedJob]:
+        """Return durable work that waits or runs, oldest first; `after` is the last id of the previous
+        page."""
+        name = TurnId(after) if after is not None else None
+        request = ListJobsRequest(name, check_limit(limit), self._within)
+        return await self._process.store.read(list_jobs, request, self.owner)
 
     async def list(
         self,

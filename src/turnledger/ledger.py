@@ -14,12 +14,13 @@ from turnledger.engine.admission import Authorization
 from turnledger.engine.check.check import CheckRequest, check
 from turnledger.engine.clock import SystemClock
 from turnledger.engine.limits import Limits
-from turnledger.engine.ports import Clock, Store
+from turnledger.engine.ports import Clock, Runner, Store
 from turnledger.engine.process import Process
 from turnledger.engine.recovery import Recovery
 from turnledger.engine.turn.commit import abandon_block
 from turnledger.engine.turn.validation import check_limit
-from turnledger.errors import LedgerClosed, TurnledgerError
+from turnledger.engine.turn.worker import JobWorker
+from turnledger.errors import InvalidInput, LedgerClosed, TurnledgerError
 from turnledger.model.check import Finding
 from turnledger.model.conversation import EVERYWHERE, LOCAL, Within
 from turnledger.model.ids import RandomBits, SystemEntropy
@@ -132,6 +133,17 @@ class Ledger(Chats):
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    async def work(self, runner: Runner, *, at_once: int = 4) -> None:
+        """Run durable work of all owners, see Chat.enqueue, up to `at_once` turns at a time, until cancelled
+        or until the ledger is closed.
+
+        Any number of processes may do so: each turn runs in one of them, and those of a chat in order. What
+        still runs at the end is left to be resumed by others.
+        """
+        if at_once < 1:
+            raise InvalidInput("at_once must be 1 or more.")
+        await JobWorker(self._process, runner, at_once).run()
 
     async def retain(self) -> RetentionReport:
         """Apply the retention limits of each owner, and report what was removed; a timer does so, too.

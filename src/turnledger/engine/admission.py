@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from turnledger.engine.ports import Operation, Tables
 from turnledger.errors import AdmissionMoved
+from turnledger.model.ids import TokenId
 
 if TYPE_CHECKING:
     from turnledger.engine.process import Process
@@ -31,6 +32,8 @@ class Authorization(Struct, frozen=True):
     readmit: Readmit | None = None
     """Called when it no longer holds, to authorize the caller again: a turn then keeps its place in the
     queue. Without it, AdmissionMoved is raised."""
+    token: TokenId | None = None
+    """The token of the caller: durable work, which outlives `readmit`, runs only while this is valid."""
 
 
 class AdmittedRequest(Protocol):

@@ -110,6 +110,10 @@ class Limits:
     """Turns that may wait for one conversation."""
     queue_wait: float = 60.0
     """How long a turn waits for those before it."""
+    lane_jobs: int = 100
+    """Durable turns that may wait for one conversation."""
+    owner_jobs: int = 1_000
+    """Durable turns of one owner that wait or run."""
     commit_patience: float = 60.0
     """How long a finished turn waits for an unavailable store before it fails."""
     doubt_patience: float = 10.0

@@ -16,6 +16,7 @@ from turnledger.engine.tables.changes import ChangeRows, TailRows
 from turnledger.engine.tables.claims import ClaimRows
 from turnledger.engine.tables.conversations import ConversationRows
 from turnledger.engine.tables.inspection import InspectionRows
+from turnledger.engine.tables.jobs import JobRows, ReadyJobRows
 from turnledger.engine.tables.lanes import HeldRows, LaneRows
 from turnledger.engine.tables.maintenance import IdRows, MaintenanceRows
 from turnledger.engine.tables.search import SearchRows
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
     from turnledger.engine.turn.running_turn import RunningTurn
 
 
-class Tables(ConversationRows, TurnRows, LaneRows, ClaimRows, SearchRows, ChangeRows, IdRows, Protocol):
+class Tables(
+    ConversationRows, TurnRows, LaneRows, JobRows, ClaimRows, SearchRows, ChangeRows, IdRows, Protocol
+):
     """The rows of one owner inside one transaction.
 
     Rows of other owners do not exist here: lookups return None or nothing for them, and a write that names
@@ -38,7 +41,7 @@ class Tables(ConversationRows, TurnRows, LaneRows, ClaimRows, SearchRows, Change
     def owner(self) -> str: ...
 
 
-class WholeStore(HeldRows, AccessRows, TailRows, MaintenanceRows, Protocol):
+class WholeStore(HeldRows, ReadyJobRows, AccessRows, TailRows, MaintenanceRows, Protocol):
     """The rows that concern all owners, inside one transaction."""
 
     def of(self, owner: str) -> Tables:

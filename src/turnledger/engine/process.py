@@ -89,6 +89,8 @@ class Waiters:
 
     def __init__(self) -> None:
         self._waiters: dict[ConversationId, list[Waiter]] = {}
+        self.workers: list[Callable[[], None]] = []
+        """Called when a lane may have become free."""
         self._queued: dict[TurnId, ConversationId] = {}
 
     @contextmanager
@@ -114,6 +116,8 @@ class Waiters:
 
     def notify(self, conversation: ConversationId) -> None:
         """Wake the waiters of a conversation after a turn ended or left the queue."""
+        for ring in self.workers:
+            ring()
         first: Waiter | None = None
         for waiter in self._waiters.get(conversation, ()):
             if waiter.place is None:
@@ -125,6 +129,8 @@ class Waiters:
 
     def notify_all(self) -> None:
         """Wake all waiters, since another process may have changed anything."""
+        for ring in self.workers:
+            ring()
         for conversation in list(self._waiters):
             self.notify(conversation)
 
@@ -145,6 +151,8 @@ class Waiters:
             yield from waiters
 
     def wake_all(self) -> None:
+        for ring in self.workers:
+            ring()
         for waiter in self._all():
             waiter.wake()
 
@@ -209,8 +217,10 @@ class LogFlusher:
         if request is None:
             return
         try:
-            # Like begin, it need not survive power loss: these events are a draft.
-            await self._process.store.transact(flush, request, running.attempt.owner, Sync.PROCESS)
+            # Like begin, it need not survive power loss: these events are a draft. Readers of durable work
+            # receive its events from the store, and must not receive others later.
+            sync = Sync.DISK if running.attempt.is_durable else Sync.PROCESS
+            await self._process.store.transact(flush, request, running.attempt.owner, sync)
         except Superseded:
             running.lose_lane()
         except LedgerClosed:
@@ -221,6 +231,8 @@ class LogFlusher:
             log.exception("events of %s could not be stored", running.id)
         else:
             running.was_flushed(request)
+            if running.attempt.is_durable:
+                self._process.wake_readers(running.id)
 
 
 StoredLog: TypeAlias = QueuedTurn | RunningTurnLog | EndedTurnLog | None
@@ -379,10 +391,14 @@ class Process:
         self.running[running.id] = running
         self.flusher.start()
         if self.begin_waiters:
-            for waiter in self.begin_waiters.get(running.id, ()):
-                waiter.wake()
+            self.wake_readers(running.id)
         if running.id in self.early_stops:
             running.interrupt(self.early_stops.pop(running.id))
+
+    def wake_readers(self, turn: TurnId) -> None:
+        """Wake those that read a turn from the store."""
+        for waiter in self.begin_waiters.get(turn, ()):
+            waiter.wake()
 
     def release(self, attempt: TurnId) -> bool:
         """Drop the responsibility for an attempt; return whether it had queued."""

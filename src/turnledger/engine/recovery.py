@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace as replace_struct
 
+from turnledger.engine.attempt.durable import NOT_COMMITTED, UNHELD
 from turnledger.engine.attempt.end import CLAIM_KEPT_MS, EndRequest, Outcome, end
 from turnledger.engine.attempt.stop import updates_for
 from turnledger.engine.attempt.takeover import (
@@ -43,15 +44,12 @@ from turnledger.engine.turn.running_turn import OpenTurn
 from turnledger.errors import StoreCorrupt, StoreError, TurnFailed, TurnledgerError
 from turnledger.model.conversation import Ticket
 from turnledger.model.ids import ConversationId, LeaseId, TurnId
-from turnledger.model.turn import AttemptState, Failure
+from turnledger.model.turn import AttemptState
 
 log = logging.getLogger("turnledger")
 
 MARKED_EVERY_MS = 600_000
 """How often the clock mark is stored while only the time has changed."""
-
-UNHELD = Failure("task_ended", "The task that ran the turn ended without leaving its block.")
-NOT_COMMITTED = Failure("not_committed", "its commit was lost")
 
 
 class Recovery:

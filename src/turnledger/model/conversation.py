@@ -175,6 +175,13 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     line: tuple[Stretch, ...] = ()
 
 
+NOBODY = LeaseId("lease_00000000000070008000000000000000")
+"""The lease of what belongs to no process and never dies with one: durable work that waits, or waits to be
+resumed."""
+FOR_EVER = 2**53 - 1
+"""A time that does not come."""
+
+
 class Ticket(msgspec.Struct, frozen=True, kw_only=True):
     """A place in the queue of a branch. Front tickets precede all others."""
 

@@ -349,6 +349,7 @@ class AttemptBody(codec.Document, frozen=True):
     once: bool | msgspec.UnsetType = msgspec.UNSET
     details: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     """A JSON object."""
+    durable: bool | msgspec.UnsetType = msgspec.UNSET
 
     @classmethod
     def of(
@@ -357,16 +358,20 @@ class AttemptBody(codec.Document, frozen=True):
         instructions: Instructions | None,
         partial: str = "",
         raw_details: bytes = b"",
+        *,
+        is_durable: bool = False,
     ) -> AttemptBody:
         details = msgspec.Raw(raw_details) if raw_details else msgspec.UNSET
+        durable = is_durable or msgspec.UNSET
         if instructions is None:
-            return cls(input=codec.raws(input), partial=partial, details=details)
+            return cls(input=codec.raws(input), partial=partial, details=details, durable=durable)
         return cls(
             input=codec.raws(input),
             partial=partial,
             instructions=codec.raws(instructions.items),
             once=msgspec.UNSET if instructions.is_lasting else True,
             details=details,
+            durable=durable,
         )
 
     @property
@@ -398,6 +403,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """Those it began with; None if those in force apply."""
     raw_details: Bytes = b""
     """The details it began with, as stored JSON; empty if there are none."""
+    is_durable: bool = False
+    """Whether it has a job, by which another process resumes it; see model.job."""
     on_stop: OnStop = OnStop.KEEP
     on_failure: OnFailure = OnFailure.SETTLE
     is_interaction: bool = True
@@ -432,11 +439,16 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     def request_body(self) -> Bytes:
         """Input, instructions and details as one value. The partial text is no part of it: it changes, they
         do not."""
-        return codec.encode(AttemptBody.of(self.input, self.instructions, "", self.raw_details))
+        return codec.encode(self._body(""))
 
     @property
     def body(self) -> Bytes:
-        return codec.encode(AttemptBody.of(self.input, self.instructions, self.partial, self.raw_details))
+        return codec.encode(self._body(self.partial))
+
+    def _body(self, partial: str) -> AttemptBody:
+        return AttemptBody.of(
+            self.input, self.instructions, partial, self.raw_details, is_durable=self.is_durable
+        )
 
 
 # The texts of turns that lists and searches show.

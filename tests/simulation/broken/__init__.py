@@ -16,6 +16,7 @@ from tests.simulation.broken import (  # noqa: F401 - each registers its engines
     lanes,
     resend,
     retries,
+    work,
 )
 from tests.simulation.broken.registry import BROKEN, engine_broken_by
 

@@ -129,14 +129,14 @@ def resumes_on_another_head() -> list[Patch]:
 
 @broken
 def resumes_where_the_retry_would_begin() -> list[Patch]:
-    true = begin._take_lane
+    true = begin.take_lane
 
     async def take_lane(tables: Any, conversation: Any, branch: Any, request: Any, verdict: Any) -> Any:
         if verdict.earlier is not None and request.content.diverge is None:
             verdict = NewAttempt(verdict.claim, replace(verdict.earlier, fork=None))
         return await true(tables, conversation, branch, request, verdict)
 
-    return [(begin, "_take_lane", take_lane)]
+    return [(begin, "take_lane", take_lane)]
 
 
 # Rule 6: the input is checked inside begin, before anything is settled.

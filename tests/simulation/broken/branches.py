@@ -26,7 +26,7 @@ from turnledger.stores.sqlite.tables.tables import SqliteTables
 
 @broken
 def moves_the_pointer_when_an_edit_begins() -> list[Patch]:
-    true = begin._take_lane
+    true = begin.take_lane
 
     async def take_lane(tables: Any, conversation: Any, *arguments: Any) -> Any:
         begun = await true(tables, conversation, *arguments)
@@ -38,7 +38,7 @@ def moves_the_pointer_when_an_edit_begins() -> list[Patch]:
         return await tables.branch(place.fork.branch)
 
     return [
-        (begin, "_take_lane", take_lane),
+        (begin, "take_lane", take_lane),
         (commit, "open_branch", opened_before),
         (end, "open_branch", opened_before),
     ]

@@ -20,7 +20,7 @@ from turnledger.model.turn import instructed_after
 @broken
 def writes_back_the_flags_it_read_when_it_began() -> list[Patch]:
     read: dict[Any, Any] = {}
-    true = begin._take_lane
+    true = begin.take_lane
 
     async def take_lane(tables: Any, conversation: Any, branch: Any, *arguments: Any) -> Any:
         begun = await true(tables, conversation, branch, *arguments)
@@ -37,7 +37,7 @@ def writes_back_the_flags_it_read_when_it_began() -> list[Patch]:
             await tables.save_flags(id, flags)
         return turn
 
-    return [(begin, "_take_lane", take_lane), (commit, "commit", commit_all)]
+    return [(begin, "take_lane", take_lane), (commit, "commit", commit_all)]
 
 
 @broken

@@ -64,11 +64,11 @@ def forgets_a_stop_when_the_holder_dies() -> list[Patch]:
 
 @broken
 def drops_only_the_ticket_of_a_stopped_turn() -> list[Patch]:
-    async def stop_queued(tables: Any, conversation: Any, ticket: Any, now: int) -> Outcome:
+    async def end_queued(tables: Any, conversation: Any, ticket: Any, now: int) -> Outcome:
         await tables.drop_ticket(ticket.attempt)
         return Outcome(AttemptState.DISCARDED)
 
-    return [(stop, "_stop_queued", stop_queued)]
+    return [(stop, "end_queued", end_queued)]
 
 
 @broken

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from turnledger.engine.attempt import unfinished
 from turnledger.engine.attempt.divergence import CommitPlace, open_branch, place_of
+from turnledger.engine.attempt.durable import INTERRUPTIONS, drop_job, leave_to_resume
 from turnledger.engine.attempt.effect_copies import move_flags
 from turnledger.engine.attempt.sent_log import (
     SentLog,
@@ -81,12 +82,17 @@ class EndRequest:
 
 
 async def end(tables: Tables, request: EndRequest) -> Outcome:
-    """End the caller's attempt by policy. Repeating it returns the first outcome."""
+    """End the caller's attempt by policy. Repeating it returns the first outcome. Durable work that only its
+    process ends is left to be resumed, and stays running."""
     branch = await tables.branch(request.branch)
     attempt = await tables.attempt(request.attempt)
     if branch is None or attempt is None or not holds_lane(branch, request.attempt, request.fence):
         return await _outcome_without_lane(tables, request)
     attempt = replace(attempt, stop=attempt.stop or request.on_stop)
+    if attempt.is_durable and request.failure is not None and request.failure.code in INTERRUPTIONS:
+        raised = replace(branch, fence=branch.fence + 1)
+        if await leave_to_resume(tables, raised, attempt):
+            return Outcome(AttemptState.RUNNING)
     _, ended = await end_running(tables, branch, attempt, request.failure, request.now, sent=request.sent)
     return ended
 
@@ -133,6 +139,8 @@ async def end_running(
     sent = sent or await load_flushed(tables, attempt.id, journal)
     attempt = replace(attempt, partial="" if forget else unfinished_text(sent, journal))
     branch = replace(branch, running=None, used_at=branch.use_at(now))
+    if attempt.is_durable:
+        await drop_job(tables, attempt.id)
     if not (forget or drop) and is_kept(attempt, failure):
         place = await place_of(tables, branch, attempt.fork) if attempt.fork else None
         partial = unfinished_items(sent, journal)
@@ -316,10 +324,14 @@ async def add_turn(tables: Tables, branch: Branch, turn: Turn, log: bytes = b"")
 
 async def expire_claim(tables: Tables, attempt: Attempt, now: int) -> None:
     """Set the time at which the attempt's idempotency_key expires."""
-    if attempt.idempotency_key is None:
+    await expire_claim_of(tables, attempt.idempotency_key, attempt.id, now)
+
+
+async def expire_claim_of(tables: Tables, idempotency_key: str | None, attempt: TurnId, now: int) -> None:
+    if idempotency_key is None:
         return
-    claim = await tables.claim(attempt.idempotency_key)
-    if claim is not None and claim.attempt == attempt.id:
+    claim = await tables.claim(idempotency_key)
+    if claim is not None and claim.attempt == attempt:
         await tables.save_claim(replace(claim, expires_at=now + CLAIM_KEPT_MS))
 
 

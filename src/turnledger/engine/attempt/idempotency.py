@@ -114,9 +114,11 @@ async def look_up(tables: Tables, target: Target, key: IdempotencyKey, ticket: T
     if turn is not None:
         return SharedOutcome(turn.id, Outcome(STATE_OF[turn.kind], turn), claim.conversation)
     attempt = await tables.attempt(claim.attempt)
-    if attempt is None:
-        return NewAttempt(claim)
     was_waiting = began_while_waiting(ticket, claim)
+    if attempt is None:
+        if await tables.job(claim.attempt) is not None:
+            return SharedOutcome(claim.attempt, None, claim.conversation, was_waiting=was_waiting)
+        return NewAttempt(claim)
     if attempt.state is AttemptState.RUNNING:
         return SharedOutcome(attempt.id, None, claim.conversation, was_waiting=was_waiting)
     if attempt.state is AttemptState.DISCARDED:
@@ -137,15 +139,15 @@ def claim_for(key: IdempotencyKey, attempt: Attempt) -> Claim:
     )
 
 
-def claim_of(key: IdempotencyKey, conversation: Conversation, branch: BranchId, now: int) -> Claim:
-    """Return the claim of a finished operation without a turn. The id of its branch takes the place of an
-    attempt's; ids are unique across kinds."""
+def claim_of(key: IdempotencyKey, conversation: Conversation, made: TurnId | BranchId, now: int) -> Claim:
+    """Return the claim of a finished operation. Without a turn, the id of the branch it made takes the place
+    of an attempt's; ids are unique across kinds."""
     return Claim(
         owner=conversation.owner,
         idempotency_key=key.text,
         fingerprint=key.fingerprint,
         conversation=conversation.id,
-        attempt=TurnId.trusted(branch.raw),
+        attempt=TurnId.trusted(made.raw),
         expires_at=now + CLAIM_KEPT_MS,
     )
 

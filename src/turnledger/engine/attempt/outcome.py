@@ -49,14 +49,19 @@ class RunningAttempt:
     beat: int | None
 
 
-async def outcome(tables: Tables, request: OutcomeRequest) -> Outcome | RunningAttempt:
-    """Return how an attempt ended, or its holder. Raises ConversationExpired if its conversation has expired,
-    and Superseded if the outcome is no longer known."""
+async def outcome(tables: Tables, request: OutcomeRequest) -> Outcome | RunningAttempt | QueuedTurn:
+    """Return how an attempt ended, its holder, or that it waits as durable work.
+
+    Raises ConversationExpired if its conversation has expired, and Superseded if the outcome is no longer
+    known.
+    """
     attempt = await tables.attempt(request.attempt)
     if attempt is None or attempt.state is not AttemptState.RUNNING:
         try:
             return await read_outcome(tables, request.attempt)
         except Superseded:
+            if await tables.job(request.attempt) is not None:
+                return QueuedTurn()
             # The purge may have removed its rows; late requests get the same answer as early ones.
             found = await tables.conversation(request.conversation)
             if found is None or found.is_deleted:
@@ -136,7 +141,8 @@ async def read_status(tables: Tables, request: FindOutcomeRequest) -> TurnStatus
     if isinstance(found, Outcome) and found.turn is not None:
         return TurnStatus(found.state, found.turn, found.failure, chat, found.turn.details)
     if isinstance(found, QueuedTurn):
-        return TurnStatus(QUEUED, None, None, chat)
+        job = await tables.job(request.turn)
+        return TurnStatus(QUEUED, None, None, chat, job.request.details_object if job else {})
     attempt = await tables.attempt(request.turn)
     details = attempt.details if attempt is not None else {}
     if isinstance(found, Outcome):
@@ -157,7 +163,9 @@ async def wait_for_outcome(
             found = await process.store.read(outcome, request, owner)
             if isinstance(found, Outcome):
                 return found
-            if dead := process.watch.dead_among([(found.lease, found.beat)]):
+            if isinstance(found, RunningAttempt) and (
+                dead := process.watch.dead_among([(found.lease, found.beat)])
+            ):
                 await take_over_from(process, found.ref, dead)
             else:
                 await waiter.wait(process.limits.lease_time / 4)

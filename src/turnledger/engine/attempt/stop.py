@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from turnledger.engine.attempt.end import CLAIM_KEPT_MS, Outcome, read_outcome
+from turnledger.engine.attempt.durable import drop_job
+from turnledger.engine.attempt.end import (
+    CLAIM_KEPT_MS,
+    Outcome,
+    end_running,
+    expire_claim,
+    read_outcome,
+)
 from turnledger.engine.attempt.outcome import wait_for_outcome
 from turnledger.engine.conversations.resolve import live_conversation
 from turnledger.engine.feed import record_change
@@ -19,9 +26,9 @@ from turnledger.engine.limits import count_set_aside
 from turnledger.engine.ports import Tables, WholeStore
 from turnledger.errors import Superseded
 from turnledger.model.change import ChangeKind
-from turnledger.model.conversation import Claim, Conversation, Ticket
+from turnledger.model.conversation import NOBODY, Claim, Conversation, Ticket
 from turnledger.model.ids import ConversationId, LeaseId, TurnId
-from turnledger.model.turn import Attempt, AttemptState, OnStop
+from turnledger.model.turn import Attempt, AttemptState, Failure, OnStop
 
 if TYPE_CHECKING:
     from turnledger.engine.process import Process
@@ -56,10 +63,12 @@ async def request_stop(tables: Tables, request: StopRequest) -> Attempt | Outcom
         if attempt.stop is None:
             attempt = replace(attempt, stop=request.policy or attempt.on_stop)
             await tables.save_attempt(attempt)
+        if attempt.lease == NOBODY:
+            return await _stop_unheld(tables, attempt, request.now)
         return attempt
     ticket = await tables.ticket(name)
     if ticket is not None and ticket.conversation == conversation.id:
-        return await _stop_queued(tables, conversation, ticket, request.now)
+        return await end_queued(tables, conversation, ticket, request.now)
     return await _outcome_in(tables, request, conversation, name)
 
 
@@ -75,8 +84,21 @@ async def _outcome_in(
     return None if branch is not None and branch.conversation != conversation.id else ended
 
 
-async def _stop_queued(tables: Tables, conversation: Conversation, ticket: Ticket, now: int) -> Outcome:
-    """Remove the ticket and record the attempt as discarded before it ran."""
+async def _stop_unheld(tables: Tables, attempt: Attempt, now: int) -> Outcome | Attempt:
+    """End durable work that waits to be resumed: no process runs it that could."""
+    branch = await tables.branch(attempt.branch)
+    if branch is None or branch.running != attempt.id:
+        return attempt
+    _, ended = await end_running(tables, replace(branch, fence=branch.fence + 1), attempt, None, now)
+    return ended
+
+
+async def end_queued(
+    tables: Tables, conversation: Conversation, ticket: Ticket, now: int, failure: Failure | None = None
+) -> Outcome:
+    """Remove the ticket and record the attempt as discarded before it ran, or as failed."""
+    job = await drop_job(tables, ticket.attempt) if ticket.lease == NOBODY else None
+    asked = job.request if job is not None else None
     attempt = Attempt(
         id=ticket.attempt,
         owner=conversation.owner,
@@ -84,12 +106,15 @@ async def _stop_queued(tables: Tables, conversation: Conversation, ticket: Ticke
         branch=ticket.branch,
         lease=ticket.lease,
         fence=0,
-        state=AttemptState.DISCARDED,
+        state=AttemptState.DISCARDED if failure is None else AttemptState.FAILED,
         base=None,
-        input=(),
+        input=asked.input_items if asked else (),
+        instructions=asked.given_instructions if asked else None,
+        raw_details=asked.raw_details if asked else b"",
         idempotency_key=ticket.idempotency_key,
-        stop=OnStop.DISCARD,
-        created_at=now,
+        stop=OnStop.DISCARD if failure is None else None,
+        failure=failure,
+        created_at=job.created_at if job is not None else now,
         ended_at=now,
         is_interaction=ticket.is_interaction,
     )
@@ -97,9 +122,14 @@ async def _stop_queued(tables: Tables, conversation: Conversation, ticket: Ticke
     await tables.add_attempt(await count_set_aside(tables, attempt))
     if ticket.is_interaction:
         await tables.touch_conversation(conversation.id, now)
-    await _claim_as_stopped(tables, conversation, ticket, now)
-    await record_change(tables, ChangeKind.TURN_STOPPED, conversation, now, turn=attempt.id)
-    return Outcome(AttemptState.DISCARDED)
+    if job is not None:
+        await expire_claim(tables, attempt, now)
+    else:
+        await _claim_as_stopped(tables, conversation, ticket, now)
+    kind = ChangeKind.TURN_STOPPED if failure is None else ChangeKind.TURN_FAILED
+    code = failure.code if failure is not None else None
+    await record_change(tables, kind, conversation, now, turn=attempt.id, detail=code)
+    return Outcome(attempt.state, failure=failure)
 
 
 async def _claim_as_stopped(tables: Tables, conversation: Conversation, ticket: Ticket, now: int) -> None:

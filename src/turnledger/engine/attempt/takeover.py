@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from turnledger.engine.attempt.durable import cause_of_death, leave_to_resume
 from turnledger.engine.attempt.end import DIED, end_running
 from turnledger.engine.feed import PURGED_AT_ONCE, record_withdrawal
 from turnledger.engine.lane.queue import Dead, is_dead
@@ -54,8 +55,8 @@ class TakeOverRequest:
 
 
 async def take_over(tables: Tables, request: TakeOverRequest) -> None:
-    """Raise the fence and end the attempt by its policies, in one transaction. Do nothing if anything has
-    changed, or if the holder has renewed its lease since."""
+    """Free the lane of a dead process, in one transaction. Do nothing if anything has changed, or if the
+    holder has renewed its lease since."""
     ref = request.ref
     branch = await tables.branch(ref.branch)
     attempt = await tables.attempt(ref.attempt)
@@ -63,7 +64,17 @@ async def take_over(tables: Tables, request: TakeOverRequest) -> None:
         return
     if request.dead is not None and not await is_dead(tables, attempt.lease, request.dead):
         return
-    await end_running(tables, replace(branch, fence=branch.fence + 1), attempt, DIED, request.now)
+    await free_of_dead(tables, branch, attempt, request.now)
+
+
+async def free_of_dead(tables: Tables, branch: Branch, attempt: Attempt, now: int) -> Branch:
+    """Raise the fence over the attempt of a dead process, and end it by its policies, or leave it to be
+    resumed; then it still holds the lane. Return the branch."""
+    raised = replace(branch, fence=branch.fence + 1)
+    if await leave_to_resume(tables, raised, attempt):
+        return raised
+    freed, _ = await end_running(tables, raised, attempt, cause_of_death(attempt, DIED), now)
+    return freed
 
 
 async def take_over_from(process: Process, ref: AttemptRef, dead: Dead | None) -> None:

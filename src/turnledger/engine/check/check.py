@@ -22,13 +22,14 @@ from msgspec import Struct
 
 from turnledger.engine.attempt.idempotency import claim_restriction
 from turnledger.engine.check.audit import PAGE, Audit, Location, TooManyFindings, is_whole
-from turnledger.engine.check.lanes import check_attempt, check_lane, check_ticket, check_token
+from turnledger.engine.check.lanes import check_attempt, check_job, check_lane, check_ticket, check_token
 from turnledger.engine.check.lines import check_line, check_set_aside
 from turnledger.engine.ports import Inspection
 from turnledger.engine.tables.inspection import Owned
 from turnledger.model.check import Finding, Rule
 from turnledger.model.conversation import Claim, Conversation, ConversationState, Ticket
 from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.job import TurnJob
 from turnledger.model.turn import AttemptState
 
 Row = TypeVar("Row")
@@ -104,6 +105,7 @@ async def _check_all(audit: Audit) -> None:
     await visit(whole.all_branches, _branch)
     await visit(whole.all_attempts, _attempt)
     await visit(whole.all_tickets, _ticket, lambda ticket: ticket.attempt)
+    await visit(whole.all_jobs, _job, lambda job: job.id)
     await visit(whole.all_tokens, check_token)
     async for claim in _each(whole.all_claims, lambda claim: claim):
         audit.tables = whole.of(claim.owner)
@@ -236,6 +238,11 @@ async def _ticket(audit: Audit, owner: str | None, ticket: Ticket) -> None:
             await check_ticket(audit, place, ticket, conversation)
 
 
+async def _job(audit: Audit, owner: str | None, job: TurnJob) -> None:
+    with audit.skipping_unreadable():
+        await check_job(audit, Location(owner=owner, conversation=job.conversation, turn=job.id), job)
+
+
 async def _claim(audit: Audit, claim: Claim) -> None:
     tables = audit.tables
     place = Location(owner=claim.owner, conversation=claim.conversation, turn=claim.attempt)
@@ -260,6 +267,8 @@ async def _claim(audit: Audit, claim: Claim) -> None:
         if claim.expires_at is not None:
             return
         attempt = await tables.attempt(claim.attempt)
+        if attempt is None and await tables.job(claim.attempt) is not None:
+            return
         if attempt is None or attempt.state is not AttemptState.RUNNING:
             audit.report(
                 Rule.KEY,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from turnledger.engine.check.audit import UNREADABLE, Audit, Location, is_live, is_whole
 from turnledger.model.access.token import Token
 from turnledger.model.check import Rule
-from turnledger.model.conversation import Branch, Conversation, Ticket
+from turnledger.model.conversation import NOBODY, Branch, Conversation, Ticket
 from turnledger.model.ids import LeaseId, TokenId
+from turnledger.model.job import TurnJob
 from turnledger.model.journal import Journal
 from turnledger.model.turn import Attempt, AttemptState, Turn, TurnKind
 
@@ -89,7 +90,12 @@ async def check_attempt(audit: Audit, place: Location, attempt: Attempt) -> None
                 place,
                 f"The attempt is running, but {branch.running or 'no attempt'} holds the lane.",
             )
-        await _check_lease(audit, place, attempt.lease, "attempt runs")
+        if attempt.is_durable and await tables.job(attempt.id) is None:
+            audit.report(
+                Rule.ORPHAN, place, "The attempt is durable work without its job; no process can resume it."
+            )
+        if attempt.lease != NOBODY or not attempt.is_durable:
+            await _check_lease(audit, place, attempt.lease, "attempt runs")
     await _check_journal(audit, place, attempt, branch, conversation)
 
 
@@ -150,7 +156,28 @@ async def check_ticket(audit: Audit, place: Location, ticket: Ticket, conversati
         )
     if not is_live(conversation):
         audit.report(Rule.ORPHAN, place, f"The ticket waits for a conversation that is {conversation.state}.")
-    await _check_lease(audit, place, ticket.lease, "ticket waits")
+    if ticket.lease != NOBODY:
+        await _check_lease(audit, place, ticket.lease, "ticket waits")
+    elif await audit.tables.job(ticket.attempt) is None:
+        audit.report(
+            Rule.ORPHAN, place, "The ticket is for durable work without its job; no process can begin it."
+        )
+
+
+async def check_job(audit: Audit, place: Location, job: TurnJob) -> None:
+    """Check that a job belongs to the owner of its conversation, can be read, and waits or runs."""
+    tables = audit.tables
+    if place.owner != job.owner:
+        audit.report(Rule.ORPHAN, place, f"The conversation of this job is not of its owner {job.owner!r}.")
+        return
+    try:
+        _ = job.request.input_items, job.request.details_object, job.request.primer_items
+    except UNREADABLE as problem:
+        audit.report_unreadable(place, "Its job", problem)
+    attempt = await tables.attempt(job.id)
+    is_running = attempt is not None and attempt.state is AttemptState.RUNNING and attempt.is_durable
+    if not is_running and await tables.ticket(job.id) is None:
+        audit.report(Rule.ORPHAN, place, "The job neither waits nor runs; it never ends.")
 
 
 async def _check_lease(audit: Audit, place: Location, lease: LeaseId, action: str) -> None:

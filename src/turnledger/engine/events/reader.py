@@ -101,6 +101,8 @@ class EventReader:
         running = self._process.running.get(self._turn)
         if running is None or running.state is not AttemptState.RUNNING:
             return False
+        if running.attempt.is_durable:
+            return False  # its events are shown once they are stored: another process may resume it
         conversation = running.conversation
         if conversation.id != self._conversation or conversation.owner != self._owner:
             return False

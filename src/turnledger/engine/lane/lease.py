@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 from turnledger.engine.ports import Clock, Inspection, Store, Tables, WholeStore
 from turnledger.engine.tables.inspection import Owned
 from turnledger.errors import OutcomeUnknown, StoreCorrupt, StoreUnavailable
-from turnledger.model.conversation import Lease
+from turnledger.model.conversation import NOBODY, Lease
 from turnledger.model.ids import BranchId, LeaseId
 
 
@@ -32,7 +32,7 @@ class LeaseWatch:
         now = self._clock.monotonic()
         dead: dict[LeaseId, int | None] = {}
         for lease, beat in beats:
-            if lease == self._own:
+            if lease in (self._own, NOBODY):
                 continue
             seen = self._seen.get(lease)
             if seen is None or seen[0] != beat:

@@ -15,14 +15,15 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from turnledger.engine.attempt.end import DELETED, end_running
+from turnledger.engine.attempt.durable import drop_job
+from turnledger.engine.attempt.end import DELETED, end_running, expire_claim_of
 from turnledger.engine.conversations.resolve import is_in_use
 from turnledger.engine.feed import record_change
 from turnledger.engine.ports import Tables, WholeStore
 from turnledger.engine.process import Process
 from turnledger.errors import ConversationDeleted, ConversationExpired, ConversationNotFound
 from turnledger.model.change import ChangeKind
-from turnledger.model.conversation import EVERYWHERE, Conversation, ConversationState, Within
+from turnledger.model.conversation import EVERYWHERE, NOBODY, Conversation, ConversationState, Within
 from turnledger.model.ids import ConversationId
 
 TRIED = 100
@@ -111,6 +112,9 @@ async def _close_lanes(tables: Tables, conversation: Conversation, now: int, *, 
             await end_running(tables, raised, running, DELETED, now, forget=forget, drop=drop)
     for ticket in await tables.tickets(branch.id):
         await tables.drop_ticket(ticket.attempt)
+        if ticket.lease == NOBODY:
+            await drop_job(tables, ticket.attempt)
+            await expire_claim_of(tables, ticket.idempotency_key, ticket.attempt, now)
         await record_change(tables, ChangeKind.TURN_WITHDRAWN, conversation, now, turn=ticket.attempt)
 
 

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from turnledger.model.conversation import Claim, Ticket
 from turnledger.model.ids import BranchId, ConversationId, TokenId, TurnId
+from turnledger.model.job import TurnJob
 
 Found = TypeVar("Found")
 
@@ -32,6 +33,10 @@ class InspectionRows(Protocol):
 
     async def all_attempts(self, after: TurnId | None, limit: int) -> list[Owned[TurnId]]: ...
     async def all_tickets(self, after: TurnId | None, limit: int) -> list[Owned[Ticket]]: ...
+    async def all_jobs(self, after: TurnId | None, limit: int) -> list[Owned[TurnJob]]:
+        """In order of id; their owner is that of the conversation."""
+        ...
+
     async def all_claims(self, after: Claim | None, limit: int) -> list[Claim]: ...
     async def all_tokens(self, after: TokenId | None, limit: int) -> list[Owned[TokenId]]:
         """In order of id."""

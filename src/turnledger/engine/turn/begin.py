@@ -25,9 +25,9 @@ from turnledger.engine.attempt.divergence import (
     place_of,
     reuse_input,
 )
+from turnledger.engine.attempt.durable import add_job
 from turnledger.engine.attempt.end import (
     CLAIM_KEPT_MS,
-    DIED,
     Outcome,
     add_turn,
     end_running,
@@ -44,6 +44,7 @@ from turnledger.engine.attempt.idempotency import (
     SharedOutcome,
     Verdict,
 )
+from turnledger.engine.attempt.takeover import free_of_dead
 from turnledger.engine.conversations import resolve
 from turnledger.engine.conversations.resolve import Target
 from turnledger.engine.feed import record_change, record_withdrawal
@@ -64,7 +65,7 @@ from turnledger.engine.tables.lanes import Lane
 from turnledger.engine.turn.parallel import branch_after
 from turnledger.errors import AdmissionMoved, ConversationBusy, ConversationNotFound, QueueFull
 from turnledger.model.change import ChangeKind
-from turnledger.model.conversation import Branch, Conversation, Ticket
+from turnledger.model.conversation import FOR_EVER, NOBODY, Branch, Conversation, Ticket
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.item import (
     Item,
@@ -74,6 +75,7 @@ from turnledger.model.item import (
     open_calls,
     without_repeated_answers,
 )
+from turnledger.model.job import TurnJob
 from turnledger.model.journal import Journal
 from turnledger.model.turn import (
     Attempt,
@@ -158,6 +160,8 @@ class BeginBounds(Struct, frozen=True):
     wait_until: int
     queue_limit: int
     quota: Quota = UNLIMITED
+    owner_jobs: int = 0
+    """Jobs that its owner may have."""
 
 
 class Round(Struct, frozen=True):
@@ -193,6 +197,8 @@ class BeginRequest(Struct, frozen=True, kw_only=True):
     content: TurnContent = TurnContent()
     raw_details: bytes = b""
     """What to record with the attempt: a JSON object, or nothing."""
+    job: bytes | None = None
+    """The body of its job: the turn is durable work, and waits for a process that runs it."""
     is_resent: bool = False
     """Whether the content depends on the line, so that begin compares it with the one it was read for."""
     move: Move | None = None
@@ -256,7 +262,15 @@ class Queued:
     interrupted: TurnId | None
 
 
-Beginning: TypeAlias = Begun | Queued | SharedOutcome | MoveResult
+@dataclass(frozen=True)
+class Enqueued:
+    """The turn is durable work, and waits or has begun."""
+
+    attempt: TurnId
+    conversation: ConversationId
+
+
+Beginning: TypeAlias = Begun | Queued | Enqueued | SharedOutcome | MoveResult
 
 
 def can_resume(branch: Branch, earlier: Attempt) -> bool:
@@ -343,8 +357,10 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
             earlier=verdict.earlier,
             demand_disk=lambda: _demand_disk(request),
         )
-        begun = await _take_lane(tables, conversation, branch, request, verdict)
+        begun = await take_lane(tables, conversation, branch, request, verdict)
         return replace(begun, flag_version=lane.flag_version)
+    if request.job is not None:
+        return await _enqueue(tables, conversation, branch, request, verdict)
     if branch.running is not None:
         held, branch = branch, await _free_of_dead(tables, branch, request)
         if branch is not held and (request.is_resent or request.retry is not None):
@@ -364,7 +380,7 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
     seen = request.content.seen
     if seen is not None and seen.flag_version != lane.flag_version:
         raise HistoryMoved(conversation.id)
-    begun = await _take_lane(tables, conversation, branch, request, verdict)
+    begun = await take_lane(tables, conversation, branch, request, verdict)
     return replace(begun, flag_version=lane.flag_version) if lane.flag_version else begun
 
 
@@ -378,9 +394,12 @@ async def _claimed(tables: Tables, request: BeginRequest, waiting_with: Ticket |
     return NOTHING_CLAIMED
 
 
-async def _begun_before(tables: Tables, request: BeginRequest) -> Begun | SharedOutcome | None:
+async def _begun_before(tables: Tables, request: BeginRequest) -> Begun | Enqueued | SharedOutcome | None:
     """Return the result of a begin that had succeeded and whose result was lost; None for a new one."""
     attempt = await tables.attempt(request.attempt)
+    job = await tables.job(request.attempt) if request.job is not None else None
+    if job is not None:
+        return Enqueued(job.id, job.conversation)
     if attempt is None:
         turn = await tables.turn(request.attempt)
         home = await tables.branch(turn.branch) if turn else None
@@ -432,14 +451,16 @@ async def _lane(tables: Tables, target: Target, request: BeginRequest) -> Lane:
 
 
 async def _free_of_dead(tables: Tables, branch: Branch, request: BeginRequest) -> Branch:
-    """Raise the fence and end the attempt of a holder known to be dead; otherwise change nothing."""
+    """Raise the fence over the attempt of a holder known to be dead, or of none if it was stopped, and end it
+    or leave it to be resumed; otherwise change nothing."""
     running = await _running(tables, branch, request)
-    if running is None or not await is_dead(tables, running.lease, request.round.dead):
+    if running is None:
+        return branch
+    is_unheld = running.lease == NOBODY and running.stop is not None
+    if not is_unheld and not await is_dead(tables, running.lease, request.round.dead):
         return branch
     _demand_disk(request)
-    raised = replace(branch, fence=branch.fence + 1)
-    freed, _ = await end_running(tables, raised, running, DIED, request.round.now)
-    return freed
+    return await free_of_dead(tables, branch, running, request.round.now)
 
 
 def _demand_disk(request: BeginRequest) -> None:
@@ -546,6 +567,37 @@ def _admitted(request: BeginRequest, pending: tuple[Item, ...]) -> tuple[Item, .
     return admit(pending, request.content.input, is_whole=request.content.is_whole)
 
 
+async def _enqueue(
+    tables: Tables, conversation: Conversation, branch: Branch, request: BeginRequest, verdict: NewAttempt
+) -> Enqueued:
+    """Store the request with a place in the queue that belongs to no process, and claim its key."""
+    _demand_disk(request)
+    assert request.job is not None  # noqa: S101 - for the type checker
+    waiting = [ticket for ticket in await tables.tickets(branch.id) if ticket.lease == NOBODY]
+    if len(waiting) >= request.bounds.queue_limit or await tables.count_jobs() >= request.bounds.owner_jobs:
+        raise QueueFull
+    attempt, now = request.attempt, request.round.now
+    ticket = _ticket(branch, request, verdict, front=False)
+    await tables.add_ticket(replace(ticket, lease=NOBODY, deadline=FOR_EVER))
+    await add_job(
+        tables,
+        TurnJob(
+            id=attempt,
+            owner=conversation.owner,
+            conversation=conversation.id,
+            created_at=now,
+            body=request.job,
+        ),
+    )
+    if request.key is not None:
+        claim = idempotency.claim_of(request.key, conversation, attempt, now)
+        await tables.save_claim(replace(claim, expires_at=None))
+    if request.policy.is_interaction and conversation.may_lapse:
+        await tables.touch_conversation(conversation.id, now)
+    await record_change(tables, ChangeKind.TURN_QUEUED, conversation, now, turn=attempt)
+    return Enqueued(attempt, conversation.id)
+
+
 def _check_room(request: BeginRequest, waiting: int) -> None:
     if request.policy.on_busy is OnBusy.REJECT:
         raise ConversationBusy
@@ -568,7 +620,7 @@ def _ticket(branch: Branch, request: BeginRequest, verdict: NewAttempt, *, front
     )
 
 
-async def _take_lane(
+async def take_lane(
     tables: Tables, conversation: Conversation, branch: Branch, request: BeginRequest, verdict: NewAttempt
 ) -> Begun:
     _check_seen(branch, request)
@@ -704,6 +756,7 @@ def _attempt(
         input=input,
         instructions=instructions,
         raw_details=request.raw_details,
+        is_durable=request.job is not None,
         on_stop=request.policy.on_stop,
         on_failure=request.policy.on_failure,
         is_interaction=request.policy.is_interaction,

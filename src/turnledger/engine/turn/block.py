@@ -86,7 +86,7 @@ async def enter(process: Process, asked: AcquireRequest, on_event: EventSink | N
         running = OpenTurn(
             process,
             begun,
-            await snapshot(process, begun, asked),
+            await snapshot(process, begun, asked.context, asked.primer),
             on_event,
             has_created=fresh is not None and fresh.id == begun.conversation.id,
             is_resent=asked.begin.is_resent,
@@ -171,6 +171,7 @@ async def acquire(process: Process, asked: AcquireRequest) -> Begun | MoveResult
                     process.waiters.notify(answer.conversation)
                     request = await _reread(asked, request, answer.conversation)
                 else:
+                    assert isinstance(answer, SharedOutcome)  # noqa: S101 - only `enqueue` asks for a job
                     place.leave()
                     replayed = await _shared(process, asked, answer)
                     if replayed is not None:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from turnledger.engine.attempt.client_retries import DeliveryNote, record_deliveries
 from turnledger.engine.attempt.divergence import open_branch, place_of
+from turnledger.engine.attempt.durable import drop_job
 from turnledger.engine.attempt.end import CLAIM_KEPT_MS, EndRequest, Outcome, end
 from turnledger.engine.attempt.sent_log import SentLog
 from turnledger.engine.conversations.resolve import is_entry_complete, update_entry
@@ -75,6 +76,8 @@ class CommitRequest(Struct, frozen=True, kw_only=True):
     is_flushed: bool = False
     home: Conversation | None = None
     """The conversation as begin read it; read again if not given."""
+    is_durable: bool = False
+    """Whether it has a job."""
     unheard: str | None = None
     """The name of its request, if that has no idempotency_key and its client has left."""
 
@@ -117,6 +120,8 @@ async def commit(tables: Tables, request: CommitRequest) -> Turn:
         await tables.drop_journal(turn.id)
     if request.is_flushed:
         await tables.drop_log(turn.id)
+    if request.is_durable:
+        await drop_job(tables, turn.id)
     if request.idempotency_key is not None:
         claim = await tables.claim(request.idempotency_key)
         if claim is not None and claim.attempt == turn.id:

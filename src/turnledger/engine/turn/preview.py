@@ -53,7 +53,7 @@ async def preview(process: Process, asked: AcquireRequest) -> ChatSnapshot:
     """Return what the model of this turn would be shown if it began now. Raises what begin raises for its
     input, and ConversationNotFound, ConversationDeleted, ConversationExpired and TurnNotFound."""
     begun = await process.store.read(begin_unwritten, asked.begin, asked.begin.target.owner)
-    shown = await snapshot(process, begun, asked)
+    shown = await snapshot(process, begun, asked.context, asked.primer)
     items = shown.shown(begun.attempt.input, ())
     turns = begun.place.length if begun.place is not None else begun.branch.length
     return ChatSnapshot(items, turns, asked.context.count_all(items), asked.context.tokens)

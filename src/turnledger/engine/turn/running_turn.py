@@ -505,6 +505,7 @@ class OpenTurn:
             log=self._log_of(output, ending),
             is_flushed=self._flushes > 0,
             home=self.conversation,
+            is_durable=attempt.is_durable,
             unheard=self.unheard,
         )
 

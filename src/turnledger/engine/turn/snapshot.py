@@ -13,7 +13,7 @@ from turnledger.engine.history.context import ALL, Context, ContextParts, assemb
 from turnledger.engine.history.history import History, TurnsRequest, read_turns
 from turnledger.engine.history.line import MISSING
 from turnledger.engine.process import Process
-from turnledger.engine.turn.begin import AcquireRequest, Begun
+from turnledger.engine.turn.begin import Begun
 from turnledger.errors import StoreCorrupt
 from turnledger.model.conversation import Branch
 from turnledger.model.flags import FlagsByTurn, HiddenPlaces, hidden_from_model
@@ -162,10 +162,12 @@ class Snapshot(Struct, frozen=True, dict=True):
         return (*self.instructions, *self.primer, *(item for turn in self.history for item in turn.items))
 
 
-async def snapshot(process: Process, begun: Begun, request: AcquireRequest) -> Snapshot:
-    if request.context is ALL:
+async def snapshot(
+    process: Process, begun: Begun, context: Context = ALL, primer: tuple[Item, ...] = ()
+) -> Snapshot:
+    if context is ALL:
         history: Sequence[Turn] = await process.snapshot(begun.attempt.owner, begun.branch, begun.place)
-        if not _is_special(begun, request):
+        if not _is_special(begun, primer):
             return Snapshot(history)
         base = Base.of(begun)
         flags = await flags_of(process, base, history)
@@ -173,10 +175,10 @@ async def snapshot(process: Process, begun: Begun, request: AcquireRequest) -> S
     else:
         base = Base.of(begun)
         instructions = await _in_force(process, begun, base, ())
-        around = ContextParts(instructions, request.primer, begun.attempt.input, hidden=_hidden_input(begun))
-        history, flags = await tail(process, base, request.context, around)
+        around = ContextParts(instructions, primer, begun.attempt.input, hidden=_hidden_input(begun))
+        history, flags = await tail(process, base, context, around)
     hidden = hidden_from_model(flags) if flags else NOTHING_HIDDEN
-    return Snapshot(history, instructions, request.primer, request.context, hidden, _hidden_input(begun))
+    return Snapshot(history, instructions, primer, context, hidden, _hidden_input(begun))
 
 
 def _hidden_input(begun: Begun) -> Collection[int]:
@@ -184,10 +186,10 @@ def _hidden_input(begun: Begun) -> Collection[int]:
     return [place for place, flags in asked.items() if not flags.to_model]
 
 
-def _is_special(begun: Begun, request: AcquireRequest) -> bool:
+def _is_special(begun: Begun, primer: tuple[Item, ...]) -> bool:
     """Return whether the model sees more than the history, or less."""
     in_force = begun.place.instructed if begun.place else begun.branch.instructed
-    return bool(begun.flag_version or in_force or begun.attempt.instructions or request.primer)
+    return bool(begun.flag_version or in_force or begun.attempt.instructions or primer)
 
 
 async def _in_force(process: Process, begun: Begun, base: Base, history: Sequence[Turn]) -> tuple[Item, ...]:

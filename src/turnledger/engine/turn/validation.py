@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack
 from unicodedata import normalize
 
+from msgspec.structs import replace
+
 from turnledger.engine.admission import Authorization
 from turnledger.engine.attempt.client_retries import DERIVED, Retry, check_retry, retry_within
 from turnledger.engine.attempt.divergence import Divergence
@@ -41,6 +43,7 @@ from turnledger.model.conversation import (
 )
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item, ItemLike, check_input, is_unicode, items_of
+from turnledger.model.job import job_body
 from turnledger.model.retention import NEVER, ResetPolicy
 from turnledger.model.turn import Instructions, OnBusy, OnFailure, OnStop, instructions_of, one_line
 
@@ -82,6 +85,22 @@ class TurnOptions(TypedDict, total=False):
     """The turn to follow, on any branch: at once, if need be on a side branch. Not for edits."""
     interaction: bool
     """Whether the turn counts as use: if not, it delays neither expiry nor a reset."""
+
+
+class JobOptions(TypedDict, total=False):
+    """The options of durable work: those of a turn that apply."""
+
+    instructions: Input | None
+    instructions_once: Input | None
+    primer: Input
+    context: Context
+    """As for a turn; a budget is counted by the estimate."""
+    details: Mapping[str, Any] | None
+    idempotency_key: str | None
+    retry: Retry | None
+    on_stop: OnStop | str
+    on_failure: OnFailure | str
+    interaction: bool
 
 
 class MoveOptions(TypedDict, total=False):
@@ -177,6 +196,40 @@ def preview_request(
     if items:
         check_input(items)
     return _request(process, target, None, items, **options)
+
+
+def job_request(
+    process: Process,
+    target: Target,
+    authorization: Authorization | None,
+    input: Input,
+    **options: Unpack[JobOptions],
+) -> AcquireRequest:
+    """Make a request that stores a turn as durable work. Its first round is a repeated one: it may be sent
+    again as it is."""
+    asked, limits = turn_request(process, target, authorization, input, **options), process.limits
+    begin, context = asked.begin, asked.context
+    if context.count is not ALL.count:
+        raise InvalidInput("Durable work cannot store a counter. Use Context.budget(tokens) without one.")
+    body = job_body(
+        begin.content.input,
+        begin.content.instructions,
+        begin.raw_details,
+        primer=asked.primer,
+        turns=context.turns,
+        tokens=context.tokens,
+        on_stop=begin.policy.on_stop,
+        on_failure=begin.policy.on_failure,
+        token=authorization.token if authorization is not None else None,
+    )
+    begin = replace(
+        begin,
+        job=body,
+        retry=None,
+        bounds=replace(begin.bounds, queue_limit=limits.lane_jobs, owner_jobs=limits.owner_jobs),
+        round=replace(begin.round, is_repeated=True, is_durable=True),
+    )
+    return replace(asked, begin=begin)
 
 
 def _request(

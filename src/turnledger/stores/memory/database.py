@@ -29,6 +29,7 @@ from turnledger.model.conversation import (
 )
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, ShareId, TokenId, TurnId
+from turnledger.model.job import TurnJob
 from turnledger.model.turn import Attempt, AttemptState, Turn
 
 
@@ -57,6 +58,7 @@ class Database:
     logs: dict[TurnId, dict[int, bytes]] = field(default_factory=dict)
     tickets: dict[TurnId, Ticket] = field(default_factory=dict)
     last_ticket: dict[BranchId, int] = field(default_factory=dict)
+    jobs: dict[TurnId, TurnJob] = field(default_factory=dict)
     claims: dict[tuple[str, str], Claim] = field(default_factory=dict)
     tokens: dict[TokenId, Token] = field(default_factory=dict)
     by_digest: dict[bytes, TokenId] = field(default_factory=dict)

@@ -20,6 +20,7 @@ from turnledger.model.conversation import (
     set_aside_bytes,
 )
 from turnledger.model.ids import BranchId, ConversationId, ShareId, TokenId, TurnId
+from turnledger.model.job import TurnJob
 from turnledger.model.turn import AttemptState
 from turnledger.stores.memory.database import Database, MemoryRows
 
@@ -45,6 +46,11 @@ class MemoryInspectionRows(MemoryRows):
     async def all_tickets(self, after: TurnId | None, limit: int) -> list[Owned[Ticket]]:
         rows = self._db.tickets
         return [Owned(self._owner_of(rows[id].conversation), rows[id]) for id in _page(rows, after, limit)]
+
+    async def all_jobs(self, after: TurnId | None, limit: int) -> list[Owned[TurnJob]]:
+        jobs = sorted(self._db.jobs.values(), key=lambda job: job.id)
+        later = [job for job in jobs if after is None or job.id > after]
+        return [Owned(self._owner_of(job.conversation), job) for job in later[:limit]]
 
     async def all_claims(self, after: Claim | None, limit: int) -> list[Claim]:
         name = (after.owner, after.idempotency_key) if after else None
@@ -143,6 +149,8 @@ def _miscounts(db: Database) -> Iterator[str]:
         if attempt.bytes != (0 if attempt.state is AttemptState.RUNNING else set_aside_bytes(attempt, *kept)):
             yield f"{attempt.id} has a wrong byte count; the usage of its owner is wrong."
         size[attempt.owner] += attempt.bytes
+    for job in db.jobs.values():
+        size[job.owner] += job.bytes
     visitors: Counter[ShareId | None] = Counter()
     for owner in {**size, **db.stored}:
         counted, due = db.stored.get(owner, Usage(bytes=0)), Usage(bytes=size[owner], chats=chats[owner])

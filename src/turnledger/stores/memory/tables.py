@@ -29,6 +29,7 @@ from turnledger.model.conversation import (
 )
 from turnledger.model.flags import Flags, FlagsByTurn
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
+from turnledger.model.job import TurnJob
 from turnledger.model.turn import Attempt, AttemptState, Turn
 from turnledger.stores.memory.change_rows import MemoryChangeRows
 from turnledger.stores.memory.database import Database, UndoLog
@@ -523,6 +524,33 @@ class MemoryTables(MemorySearchRows, MemoryChangeRows, MemoryLeaseRows):
     async def drop_ticket(self, attempt: TurnId) -> None:
         if await self.ticket(attempt) is not None:
             self._remove(self._db.tickets, attempt)
+
+    async def job(self, id: TurnId) -> TurnJob | None:
+        found = self._db.jobs.get(id)
+        return found if found is not None and found.owner == self.owner else None
+
+    async def jobs(self, after: TurnId | None, limit: int) -> list[TurnJob]:
+        own = [each for each in self._db.jobs.values() if each.owner == self.owner]
+        return sorted((each for each in own if after is None or each.id > after), key=lambda job: job.id)[
+            :limit
+        ]
+
+    async def count_jobs(self) -> int:
+        return sum(each.owner == self.owner for each in self._db.jobs.values())
+
+    async def add_job(self, job: TurnJob) -> None:
+        if job.id in self._db.jobs or job.owner != self.owner or not self._owns(job.conversation):
+            raise StoreError(f"{job.id} already exists, or is of another owner.")
+        self._put(self._db.jobs, job.id, job)
+
+    async def count_resume(self, id: TurnId) -> None:
+        found = await self.job(id)
+        if found is not None:
+            self._put(self._db.jobs, id, replace(found, resumes=found.resumes + 1))
+
+    async def drop_job(self, id: TurnId) -> None:
+        if await self.job(id) is not None:
+            self._remove(self._db.jobs, id)
 
     async def claim(self, idempotency_key: str) -> Claim | None:
         return self._db.claims.get((self.owner, idempotency_key))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from turnledger.engine.tables.jobs import ReadyJob
 from turnledger.engine.tables.lanes import BURIED_KEPT, HeldTicket
 from turnledger.engine.tables.maintenance import ClockMark, DueConversation, UnusedBranch
-from turnledger.model.conversation import Conversation, ConversationState, Lease
+from turnledger.model.conversation import NOBODY, Conversation, ConversationState, Lease, Ticket
 from turnledger.model.ids import BranchId, LeaseId
 from turnledger.model.turn import Attempt, AttemptState
 from turnledger.stores.memory.access_rows import MemoryAccessRows
@@ -57,6 +58,15 @@ class MemoryWholeStore(MemoryAccessRows, MemoryTailRows, MemoryLeaseRows, Memory
         for each in [each for each in self._db.tickets.values() if each.lease == lease]:
             if each.conversation not in self._db.conversations:
                 self._remove(self._db.tickets, each.attempt)
+
+    async def ready_jobs(self, limit: int) -> list[ReadyJob]:
+        firsts: dict[BranchId, Ticket] = {}
+        for each in sorted(self._db.tickets.values(), key=lambda each: (not each.front, each.number)):
+            firsts.setdefault(each.branch, each)
+        ready = {each.attempt for each in firsts.values() if self._db.branches[each.branch].running is None}
+        ready |= {each.id for each in self._db.attempts.values() if each.lease == NOBODY}
+        jobs = sorted((job for id, job in self._db.jobs.items() if id in ready), key=lambda job: job.id)
+        return [ReadyJob(job.owner, job.id) for job in jobs[:limit]]
 
     # Rows to remove.
 

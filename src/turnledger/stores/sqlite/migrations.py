@@ -64,6 +64,7 @@ MIGRATIONS = (
     "0014_burials_and_words.sql",
     "0015_no_triggers.sql",
     "0016_side_branches.sql",
+    "0017_jobs.sql",
 )
 """In order; the n-th leads to version n. Released ones are never edited."""
 

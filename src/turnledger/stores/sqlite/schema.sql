@@ -265,6 +265,18 @@ CREATE TABLE ticket (
 CREATE INDEX ticket_of_branch ON ticket (branch, front DESC, number);
 CREATE INDEX ticket_of_lease ON ticket (lease);
 
+-- Requests of durable turns that wait or run.
+CREATE TABLE job (
+    id BLOB PRIMARY KEY,            -- that of its ticket, then of its attempt
+    owner TEXT NOT NULL,
+    conversation BLOB NOT NULL,
+    created_at INTEGER NOT NULL,
+    resumes INTEGER NOT NULL,       -- how often it was left to be resumed
+    body BLOB NOT NULL              -- a JSON document: the request
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX job_of_owner ON job (owner, id);
+
 -- What each idempotency_key refers to.
 CREATE TABLE claim (
     owner TEXT NOT NULL,

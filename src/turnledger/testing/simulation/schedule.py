@@ -14,6 +14,7 @@ from turnledger.model.retention import ResetPolicy
 from turnledger.testing.loop import Deadlock, Livelock, SimulatedLoop
 from turnledger.testing.machine import Machine
 from turnledger.testing.simulation.clients import actions
+from turnledger.testing.simulation.clients.durable_work import WorkClients
 from turnledger.testing.simulation.clients.flags import flag_and_send
 from turnledger.testing.simulation.clients.keyless_clients import KeylessClients
 from turnledger.testing.simulation.clients.names import Names
@@ -59,6 +60,7 @@ FEATURES: dict[str, Callable[[int], list[str]]] = {
     "lapse": lambda count: [],
     "forget": lambda count: ["forget"] * (count // 2 + 1),
     "append": lambda count: ["append"] * (count // 2 + 1),
+    "work": lambda count: ["work"] * count,
 }
 """Additional actions of some schedules, by the number of actions already drawn."""
 FEATURE_SHARE = 0.2
@@ -148,6 +150,8 @@ class Schedule:
         )
         self._resending = ResendingClients(self._scene, self._sender)
         self._keyless = KeylessClients(self._scene, self._sender)
+        self._work = WorkClients(self._scene, self._sender, f"{seed} work")
+        servers.runs_jobs = "work" in features
 
     async def run(self) -> ScheduleReport:
         """Run the clients under faults, wait until all is calm, then check."""
@@ -173,6 +177,7 @@ class Schedule:
         if self._listening is not None:
             await self._listening.finish()
         assert server.ledger is not None
+        await self._work.finish(server.ledger)
         turns = await check(self._scene.world, server.ledger, self._scene.names.keys)
         return ScheduleReport(self._seed, self._sender.count, turns, servers.crashes, self._loop.steps)
 
@@ -219,6 +224,8 @@ class Schedule:
                 await self._resending.resend(client, name, token)
             case "say":
                 await self._keyless.send(name, token)
+            case "work":
+                await self._work.send(token)
             case "flag":
                 await flag_and_send(scene, sender, name, token)
             case "delete":

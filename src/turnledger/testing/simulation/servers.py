@@ -61,6 +61,7 @@ class Servers:
         wall: WallClock,
     ) -> None:
         self.crashes = 0
+        self.runs_jobs = False
         self._wall = wall
         self.medium = medium
         self._loop = loop
@@ -102,6 +103,8 @@ class Servers:
         server.ledger = await Ledger.over(store, limits=LIMITS, clock=clock, random=random)
         store.is_starting = False
         server.start.set_result(None)
+        if self.runs_jobs:
+            await server.ledger.work(lambda turn: self._world.run_job(turn, random), at_once=2)
         await asyncio.get_running_loop().create_future()
 
     def _die(self, server: SimulatedServer) -> None:

@@ -25,6 +25,7 @@ from turnledger.testing.simulation.clients.briefing_options import SILENT, Brief
 from turnledger.testing.simulation.clients.transcript import SentHistory
 
 if TYPE_CHECKING:
+    from turnledger.testing.simulation.clients.durable_work import AcknowledgedJob
     from turnledger.testing.simulation.clients.readers import Listener
 
 CLIENT_CALL = "client_call"
@@ -229,6 +230,8 @@ OBSERVED = (
     "holders",
     "lost_answers",
     "used_at",
+    "resumes",
+    "deleted",
 )
 """Fields recorded inside transactions, besides `flags`; a power loss rolls them back."""
 
@@ -311,6 +314,13 @@ class World:
     """Messages of such clients that received the turn whole."""
     lost_answers: dict[str, tuple[TurnId, TurnId, int | None]] = field(default_factory=dict)
     """By request: the attempt whose answer is recorded as lost, the try that lost it, and its expiry."""
+    jobs: dict[str, ClientRequest] = field(default_factory=dict)
+    """Requests of durable work, by token."""
+    acknowledged_jobs: list[AcknowledgedJob] = field(default_factory=list)
+    deleted: set[ConversationId] = field(default_factory=set)
+    """Conversations that were deleted, maybe restored since."""
+    resumes: Counter[TurnId] = field(default_factory=Counter)
+    """How often each job was resumed."""
     beats: dict[LeaseId, float] = field(default_factory=dict)
     """Time of the last beat."""
     dead: set[LeaseId] = field(default_factory=set)
@@ -389,6 +399,10 @@ class World:
     def runner(self, request: ClientRequest, random: Random) -> SimulatedRunner:
         return SimulatedRunner(self, request, random)
 
+    async def run_job(self, turn: RunningTurn, random: Random) -> None:
+        """Run durable work, whose request is known by its details."""
+        await self.runner(self.jobs[turn.details["request"]], random)(turn)
+
 
 async def _stand_still() -> None:
     loop = asyncio.get_running_loop()
@@ -422,7 +436,9 @@ class SimulatedRunner:
         self._check_json(turn)
         view = self._view(turn) if self._world.records_model_views else None
         run = Run(request, turn.conversation.id, tuple(each.id for each in turn.history), view)
-        self._world.runs[turn.id] = run
+        earlier = self._world.runs.get(turn.id)
+        if earlier is None or not earlier.is_finished:  # that of a job may be finished in another process
+            self._world.runs[turn.id] = run
         execution = self._world.executions.get(request.token, 0)
         self._world.executions[request.token] = execution + 1
         breaks_at = request.fails_at[min(execution, len(request.fails_at) - 1)]
@@ -447,6 +463,7 @@ class SimulatedRunner:
         if request.leaves_call:
             await turn.add(CLIENT_TOOL_CALL)
         run.is_finished = True
+        self._world.runs[turn.id] = run
         if request.is_late:
             await _stand_still()
 

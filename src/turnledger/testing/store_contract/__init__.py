@@ -45,6 +45,7 @@ from turnledger.testing.store_contract import (  # noqa: E402
     tokens,
     transfer,
     usage,
+    work,
 )
 from turnledger.testing.store_contract.rows import access as row_access  # noqa: E402
 from turnledger.testing.store_contract.rows import changes as row_changes  # noqa: E402
@@ -73,6 +74,7 @@ class RowContract(
     row_foreign.ForeignRows,
     row_inspection.InspectedRows,
     row_lanes.StoredAttempts,
+    row_lanes.StoredJobs,
     row_lanes.StoredLeases,
     row_lanes.StoredTickets,
     row_maintenance.StoreUpkeep,
@@ -122,5 +124,6 @@ class StoreContract(
     isolation.ScopeIsolation,
     isolation.ScopedIdempotency,
     isolation.ChatIsolation,
+    work.DurableWork,
 ):
     """Subclass this and override the fixture `open_store`."""

@@ -197,6 +197,8 @@ async def test_migration_recounts_the_usage_of_every_owner(tmp_path: Path) -> No
         connection.execute(f"DROP INDEX {index}")
     for table, column in added:
         connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+    for table in re.findall(r"CREATE TABLE (\w+)", later):
+        connection.execute(f"DROP TABLE {table}")
     connection.execute("UPDATE owner SET bytes = 0; DELETE FROM owner WHERE owner = 'cleo'")
     connection.pragma("user_version", at)
     connection.close()

@@ -10,6 +10,7 @@ from turnledger.engine.tables.inspection import Owned
 from turnledger.errors import StoreCorrupt
 from turnledger.model.conversation import BLOCK, ROW, Claim, Ticket
 from turnledger.model.ids import BranchId, ConversationId, Id, ShareId, TokenId, TurnId
+from turnledger.model.job import TurnJob
 from turnledger.stores.sqlite.failures import decoder
 from turnledger.stores.sqlite.tables import records
 from turnledger.stores.sqlite.tables.records import AnyId, NamedQueries
@@ -63,6 +64,10 @@ class SqliteInspectionRows(NamedQueries):
 
     async def all_attempts(self, after: TurnId | None, limit: int) -> list[Owned[TurnId]]:
         return self._owned("all_attempts", TurnId, after, limit)
+
+    async def all_jobs(self, after: TurnId | None, limit: int) -> list[Owned[TurnJob]]:
+        rows = self._rows("all_jobs", records.raw_or_none(after), limit)
+        return [Owned(row[0], records.job_of(row[1:])) for row in rows]
 
     async def all_tickets(self, after: TurnId | None, limit: int) -> list[Owned[Ticket]]:
         rows = self._rows("all_tickets", records.raw_or_none(after), limit)

@@ -23,6 +23,14 @@ WHERE (ended, id) > (
 ORDER BY ended, id
 LIMIT ?2;
 
+-- name: all_jobs
+-- A page, each with the owner of its conversation.
+SELECT conversation.owner, job.id, job.owner, job.conversation, job.created_at, job.resumes, job.body
+FROM job LEFT JOIN conversation ON conversation.id = job.conversation
+WHERE job.id > coalesce(?1, x'')
+ORDER BY job.id
+LIMIT ?2;
+
 -- name: all_tickets
 -- A page of all, with the owner of their conversation, if that exists.
 SELECT conversation.owner, ticket.attempt, ticket.conversation, ticket.branch, ticket.number, ticket.front, ticket.lease,
@@ -97,7 +105,9 @@ FULL JOIN (
                    + coalesce(length(CAST(tags AS BLOB)), 0) AS size
             FROM conversation)
         UNION ALL
-        SELECT owner, bytes, 0 FROM attempt WHERE ended = 1)
+        SELECT owner, bytes, 0 FROM attempt WHERE ended = 1
+        UNION ALL
+        SELECT owner, length(body) + ?2, 0 FROM job)
     GROUP BY owner) AS due USING (owner)
 WHERE coalesce(owner.bytes, 0) <> coalesce(due.bytes, 0) OR coalesce(owner.chats, 0) <> coalesce(due.chats, 0)
 LIMIT ?3;

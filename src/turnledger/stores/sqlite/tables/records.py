@@ -30,6 +30,7 @@ from turnledger.model.conversation import (
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, Id, LeaseId, TurnId
 from turnledger.model.item import Item
+from turnledger.model.job import TurnJob
 from turnledger.model.retention import NEVER, ResetPolicy
 from turnledger.model.turn import (
     Attempt,
@@ -439,6 +440,7 @@ def attempt_of(row: Row) -> Attempt:
         input=codec.checked_items(body.input),
         instructions=body.given_instructions,
         raw_details=body.raw_details,
+        is_durable=body.durable is True,
         on_stop=OnStop(on_stop),
         on_failure=OnFailure(on_failure),
         is_interaction=bool(interaction),
@@ -527,6 +529,23 @@ def columns_of_claim(claim: Claim) -> Row:
         int(claim.is_lost),
         raw_or_none(claim.sender),
     )
+
+
+@decoder
+def job_of(row: Row) -> TurnJob:
+    id, owner, conversation, created_at, resumes, body = row
+    return TurnJob(
+        id=TurnId.trusted(id),
+        owner=owner,
+        conversation=ConversationId.trusted(conversation),
+        created_at=created_at,
+        resumes=resumes,
+        body=body,
+    )
+
+
+def columns_of_job(job: TurnJob) -> Row:
+    return job.id.raw, job.owner, job.conversation.raw, job.created_at, job.resumes, job.body
 
 
 @decoder

@@ -34,6 +34,7 @@ from turnledger.model.conversation import (
 )
 from turnledger.model.flags import Flags, FlagsByTurn
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
+from turnledger.model.job import TurnJob
 from turnledger.model.turn import Attempt, Turn
 from turnledger.stores.sqlite.failures import decoder
 from turnledger.stores.sqlite.tables import records
@@ -646,6 +647,30 @@ class SqliteTables(SqliteCatalogueRows, SqliteSearchRows, SqliteSharedRows):
 
     async def drop_ticket(self, attempt: TurnId) -> None:
         self._run("drop_ticket", attempt.raw, self.owner)
+
+    async def job(self, id: TurnId) -> TurnJob | None:
+        row = self._row("job", id.raw, self.owner)
+        return None if row is None else records.job_of(row)
+
+    async def jobs(self, after: TurnId | None, limit: int) -> list[TurnJob]:
+        rows = self._rows("jobs", self.owner, records.raw_or_none(after), limit)
+        return [records.job_of(row) for row in rows]
+
+    async def count_jobs(self) -> int:
+        [(count,)] = self._rows("count_jobs", self.owner)
+        return int(count)
+
+    async def add_job(self, job: TurnJob) -> None:
+        if job.owner != self.owner:
+            raise StoreError(f"{job.id} is of another owner.")
+        self._check_owned(job.conversation)
+        self._run("add_job", *records.columns_of_job(job))
+
+    async def count_resume(self, id: TurnId) -> None:
+        self._run("count_resume", id.raw, self.owner)
+
+    async def drop_job(self, id: TurnId) -> None:
+        self._run("drop_job", id.raw, self.owner)
 
     async def claim(self, idempotency_key: str) -> Claim | None:
         row = self._row("claim", self.owner, idempotency_key)

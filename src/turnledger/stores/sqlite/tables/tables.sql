@@ -511,6 +511,50 @@ WHERE id = ?1;
 DELETE FROM ticket
 WHERE attempt = ? AND (SELECT owner FROM conversation WHERE conversation.id = ticket.conversation) = ?;
 
+-- name: job
+-- The request of one durable turn.
+SELECT id, owner, conversation, created_at, resumes, body FROM job WHERE id = ? AND owner = ?;
+
+-- name: jobs
+-- All of an owner, after an id.
+SELECT id, owner, conversation, created_at, resumes, body
+FROM job
+WHERE owner = ? AND id > coalesce(?, x'')
+ORDER BY id
+LIMIT ?;
+
+-- name: count_jobs
+-- How many an owner has.
+SELECT count(*) FROM job WHERE owner = ?;
+
+-- name: add_job
+-- The request of a durable turn.
+INSERT INTO job (id, owner, conversation, created_at, resumes, body) VALUES (?, ?, ?, ?, ?, ?);
+
+-- name: count_resume
+-- It is left to be resumed.
+UPDATE job SET resumes = resumes + 1 WHERE id = ? AND owner = ?;
+
+-- name: drop_job
+-- Its turn has ended.
+DELETE FROM job WHERE id = ? AND owner = ?;
+
+-- name: ready_jobs
+-- The first in the queue of a free lane, and those that run under no process (?1), oldest first.
+SELECT job.owner, job.id
+FROM ticket JOIN job ON job.id = ticket.attempt JOIN branch ON branch.id = ticket.branch
+WHERE ticket.lease = ?1 AND branch.running IS NULL AND ticket.attempt = (
+    SELECT first.attempt FROM ticket AS first
+    WHERE first.branch = ticket.branch
+    ORDER BY first.front DESC, first.number
+    LIMIT 1)
+UNION ALL
+SELECT job.owner, job.id
+FROM attempt JOIN job ON job.id = attempt.id
+WHERE attempt.ended = 0 AND attempt.lease = ?1
+ORDER BY 2
+LIMIT ?2;
+
 -- name: claim
 -- What an idempotency_key of this owner refers to.
 SELECT fingerprint, conversation, attempt, expires_at, retries, lost, sender

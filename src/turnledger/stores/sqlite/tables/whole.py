@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from turnledger.engine.tables.changes import ChangeTail
+from turnledger.engine.tables.jobs import ReadyJob
 from turnledger.engine.tables.lanes import BURIED_KEPT, HeldTicket
 from turnledger.engine.tables.maintenance import ClockMark, DueConversation, UnusedBranch
 from turnledger.model.change import Position
-from turnledger.model.conversation import Lease
-from turnledger.model.ids import BranchId, ConversationId, LeaseId
+from turnledger.model.conversation import NOBODY, Lease
+from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Attempt
 from turnledger.stores.sqlite.failures import decoder
 from turnledger.stores.sqlite.tables import records
@@ -42,6 +43,10 @@ class SqliteWholeStore(SqliteAccessRows, SqliteSharedRows, SqliteInspectionRows)
 
     async def drop_orphaned_tickets(self, lease: LeaseId) -> None:
         self._run("drop_orphaned_tickets", lease.raw)
+
+    async def ready_jobs(self, limit: int) -> list[ReadyJob]:
+        rows = self._rows("ready_jobs", NOBODY.raw, limit)
+        return [ReadyJob(owner, TurnId.trusted(id)) for owner, id in rows]
 
     async def owners(self, after: str | None, limit: int) -> list[str]:
         return [owner for (owner,) in self._rows("owners", after, limit)]

@@ -17,6 +17,7 @@ from turnledger.model.event import TurnFinished
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.turn import AttemptState, Turn
 from turnledger.testing.change_audit import find_mismatches, load_all
+from turnledger.testing.simulation.clients.durable_work import check_work
 from turnledger.testing.simulation.clients.flags import check_flags
 from turnledger.testing.simulation.clients.keyless_clients import check_keyless
 from turnledger.testing.simulation.clients.readers import Listener
@@ -64,6 +65,7 @@ async def check(world: World, ledger: Ledger, keys: tuple[str, ...]) -> int:
     problems += check_model_views(world, everything)
     problems += check_resent(world, everything)
     problems += check_keyless(world)
+    problems += [problem async for problem in check_work(world, ledger)]
     problems += [
         problem for listener in world.listeners async for problem in _check_listener(listener, ledger)
     ]

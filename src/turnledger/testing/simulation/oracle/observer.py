@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from turnledger.engine.attempt.client_retries import DeliveryNote
 from turnledger.engine.attempt.end import EndRequest, Outcome
 from turnledger.engine.attempt.idempotency import SharedOutcome
@@ -14,13 +16,14 @@ from turnledger.engine.lifecycle.delete import DeleteRequest, EndDueRequest
 from turnledger.engine.lifecycle.moves import ForkRequest, MoveResult
 from turnledger.engine.ports import Inspection, Tables
 from turnledger.engine.process import FlushRequest
-from turnledger.engine.turn.begin import AbandonRequest, BeginRequest, Begun, Queued
+from turnledger.engine.turn.begin import AbandonRequest, BeginRequest, Begun, Enqueued, Queued
 from turnledger.engine.turn.commit import CommitRequest, DoubtRequest
+from turnledger.engine.turn.jobs import TakeRequest
 from turnledger.engine.turn.running_turn import RecordRequest
 from turnledger.engine.wrapped_store import AnyOperation
 from turnledger.errors import ConversationExpired
 from turnledger.ledger import OWNER
-from turnledger.model.conversation import Branch, ConversationState, Ticket
+from turnledger.model.conversation import NOBODY, Branch, ConversationState, Ticket
 from turnledger.model.flags import SHOWN, Flags, hidden_from_user
 from turnledger.model.ids import BranchId, LeaseId, TurnId
 from turnledger.model.turn import Attempt, AttemptState, OnBusy, Turn, TurnKind
@@ -86,17 +89,24 @@ async def _run_and_note(tables: Tables, operation: AnyOperation, request: Any, w
         return result
     if isinstance(request, TakeOverRequest | EndRequest | DoubtRequest | AbandonRequest):
         return await _run_end(tables, operation, request, world)
+    if isinstance(request, TakeRequest):
+        return await _run_take(tables, operation, request, world)
     if isinstance(request, BeginRequest):
         return await _run_begin(tables, operation, request, world)
     if isinstance(request, ForkRequest):
         return await _run_fork(tables, operation, request, world)
+    unheld = await _unheld_attempt(tables, request) if isinstance(request, StopRequest) else None
     result = await operation(tables, request)
+    if unheld is not None and isinstance(request, StopRequest):
+        world.recorded_stops.setdefault(unheld.id, unheld.stop or request.policy or unheld.on_stop)
+        world.taken_over.add(unheld.id)
     if isinstance(request, list):
         for each in request:
             if isinstance(each, DeliveryNote):
                 await _note_loss(tables, each.name, world)
     if isinstance(request, DeleteRequest):
         world.taken_over.update(world.begun_at)
+        world.deleted.add(request.id)
     if isinstance(request, EndDueRequest):
         # A commit in doubt may have been written, and have expired with its conversation since.
         for attempt, conversation in world.begun_in.items():
@@ -120,6 +130,8 @@ async def _run_begin(tables: Tables, operation: AnyOperation, request: BeginRequ
     before = await tables.branch(found.branch) if found else None
     queue = await tables.tickets(before.id) if before else []
     was_buried = await tables.lease(request.lease) is None
+    running = await tables.attempt(before.running) if before is not None and before.running else None
+    holder = running.lease if running is not None else None
     result = await operation(tables, request)
     if was_buried and await tables.lease(request.lease) is not None:
         world.note_beat(request.lease)
@@ -129,7 +141,13 @@ async def _run_begin(tables: Tables, operation: AnyOperation, request: BeginRequ
     after = await tables.branch(before.id) if before else None
     if before is not None and before.running and after is not None and after.running != before.running:
         world.taken_over.add(before.running)
-        world.note_burial(world.holders[before.running])
+        if holder != NOBODY:
+            world.note_burial(world.holders[before.running])
+    if isinstance(result, Enqueued) and request.job is not None:
+        token = msgspec.json.decode(request.raw_details)["request"]
+        world.requests.setdefault(result.attempt, world.jobs[token])
+        world.waiting_since.setdefault(result.attempt, world.begins)
+        lapses.note_use(world, result.attempt, result.conversation)
     if isinstance(result, Queued):
         world.waiting_since.setdefault(request.attempt, world.begins)
         if result.interrupted:
@@ -178,6 +196,37 @@ async def _run_begin(tables: Tables, operation: AnyOperation, request: BeginRequ
     moves = found is not None and isinstance(result, MoveResult) and result.branch.id != found.branch
     if moves and await _is_shown(tables, request, result.branch.id):
         _check_order(queue, request, world)
+    return result
+
+
+async def _run_take(tables: Tables, operation: AnyOperation, request: TakeRequest, world: World) -> Any:
+    """Check that work begins in order, and record by which process it runs."""
+    ticket, before = await tables.ticket(request.id), await tables.attempt(request.id)
+    queue = await tables.tickets(ticket.branch) if ticket else []
+    lane = await tables.branch(ticket.branch) if ticket else None
+    result = await operation(tables, request)
+    if not isinstance(result, Begun):
+        return result
+    attempt = result.attempt
+    world.holders[attempt.id] = request.lease
+    if before is not None:
+        world.resumes[attempt.id] += before.lease == NOBODY
+        world.taken_over.add(attempt.id)
+        return result
+    world.begins += 1
+    world.begun_at.setdefault(attempt.id, (world.begins, attempt.idempotency_key))
+    world.begun_in[attempt.id] = attempt.conversation
+    world.places.setdefault(attempt.id, (attempt.branch, attempt.branch))
+    world.heads.setdefault(attempt.id, result.branch.head)
+    if world.records_model_views:
+        world.hidden_at_begin.setdefault(attempt.id, world.hidden)
+    lapses.note_use(world, attempt.id, attempt.conversation)
+    if lane is not None and lane.unsettled is not None:
+        world.settled_by_begin.add(lane.unsettled)
+    if ticket is not None and queue[0] != ticket:
+        world.violations.append(f"{attempt.id} passed {queue[0].attempt} in the queue")
+    if await tables.ticket(attempt.id) is not None:
+        world.violations.append(f"{attempt.id} left its ticket in the queue")
     return result
 
 
@@ -313,6 +362,16 @@ def _check_order(queue: list[Ticket], request: BeginRequest, world: World) -> No
         is_earlier = own is None or ticket.number < own.number or (ticket.front and not is_front)
         if is_earlier:
             world.violations.append(f"{request.attempt} passed {ticket.attempt} in the queue")
+
+
+async def _unheld_attempt(tables: Tables, request: StopRequest) -> Attempt | None:
+    """Return the durable work to stop that no process holds: the stop ends it."""
+    found = await tables.conversation(request.conversation)
+    branch = await tables.branch(found.branch) if found is not None else None
+    name = request.attempt or (branch.running if branch is not None else None)
+    attempt = await tables.attempt(name) if name is not None else None
+    is_unheld = attempt is not None and attempt.lease == NOBODY and attempt.state is AttemptState.RUNNING
+    return attempt if is_unheld else None
 
 
 def _note_stop(request: StopRequest, result: Attempt | Outcome | None, world: World) -> None:

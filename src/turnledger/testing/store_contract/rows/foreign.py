@@ -28,6 +28,7 @@ from turnledger.model.conversation import (
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, LeaseId, TokenId, TurnId
 from turnledger.model.item import Item
+from turnledger.model.job import TurnJob
 from turnledger.model.text.search import Phrase
 from turnledger.model.turn import Attempt, Turn, TurnKind
 from turnledger.testing.store_contract.rows.kit import (
@@ -43,6 +44,7 @@ from turnledger.testing.store_contract.rows.kit import (
     ended_attempt,
     full_attempt,
     insert_all,
+    job,
     link,
     read,
     save_branch,
@@ -72,6 +74,7 @@ class PreparedRows:
     ended: Attempt
     ticket: Ticket
     claim: Claim
+    job: TurnJob
 
     @property
     def line(self) -> list[Stretch]:
@@ -96,6 +99,7 @@ async def insert_rows(store: Store, owner: str, text: str) -> PreparedRows:
     turns += [replace(turn(chat.branch, 3, turns[1].id, text), kind=TurnKind.SETTLED)]
     running = full_attempt(chat, input=(Item.of(text * 100),))
     ended = ended_attempt(chat, input=(Item.of(text),), partial=text)
+    request = job(chat, body=text.encode())
     claimed = claim(owner=owner, idempotency_key=text, conversation=chat.id, attempt=running.id)
 
     def own(method: str, *arguments: Any) -> Any:
@@ -115,6 +119,7 @@ async def insert_rows(store: Store, owner: str, text: str) -> PreparedRows:
         own("add_records", running.id, 0, [text.encode()]),
         own("add_log_chunk", running.id, 0, text.encode()),
         own("save_claim", claimed),
+        own("add_job", request),
         own("add_change", change(owner, detail=text)),
         do("raise_admission", owner),
         do("beat", running.lease),
@@ -126,7 +131,7 @@ async def insert_rows(store: Store, owner: str, text: str) -> PreparedRows:
     made, _ = await branch_off(store, chat, turns[0], Stretch(chat.branch, 0, 1))
     waiting = await add_ticket(store, chat, idempotency_key=text)
     branch = await save_branch(store, chat, length=3, head=turns[2].id, preview=text)
-    return PreparedRows(chat, branch, made, turns, running, ended, waiting, claimed)
+    return PreparedRows(chat, branch, made, turns, running, ended, waiting, claimed, request)
 
 
 @dataclass(frozen=True)
@@ -267,6 +272,19 @@ METHODS: Mapping[str, Reads | ReadsAny | Writes] = {
     "log_chunks": Reads(lambda p: [(p.running.id, 0, 9)], []),
     "tickets": Reads(lambda p: [(p.chat.branch,)], []),
     "ticket": Reads(lambda p: [(p.ticket.attempt,)], None),
+    "job": Reads(lambda p: [(p.job.id,)], None),
+    "jobs": Reads(lambda p: [(None, 9)], [], is_list=True),
+    "count_jobs": Reads(lambda p: [()], 0, is_list=True),
+    "add_job": Writes(
+        lambda p, own: [
+            (job(p.chat),),
+            (job(p.chat, owner=BOB),),
+            (job(own.chat, owner=ANN),),
+            (job(own.chat, id=p.job.id),),
+        ]
+    ),
+    "count_resume": Writes(lambda p, own: [(p.job.id,)]),
+    "drop_job": Writes(lambda p, own: [(p.job.id,)]),
     "lease": ReadsAny(lambda p: [(p.running.lease,)]),
     "add_attempt": Writes(
         lambda p, own: [

@@ -21,6 +21,7 @@ from turnledger.testing.store_contract.rows.kit import (
     grow,
     insert_all,
     insert_conversation,
+    job,
     link,
     read,
     save_branch,
@@ -77,6 +78,12 @@ class InspectedRows(Contract):
         made = [Owned(each.owner, await add_ticket(stores[0], each)) for each in chats]
         found = await read_pages(stores[1], "all_tickets", lambda owned: owned.row.attempt)
         assert sorted(found, key=lambda owned: owned.row.attempt) == made
+
+    async def test_all_jobs_are_listed_in_pages_with_their_owners(self, stores: list[Store]) -> None:
+        made = [job(each) for each in await insert_chats(stores[0])]
+        await write(stores[0], *(do("add_job", each) for each in made))
+        found = await read_pages(stores[1], "all_jobs", lambda owned: owned.row.id)
+        assert found == [Owned(each.owner, each) for each in made]
 
     async def test_all_claims_are_listed_in_pages(self, stores: list[Store]) -> None:
         names = [("ann", "a"), ("ann", "b"), ("ben", "a"), ("eve", "c"), ("eve", "d")]

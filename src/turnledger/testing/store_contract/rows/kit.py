@@ -23,6 +23,7 @@ from turnledger.model.ids import (
     TurnId,
 )
 from turnledger.model.item import Item
+from turnledger.model.job import TurnJob, job_body
 from turnledger.model.retention import ResetPolicy
 from turnledger.model.turn import Attempt, AttemptState, OnFailure, OnStop, Turn, TurnKind
 from turnledger.testing.store_contract.stage import call, soon
@@ -129,6 +130,18 @@ def turn(branch: BranchId, number: int, parent: TurnId | None = None, text: str 
         input=(Item.of(text),),
         output=(),
     )
+
+
+def job(found: Conversation, **changes: Any) -> TurnJob:
+    made = TurnJob(
+        id=IDS.new(TurnId),
+        owner=found.owner,
+        conversation=found.id,
+        created_at=LATE,
+        resumes=2,
+        body=job_body((Item.of(TEXT),), None, b"", token=IDS.new(TokenId)),
+    )
+    return replace(made, **changes)
 
 
 def ticket(found: Conversation, **changes: Any) -> Ticket:

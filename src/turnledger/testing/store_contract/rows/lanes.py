@@ -8,9 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from turnledger.engine.ports import Store, WholeStore
+from turnledger.engine.tables.jobs import ReadyJob
 from turnledger.engine.tables.lanes import BURIED_KEPT, HeldTicket, Lane
 from turnledger.errors import StoreError
-from turnledger.model.conversation import Branch, Lease
+from turnledger.model.conversation import NOBODY, Branch, Lease
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.item import Item, message
 from turnledger.model.turn import AttemptState, Failure, Fork, Instructions, OnFailure, OnStop
@@ -28,8 +29,10 @@ from turnledger.testing.store_contract.rows.kit import (
     grow,
     insert_all,
     insert_conversation,
+    job,
     read,
     read_all,
+    save_branch,
     ticket,
     write,
 )
@@ -329,6 +332,87 @@ class StoredTickets(Contract):
         waiting = await add_ticket(here, await insert_conversation(here))
         await write(here, do("drop_orphaned_tickets", waiting.lease))
         assert await read(there, do("ticket", waiting.attempt)) == waiting
+
+
+class StoredJobs(Contract):
+    async def test_job_is_read_as_added(self, stores: list[Store]) -> None:
+        here, there = stores
+        made = job(await insert_conversation(here))
+        await write(here, do("add_job", made))
+        assert await read(there, do("job", made.id)) == made
+        assert await read(there, do("job", IDS.new(TurnId))) is None
+
+    async def test_add_job_refuses_a_taken_id(self, stores: list[Store]) -> None:
+        here, there = stores
+        made = job(await insert_conversation(here))
+        await write(here, do("add_job", made))
+        with pytest.raises(StoreError):
+            await write(there, do("add_job", replace(made, created_at=1)))
+        assert await read(here, do("job", made.id)) == made
+
+    async def test_jobs_of_an_owner_are_listed_in_order_of_their_ids(self, stores: list[Store]) -> None:
+        here, there = stores
+        chats = await insert_all(here, [conversation(), conversation(), conversation(owner="bob")])
+        made = [job(chats[place]) for place in (0, 1, 2, 0)]
+        await write(here, *(do("add_job", each) for each in reversed(made)))
+        own = [made[0], made[1], made[3]]
+        lists = await read_all(there, "jobs", (None, 9), (None, 2), (made[0].id, 9), (made[3].id, 9))
+        assert lists == [own, own[:2], own[1:], []]
+
+    async def test_count_jobs_counts_those_of_an_owner(self, stores: list[Store]) -> None:
+        here, there = stores
+        chats = await insert_all(here, [conversation(), conversation(), conversation(owner="bob")])
+        await write(here, *(do("add_job", job(each)) for each in chats))
+        assert await read(there, do("count_jobs")) == 2
+
+    async def test_count_resume_changes_only_this_one(self, stores: list[Store]) -> None:
+        here, there = stores
+        found = await insert_conversation(here)
+        made = [job(found) for _ in range(2)]
+        await write(here, *(do("add_job", each) for each in made))
+        await write(there, do("count_resume", made[0].id), do("count_resume", IDS.new(TurnId)))
+        assert await read(here, do("jobs", None, 9)) == [replace(made[0], resumes=3), made[1]]
+
+    async def test_drop_job_removes_only_this_one(self, stores: list[Store]) -> None:
+        here, there = stores
+        found = await insert_conversation(here)
+        made = [job(found) for _ in range(3)]
+        await write(here, *(do("add_job", each) for each in made))
+        await write(there, do("drop_job", made[1].id), do("drop_job", IDS.new(TurnId)))
+        assert await read(here, do("jobs", None, 9)) == [made[0], made[2]]
+
+    async def test_ready_jobs_are_first_in_a_free_lane_or_run_under_no_process(
+        self, stores: list[Store]
+    ) -> None:
+        here, there = stores
+        chats = await insert_all(here, [conversation(owner=owner) for owner in ("ann", "bob", "ann", "eve")])
+        free, other, busy, unheld = chats
+        first, second, front, behind, left = [job(each) for each in (free, free, other, other, busy)]
+        orphan, held = job(unheld), job(unheld)
+        await write(
+            here, *(do("add_job", each) for each in (first, second, front, behind, left, orphan, held))
+        )
+        await add_ticket(here, free, attempt=first.id, lease=NOBODY)
+        await add_ticket(here, free, attempt=second.id, lease=NOBODY)
+        await add_ticket(here, other, attempt=behind.id, lease=NOBODY)
+        await add_ticket(here, other, attempt=front.id, lease=NOBODY, front=True)
+        await add_ticket(here, busy, attempt=left.id, lease=NOBODY)
+        await save_branch(here, busy, running=IDS.new(TurnId))
+        for each, lease in ((orphan, NOBODY), (held, IDS.new(LeaseId))):
+            await write(here, do("add_attempt", full_attempt(unheld, id=each.id, lease=lease)))
+        ready = [ReadyJob(each.owner, each.id) for each in (first, front, orphan)]
+        assert await read(there, do("ready_jobs", 9)) == ready
+        assert await read(there, do("ready_jobs", 2)) == ready[:2]
+
+    async def test_ready_jobs_wait_behind_a_ticket_of_a_process(self, stores: list[Store]) -> None:
+        here, there = stores
+        found = await insert_conversation(here)
+        waiting, made = await add_ticket(here, found), job(found)
+        await write(here, do("add_job", made))
+        await add_ticket(here, found, attempt=made.id, lease=NOBODY)
+        assert await read(there, do("ready_jobs", 9)) == []
+        await write(here, do("drop_ticket", waiting.attempt))
+        assert await read(there, do("ready_jobs", 9)) == [ReadyJob(made.owner, made.id)]
 
 
 class StoredLeases(Contract):

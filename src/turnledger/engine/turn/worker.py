@@ -1,0 +1,226 @@
+"""The worker: takes jobs as lanes become free, and runs each in a task of its own.
+
+It asks the store for jobs that are ready when a lane may have become free here, when another process has
+written, and on a timer. It holds no queue of its own: the store decides who takes what.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+
+from msgspec.structs import replace as replace_struct
+
+from turnledger.engine.admission import readmitted
+from turnledger.engine.attempt.idempotency import SharedOutcome
+from turnledger.engine.history.context import ALL, Context
+from turnledger.engine.lane.shield import uninterrupted
+from turnledger.engine.ports import Runner
+from turnledger.engine.process import Process
+from turnledger.engine.tables.jobs import ReadyJob
+from turnledger.engine.turn.begin import AcquireRequest, Begun, Enqueued, begin
+from turnledger.engine.turn.commit import abandon_block, end_as_failed, failure_of, leave
+from turnledger.engine.turn.jobs import (
+    FailJobRequest,
+    PrincipalRequest,
+    TakeRequest,
+    check_principal,
+    fail_job,
+    read_job,
+    ready_jobs,
+    take,
+)
+from turnledger.engine.turn.running_turn import OpenTurn, RunningTurn
+from turnledger.engine.turn.snapshot import snapshot
+from turnledger.errors import AdmissionMoved, LedgerClosed, StoreError, TurnledgerError, TurnStopped
+from turnledger.model.ids import TurnId
+from turnledger.model.job import TurnJob
+from turnledger.model.turn import Failure
+
+log = logging.getLogger("turnledger")
+
+BREATH = 0.02
+"""Seconds between two looks for work: the bell rings at the end of every turn in this process."""
+
+
+async def enqueue(process: Process, asked: AcquireRequest) -> TurnId:
+    """Store a job; return the id of its turn, or of the one that answers its idempotency_key. Repeated until
+    its outcome is known; when this returns, the job survives the process and power loss."""
+    request = asked.begin
+    if process.is_closed:
+        raise LedgerClosed
+    while True:
+        try:
+            answer = await process.persist(begin, request, request.target.owner)
+        except AdmissionMoved:
+            version = await readmitted(asked.authorization, request.admitted)
+            request = replace_struct(request, admitted=version)
+        else:
+            assert isinstance(answer, Enqueued | SharedOutcome)  # noqa: S101 - it asks for a job
+            process.waiters.notify(answer.conversation)
+            return answer.attempt
+
+
+class JobWorker:
+    def __init__(self, process: Process, runner: Runner, slots: int) -> None:
+        self._process = process
+        self._runner = runner
+        self._slots = slots
+        self._bell = asyncio.Event()
+        self._tasks: dict[asyncio.Task[None], TurnId] = {}
+
+    async def run(self) -> None:
+        """Run jobs until cancelled, or until the ledger is closed. Then leave those that run to be resumed:
+        here by another worker, or in another process."""
+        process, clock = self._process, self._process.clock
+        pause = process.limits.lease_time / 4
+        checked_at = clock.monotonic()
+        process.waiters.workers.append(self._bell.set)
+        try:
+            while not process.is_closed:
+                self._bell.clear()
+                await self._start_ready()
+                if clock.monotonic() - checked_at >= pause:
+                    await self._check_principals()
+                    checked_at = clock.monotonic()
+                await asyncio.sleep(BREATH)
+                await self._wait(pause)
+        finally:
+            process.waiters.workers.remove(self._bell.set)
+            await uninterrupted(self._leave())
+
+    async def _wait(self, pause: float) -> None:
+        try:
+            async with asyncio.timeout(pause):
+                await self._bell.wait()
+        except TimeoutError:
+            return
+
+    async def _start_ready(self) -> None:
+        process, free = self._process, self._slots - len(self._tasks)
+        if free <= 0:
+            return
+        try:
+            # Jobs that other tasks here are about to take may be among the first.
+            ready = await process.store.read_whole(ready_jobs, free + len(process.attempts))
+        except StoreError as error:
+            log.warning("durable work is taken later: %s", error.code)
+            return
+        for job in [job for job in ready if job.id not in process.attempts][:free]:
+            process.attempts[job.id] = False
+            task = asyncio.create_task(self._run_job(job), name=f"turnledger job {job.id}")
+            self._tasks[task] = job.id
+            task.add_done_callback(self._drop_task)
+
+    def _drop_task(self, task: asyncio.Task[None]) -> None:
+        del self._tasks[task]
+        self._bell.set()
+        if not task.cancelled() and task.exception() is not None:
+            log.error("a job failed", exc_info=task.exception())
+
+    async def _run_job(self, ready: ReadyJob) -> None:
+        process = self._process
+        running: OpenTurn | None = None
+        try:
+            running = await self._open(ready)
+        except (TurnledgerError, asyncio.CancelledError) as error:
+            # Recovery leaves what was taken, and is not known to be, to be resumed.
+            log.warning("%s is taken later: %s", ready.id, failure_of(error).code)
+        finally:
+            if running is None and ready.id not in process.unfinished:
+                process.release(ready.id)
+        if running is None:
+            return
+        problem: BaseException | None = None
+        try:
+            await self._runner(RunningTurn(running))
+        except BaseException as raised:
+            problem = raised
+            log.warning("%s failed: %s", ready.id, failure_of(raised).code)
+        try:
+            await leave(process, running, problem)
+        except (TurnStopped, asyncio.CancelledError):
+            log.info("%s was stopped", ready.id)
+        except TurnledgerError as error:
+            log.warning("%s ended: %s", ready.id, error.code)
+        if problem is not None and not isinstance(problem, Exception | asyncio.CancelledError):
+            raise problem
+
+    async def _open(self, ready: ReadyJob) -> OpenTurn | None:
+        """Take the job, and make the turn that runs it. None if it cannot be taken, or has failed."""
+        process = self._process
+        job = await process.store.read(read_job, ready.id, ready.owner)
+        if job is None:
+            return None
+        begun = await self._take(job)
+        if begun is None:
+            return None
+        try:
+            asked = job.request
+            context = ALL if asked.turns is asked.tokens is None else Context(asked.turns, asked.tokens)
+            shown = await snapshot(process, begun, context, asked.primer_items)
+            running = OpenTurn(process, begun, shown, None, has_created=False, is_resent=False)
+        except BaseException as problem:
+            await end_as_failed(process, begun, problem)
+            raise
+        process.register(running)
+        return running
+
+    async def _take(self, job: TurnJob) -> Begun | None:
+        process = self._process
+        clock = process.clock
+        request = TakeRequest(job.id, process.lease, clock.now_ms(), clock.due_ms())
+        while True:
+            admitted = await self._admission(job)
+            if isinstance(admitted, Failure):
+                await self._fail(job, admitted)
+                return None
+            try:
+                taking = process.persist(take, replace(request, admitted=admitted), job.owner)
+                return await uninterrupted(taking)
+            except AdmissionMoved:
+                continue
+            except StoreError:
+                raise
+            except TurnledgerError as problem:
+                await self._fail(job, failure_of(problem))
+                return None
+
+    async def _admission(self, job: TurnJob) -> int | Failure | None:
+        token = job.request.token
+        if token is None:
+            return None
+        request = PrincipalRequest(token, job.owner, self._process.clock.now_ms())
+        return await self._process.store.read_whole(check_principal, request)
+
+    async def _fail(self, job: TurnJob, failure: Failure) -> None:
+        log.warning("%s failed: %s", job.id, failure.code)
+        request = FailJobRequest(job.id, failure, self._process.clock.now_ms())
+        await self._process.persist(fail_job, request, job.owner)
+        self._process.waiters.notify(job.conversation)
+
+    async def _check_principals(self) -> None:
+        """End running jobs whose token was revoked or has expired since they began."""
+        process = self._process
+        for task, id in list(self._tasks.items()):
+            running = process.running.get(id)
+            if running is None:
+                continue
+            try:
+                job = await process.store.read(read_job, id, running.attempt.owner)
+                refused = await self._admission(job) if job is not None else None
+            except StoreError:
+                return  # the next round asks again
+            if isinstance(refused, Failure):
+                await abandon_block(process, running, TurnledgerError(refused.message), refused)
+                task.cancel()
+
+    async def _leave(self) -> None:
+        for task, id in list(self._tasks.items()):
+            running = self._process.running.get(id)
+            if running is not None:
+                await abandon_block(self._process, running, LedgerClosed())
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks))

@@ -1,0 +1,347 @@
+"""Durable work: enqueued once, begun in order by any process, resumed in place after a death."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from turnledger.chat import Chat
+from turnledger.chats import Chats
+from turnledger.engine.attempt.durable import EXHAUSTED
+from turnledger.engine.limits import Limits
+from turnledger.engine.turn.begin import begin
+from turnledger.engine.turn.commit import commit
+from turnledger.engine.turn.running_turn import RunningTurn
+from turnledger.errors import ConversationDeleted, IdempotencyMismatch, QueueFull, TurnStopped
+from turnledger.hosting import Authorization, Host
+from turnledger.model.access.token import TokenScope
+from turnledger.model.ids import TurnId
+from turnledger.model.item import OUTCOME_UNKNOWN
+from turnledger.model.job import MOST_RESUMES
+from turnledger.model.turn import AttemptState, TurnKind
+from turnledger.testing.gates import Fate, Gate
+from turnledger.testing.scripted_model import ScriptedModel
+from turnledger.testing.store_contract.stage import (
+    LIMITS,
+    Contract,
+    Stage,
+    StageProcess,
+    call,
+    exchange,
+    message_texts,
+    soon,
+)
+
+PAY = call("pay", "c1")
+
+
+@dataclass
+class Agent:
+    """A runner that pays, then answers. It waits at its gates, one per run, if there are any."""
+
+    gates: list[Gate] = field(default_factory=list)
+    paid: list[str] = field(default_factory=list)
+    runs: list[TurnId] = field(default_factory=list)
+    before_result: bool = False
+    """Whether it waits inside the tool."""
+
+    async def __call__(self, turn: RunningTurn) -> None:
+        self.runs.append(turn.id)
+        gate = self.gates[len(self.runs) - 1] if len(self.runs) <= len(self.gates) else None
+
+        async def pay() -> str:
+            self.paid.append(turn.input[0].text)
+            if self.before_result and gate is not None:
+                await gate.pass_through()
+            return "paid"
+
+        result = await turn.call(PAY, pay)
+        if gate is not None and not self.before_result:
+            await gate.pass_through()
+        turn.emit(f"{turn.input[0].text}: {result.fields['output']}")
+
+
+def work(stage: Stage, process: StageProcess, runner: Callable[..., Any]) -> asyncio.Task[None]:
+    return stage.start(process.ledger.work(runner))
+
+
+async def dying(stage: Stage, agent: Agent) -> tuple[StageProcess, Chat, TurnId]:
+    """Start a job in a process that receives no hints any more; return another process, and its chat."""
+    here, there = await stage.processes()
+    chat = await here.chat()
+    id = await chat.enqueue("q")
+    await stage.reach(agent.gates[0], work(stage, here, agent))
+    here.store.ignores_hints = True
+    return there, await there.chat(chat), id
+
+
+class DurableWork(Contract):
+    async def test_enqueued_turn_waits_for_a_worker_and_runs_in_its_process(self, stage: Stage) -> None:
+        chat, same = await stage.shared_chat()
+        id = await chat.enqueue("q", details={"model": "m"}, instructions="Be brief.")
+        waiting = await same.status(id)
+        assert (waiting.state, waiting.details) == ("queued", {"model": "m"})
+        third = await stage.process()
+        assert [(each.id, each.state) for each in await third.ledger.jobs()] == [(id, "queued")]
+        worker = work(stage, third, Agent())
+        ended = await soon(same.outcome(id))
+        [turn] = await chat.turns()
+        assert (ended.turn, turn.id, turn.text) == (turn, id, "q: paid")
+        assert [item.text for item in turn.instructions or ()] == ["Be brief."]
+        assert await third.ledger.jobs() == []
+        assert not worker.done()
+
+    async def test_turns_begin_in_the_order_in_which_they_were_enqueued(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        holder = await stage.hold_lane(chat, "q0")
+        for process in (here, there):
+            work(stage, process, Agent())
+        ids = [await chat.enqueue(f"q{number}") for number in (1, 2)]
+        queued = await stage.queue(await there.chat(chat), ScriptedModel(["a3"]), "q3")
+        ids.append(await chat.enqueue("q4"))
+        await holder.finish()
+        for id in ids:
+            await soon(chat.outcome(id))
+        await soon(queued)
+        assert [turn.input[0].text for turn in await chat.turns()] == ["q0", "q1", "q2", "q3", "q4"]
+
+    async def test_turn_waits_behind_enqueued_work_that_no_process_runs(self, stage: Stage) -> None:
+        chat, same = await stage.shared_chat()
+        await chat.enqueue("q1")
+        queued = await stage.queue(same, ScriptedModel(["a2"]), "q2")
+        stage.clock.advance(LIMITS.lease_time)
+        third = await stage.process()
+        await third.tend()
+        assert len(await stage.tickets(chat)) == 2
+        work(stage, third, Agent())
+        await soon(queued)
+        assert [turn.input[0].text for turn in await chat.turns()] == ["q1", "q2"]
+
+    async def test_enqueue_with_one_key_returns_one_turn_and_runs_share_it(self, stage: Stage) -> None:
+        chat, same = await stage.shared_chat()
+        id = await chat.enqueue("q", idempotency_key="i")
+        assert await same.enqueue("q", idempotency_key="i") == id
+        with pytest.raises(IdempotencyMismatch):
+            await same.enqueue("other", idempotency_key="i")
+        sharing = stage.start(same.run(ScriptedModel(), "q", idempotency_key="i"))
+        work(stage, await stage.process(), Agent())
+        assert (await soon(sharing)).id == id
+        assert await chat.enqueue("q", idempotency_key="i") == id
+        assert len(await chat.turns()) == 1
+
+    @pytest.mark.parametrize("fate", Fate)
+    async def test_enqueue_of_unknown_outcome_is_repeated_and_stored_once(
+        self, stage: Stage, fate: Fate
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        here.store.lose_answer(begin, fate)
+        id = await soon(chat.enqueue("q"))
+        assert [job.id for job in await there.ledger.jobs()] == [id]
+        work(stage, there, Agent())
+        await soon(chat.outcome(id))
+        assert [turn.id for turn in await chat.turns()] == [id]
+
+    async def test_turn_of_a_dead_process_is_resumed_in_place(self, stage: Stage) -> None:
+        agent = Agent([Gate()])
+        there, chat, id = await dying(stage, agent)
+        queued = await stage.queue(chat, ScriptedModel(["later"]), "q2")
+        work(stage, there, agent)
+        await stage.bury_others(there)
+        ended = await soon(chat.outcome(id))
+        agent.gates[0].release()
+        assert agent.runs == [id, id]
+        assert agent.paid == ["q"]
+        assert ended.turn is not None
+        assert (ended.turn.kind, ended.turn.text) == (TurnKind.COMPLETED, "q: paid")
+        await soon(queued)
+        assert [turn.input[0].text for turn in await chat.turns()] == ["q", "q2"]
+
+    async def test_call_of_unknown_outcome_is_stated_and_not_run_again(self, stage: Stage) -> None:
+        agent = Agent([Gate()], before_result=True)
+        there, chat, id = await dying(stage, agent)
+        work(stage, there, agent)
+        await stage.bury_others(there)
+        ended = await soon(chat.outcome(id))
+        agent.gates[0].release()
+        assert agent.paid == ["q"]
+        assert ended.turn is not None
+        assert ended.turn.text == f"q: {OUTCOME_UNKNOWN}"
+
+    async def test_turn_fails_with_the_reason_after_three_resumes(self, stage: Stage) -> None:
+        agent = Agent([Gate() for _ in range(MOST_RESUMES + 1)])
+        processes = await stage.processes(MOST_RESUMES + 2)
+        chat = await processes[0].chat()
+        id = await chat.enqueue("q", idempotency_key="i")
+        for number, process in enumerate(processes[:-1]):
+            task = work(stage, process, agent)
+            await stage.reach(agent.gates[number], task)
+            process.store.ignores_hints = True
+            await stage.bury_others(processes[-1])
+        last = await processes[-1].chat(chat)
+        ended = await soon(last.outcome(id))
+        for gate in agent.gates:
+            gate.release()
+        assert (ended.state, ended.failure) == (AttemptState.FAILED, EXHAUSTED)
+        assert (agent.runs, agent.paid) == ([id] * 4, ["q"])
+        await exchange(last, "q2")
+        assert [turn.kind for turn in await last.turns()] == [TurnKind.SETTLED, TurnKind.COMPLETED]
+        assert await processes[-1].ledger.jobs() == []
+
+    async def test_closed_ledger_leaves_its_work_to_be_resumed(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat, agent = await here.chat(), Agent([Gate()])
+        id = await chat.enqueue("q")
+        worker = work(stage, here, agent)
+        await stage.reach(agent.gates[0], worker)
+        await soon(here.ledger.close())
+        await soon(worker)
+        same = await there.chat(chat)
+        work(stage, there, agent)
+        ended = await soon(same.outcome(id))
+        assert (ended.state, agent.runs, agent.paid) == (AttemptState.COMPLETED, [id, id], ["q"])
+
+    async def test_stop_before_it_begins_removes_it_from_the_queue(self, stage: Stage) -> None:
+        chat, same = await stage.shared_chat()
+        id = await chat.enqueue("q", idempotency_key="i", details={"model": "m"})
+        stopped = await soon(same.stop(id))
+        assert stopped is not None
+        assert stopped.state is AttemptState.DISCARDED
+        [aside] = await chat.attempts()
+        assert (aside.attempt.input[0].text, aside.attempt.details) == ("q", {"model": "m"})
+        with pytest.raises(TurnStopped):
+            await chat.enqueue("q", idempotency_key="i")
+        assert await stage.tickets(chat) == []
+        agent = Agent()
+        third = await stage.process()
+        work(stage, third, agent)
+        await soon(chat.outcome(await chat.enqueue("next")))
+        assert len(agent.runs) == 1
+
+    async def test_stop_while_it_runs_keeps_it(self, stage: Stage) -> None:
+        agent = Agent([Gate()])
+        here, there = await stage.processes()
+        chat = await here.chat()
+        id = await chat.enqueue("q")
+        await stage.reach(agent.gates[0], work(stage, here, agent))
+        stopped = await soon((await there.chat(chat)).stop(id))
+        assert stopped is not None
+        assert stopped.state is AttemptState.KEPT
+        assert [turn.kind for turn in await chat.turns()] == [TurnKind.INTERRUPTED]
+        assert await here.ledger.jobs() == []
+        again = await soon(chat.stop(id))
+        assert again is not None
+        assert again.state is AttemptState.KEPT
+
+    async def test_stop_ends_work_that_waits_to_be_resumed(self, stage: Stage) -> None:
+        agent = Agent([Gate()])
+        there, chat, id = await dying(stage, agent)
+        await stage.bury_others(there)
+        assert (await chat.status(id)).state == AttemptState.RUNNING
+        stopped = await soon(chat.stop(id))
+        agent.gates[0].release()
+        assert stopped is not None
+        assert stopped.state is AttemptState.KEPT
+        await exchange(chat, "next")
+        assert await there.ledger.jobs() == []
+
+    async def test_interrupting_turn_ends_work_that_waits_to_be_resumed(self, stage: Stage) -> None:
+        agent = Agent([Gate()])
+        there, chat, _ = await dying(stage, agent)
+        await stage.bury_others(there)
+        await exchange(chat, "next", on_busy="rollback")
+        agent.gates[0].release()
+        assert (await chat.turns())[-1].input[0].text == "next"
+
+    async def test_deleted_chat_ends_its_work(self, stage: Stage) -> None:
+        agent = Agent([Gate()])
+        here, there = await stage.processes()
+        chat = await here.chat()
+        usage = await here.ledger.usage()
+        running, waiting = await chat.enqueue("q1"), await chat.enqueue("q2", idempotency_key="i")
+        await stage.reach(agent.gates[0], work(stage, here, agent))
+        await (await there.chat(chat)).delete()
+        for id in (running, waiting):
+            with pytest.raises(ConversationDeleted):
+                await soon(chat.outcome(id))
+        assert await there.ledger.jobs() == []
+        restored = await there.ledger.restore(chat.id)
+        await exchange(restored, "q3")
+        assert agent.runs == [running]
+        assert (await there.ledger.usage()).bytes < usage.bytes + 20_000
+
+    async def test_work_of_a_revoked_token_fails(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        tokens = Host(here.ledger).tokens
+        token, _ = await tokens.create(owner="ann", scopes=[TokenScope.TURNS_RUN])
+        other, _ = await tokens.create(owner="ann", scopes=[TokenScope.TURNS_RUN])
+
+        async def as_caller() -> Chats:
+            version = (await tokens.find(token.digest)).version
+            return here.ledger.for_owner("ann", authorization=Authorization(version, token=token.id))
+
+        chat = await (await as_caller()).conversation()
+        kept = await chat.enqueue("q1")
+        await tokens.revoke(other.id)
+        agent = Agent()
+        work(stage, there, agent)
+        assert (await soon(chat.outcome(kept))).state is AttemptState.COMPLETED
+        chat = await (await as_caller()).conversation(chat.id)
+        holder = await stage.hold_lane(chat, "q2")
+        id = await chat.enqueue("q3")
+        await tokens.revoke(token.id)
+        await holder.finish()
+        ended = await soon(chat.outcome(id))
+        assert ended.failure is not None
+        assert (ended.failure.code, agent.runs) == ("token_revoked", [kept])
+
+    async def test_queue_of_a_lane_and_of_an_owner_is_bounded(self, stage: Stage) -> None:
+        limits = Limits(lease_time=LIMITS.lease_time, lane_jobs=2, owner_jobs=3)
+        here = await stage.process(limits)
+        chat, other = await here.chat(), await here.chat()
+        for _ in range(2):
+            await chat.enqueue("q")
+        with pytest.raises(QueueFull):
+            await chat.enqueue("q")
+        await other.enqueue("q")
+        with pytest.raises(QueueFull):
+            await other.enqueue("q")
+        assert len(await here.ledger.jobs()) == 3
+
+    async def test_enqueued_work_counts_for_its_owner_until_it_ends(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        before = (await here.ledger.usage()).bytes
+        id = await chat.enqueue("x" * 10_000)
+        assert (await here.ledger.usage()).bytes > before + 10_000
+        work(stage, here, ScriptedModel(["a"]))
+        await soon(chat.outcome(id))
+        assert (await here.ledger.usage()).bytes == before
+        assert await here.ledger.check() == []
+
+    async def test_impossible_input_fails_the_work_and_not_the_queue(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        result = {"type": "function_call_output", "call_id": "none", "output": "x"}
+        wrong, right = await chat.enqueue([result]), await chat.enqueue("q")
+        work(stage, here, Agent())
+        ended = await soon(chat.outcome(wrong))
+        assert ended.state is AttemptState.FAILED
+        await soon(chat.outcome(right))
+        assert await message_texts(chat) == ["q", "q: paid"]
+
+    async def test_commit_of_unknown_outcome_is_made_certain(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        id = await chat.enqueue("q")
+        here.store.lose_answer(commit, Fate.WRITTEN)
+        agent = Agent()
+        work(stage, here, agent)
+        await soon((await there.chat(chat)).outcome(id))
+        assert [turn.id for turn in await chat.turns()] == [id]
+        assert agent.runs == [id]

@@ -1,0 +1,185 @@
+"""Durable work: who begins it, who resumes it and how often, and in which order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from tests.simulation.broken.registry import Patch, broken, nothing
+from turnledger.engine.attempt import durable, end, stop, takeover, unfinished
+from turnledger.engine.lane import queue
+from turnledger.engine.ports import Sync
+from turnledger.engine.process import Process
+from turnledger.engine.tables.jobs import ReadyJob
+from turnledger.engine.turn import begin, jobs, worker
+from turnledger.model.conversation import NOBODY, Ticket
+from turnledger.model.turn import AttemptState
+
+# A job is taken once, by the process that finds it free, in its order.
+
+
+@broken
+def begins_work_that_was_stopped_in_the_queue() -> list[Patch]:
+    async def keep_job(tables: Any, id: Any) -> Any:
+        return await tables.job(id)
+
+    async def take(tables: Any, request: Any) -> Any:
+        job, attempt = await tables.job(request.id), await tables.attempt(request.id)
+        if job is not None and attempt is not None and attempt.state is AttemptState.DISCARDED:
+            branch = await tables.branch(attempt.branch)
+            if branch.running is None:
+                ticket = Ticket(
+                    attempt=job.id, conversation=job.conversation, branch=branch.id, lease=NOBODY, deadline=0
+                )
+                await tables.drop_attempt(job.id)
+                return await jobs._begin(tables, request, job, ticket)
+        return await true(tables, request)
+
+    async def ready(whole: Any, limit: int) -> Any:
+        found = await whole.ready_jobs(limit)
+        return found + [ReadyJob(each.owner, each.row.id) for each in await whole.all_jobs(None, limit)]
+
+    true = jobs.take
+    return [(stop, "drop_job", keep_job), (worker, "take", take), (worker, "ready_jobs", ready)]
+
+
+@broken
+def takes_work_from_a_process_that_runs_it() -> list[Patch]:
+    def is_unheld(attempt: Any, branch: Any, lease: Any) -> bool:
+        return attempt.state is AttemptState.RUNNING and branch.running == attempt.id
+
+    async def ready(whole: Any, limit: int) -> Any:
+        return [ReadyJob(each.owner, each.row.id) for each in await whole.all_jobs(None, limit)]
+
+    return [(jobs, "is_unheld", is_unheld), (worker, "ready_jobs", ready)]
+
+
+@broken
+def begins_work_before_lower_tickets() -> list[Patch]:
+    async def queue_before(*_: Any, **__: Any) -> Any:
+        return [], None
+
+    async def ready(whole: Any, limit: int) -> Any:
+        return [ReadyJob(each.owner, each.row.id) for each in await whole.all_jobs(None, limit)][::-1]
+
+    return [(jobs, "queue_before", queue_before), (worker, "ready_jobs", ready)]
+
+
+@broken
+def passes_work_that_waits_for_a_process() -> list[Patch]:
+    true = queue.queue_before
+
+    async def queue_before(tables: Any, branch: Any, attempt: Any, **how: Any) -> Any:
+        before, own = await true(tables, branch, attempt, **how)
+        return [ticket for ticket in before if ticket.lease != NOBODY], own
+
+    return [(begin, "queue_before", queue_before)]
+
+
+@broken
+def enqueues_without_sync() -> list[Patch]:
+    return [(begin, "_demand_disk", lambda request: None), *_without_disk()]
+
+
+def _without_disk() -> list[Patch]:
+    true = Process.persist
+
+    async def persist(self: Any, operation: Any, request: Any, owner: Any, sync: Any = Sync.DISK) -> Any:
+        is_job = isinstance(request, begin.BeginRequest) and request.job is not None
+        return await true(self, operation, request, owner, Sync.PROCESS if is_job else sync)
+
+    return [(Process, "persist", persist)]
+
+
+# After a death it is resumed in place, three times.
+
+
+@broken
+def ends_the_work_of_a_dead_process() -> list[Patch]:
+    async def leave_to_resume(*_: Any) -> bool:
+        return False
+
+    return [(takeover, "leave_to_resume", leave_to_resume)]
+
+
+@broken
+def fails_work_whose_store_was_out_of_reach() -> list[Patch]:
+    return [(end, "INTERRUPTIONS", frozenset())]
+
+
+@broken
+def counts_no_resumes() -> list[Patch]:
+    async def leave_to_resume(tables: Any, raised: Any, attempt: Any) -> bool:
+        if not attempt.is_durable or attempt.stop is not None:
+            return False
+        await tables.save_branch(raised)
+        await tables.save_attempt(replace(attempt, lease=NOBODY, fence=raised.fence))
+        return True
+
+    return [(where, "leave_to_resume", leave_to_resume) for where in (takeover, end)]
+
+
+@broken
+def resumes_without_raising_the_fence() -> list[Patch]:
+    true = durable.leave_to_resume
+
+    async def leave_to_resume(tables: Any, raised: Any, attempt: Any) -> bool:
+        return await true(tables, replace(raised, fence=raised.fence - 1), attempt)
+
+    async def resume(tables: Any, request: Any, attempt: Any) -> Any:
+        branch = await tables.branch(attempt.branch)
+        begun = await true_resume(tables, request, attempt)
+        if begun is None or branch is None:
+            return begun
+        await tables.save_branch(branch)
+        await tables.save_attempt(replace(begun.attempt, fence=branch.fence))
+        return replace(begun, branch=branch, attempt=replace(begun.attempt, fence=branch.fence))
+
+    true_resume = jobs._resume
+    return [
+        (takeover, "leave_to_resume", leave_to_resume),
+        (end, "leave_to_resume", leave_to_resume),
+        (jobs, "_resume", resume),
+    ]
+
+
+@broken
+def reruns_started_calls_when_it_resumes() -> list[Patch]:
+    true = jobs._resume
+
+    async def resume(tables: Any, request: Any, attempt: Any) -> Any:
+        begun = await true(tables, request, attempt)
+        if begun is not None:
+            await tables.drop_journal(attempt.id)
+            await tables.save_attempt(replace(begun.attempt, journaled=0))
+            empty = type(begun.journal)()
+            return replace(begun, attempt=replace(begun.attempt, journaled=0), journal=empty)
+        return begun
+
+    return [(jobs, "_resume", resume)]
+
+
+@broken
+def resumes_without_stating_unknown_outcomes() -> list[Patch]:
+    return [(jobs, "unfinished", _SilentResume)]
+
+
+class _SilentResume:
+    resume_results = staticmethod(lambda journal: ())
+    kept_output = unfinished.kept_output
+
+
+@broken
+def resumes_work_that_was_stopped() -> list[Patch]:
+    true = durable.leave_to_resume
+
+    async def leave_to_resume(tables: Any, raised: Any, attempt: Any) -> bool:
+        return await true(tables, raised, replace(attempt, stop=None))
+
+    return [(where, "leave_to_resume", leave_to_resume) for where in (takeover, end)]
+
+
+@broken
+def leaves_the_job_of_an_ended_turn() -> list[Patch]:
+    return [(end, "drop_job", nothing)]
