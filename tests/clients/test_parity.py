@@ -13,7 +13,7 @@ from tests.clients.typescript_package import PACKAGE, built
 from turnledger.api.access import Share, Token, Visit
 from turnledger.api.chats import ChatInfo, Hit, ListedChat, RestoredChat
 from turnledger.api.events import Change
-from turnledger.api.turns import Attempt, Branch, ShownChat, Sibling, Turn
+from turnledger.api.turns import Attempt, Branch, ChatContext, ShownChat, Sibling, Turn
 from turnledger.client import Client
 from turnledger.client.core import turn_request
 from turnledger.client.shapes import FoundChat
@@ -78,6 +78,7 @@ def test_python_and_typescript_turn_options_are_the_same() -> None:
 SAME = {
     "Attempt": Attempt,
     "Branch": Branch,
+    "ChatContext": ChatContext,
     "ChatInfo": ChatInfo,
     "Failure": Failure,
     "Hit": Hit,

@@ -70,6 +70,7 @@ def _mixed(theirs: Ids, own: Ids) -> Iterator[Probe]:
     yield Probe("their branch in my chat", "GET", f"{mine}?branch={theirs.branch}")
     yield Probe("behind their branch", "GET", f"{mine}/branches?before={theirs.branch}")
     yield Probe("siblings of their turn", "GET", f"{mine}/turns/{theirs.turn}/siblings")
+    yield Probe("context after their turn", "GET", f"{mine}/context?after={theirs.turn}")
     yield Probe("switch to their branch", "POST", f"{mine}/switch", {"branch": theirs.branch})
     yield Probe("undo their turn", "POST", f"{mine}/undo", {"turn": theirs.turn})
     yield Probe("fork at their turn", "POST", f"{mine}/fork", {"turn": theirs.turn})

@@ -16,6 +16,7 @@ import type {
   OnDisconnect,
   OnFailure,
   OnStop,
+  ChatContext,
   Sibling,
   Turn,
 } from "./shapes.js";
@@ -228,6 +229,18 @@ export class Chat {
       const reply = await this.#json<Listed>(signal, "/branches" + queryOf({ before, limit }));
       return { ...reply, data: camels(reply.data) };
     });
+  }
+
+  /** Read what a model would be shown now, and its size in tokens: of the whole history, of the `last` turns, or of as
+   * many as fit into a `budget` of tokens; with `after`, as after that turn. */
+  async context({
+    last,
+    budget,
+    after,
+    signal,
+  }: CallOptions & { last?: number; budget?: number; after?: Identified } = {}): Promise<ChatContext> {
+    const query = queryOf({ last, budget, after: after === undefined ? undefined : idOf("turn", after) });
+    return camel<ChatContext>(await this.#json(signal, `/context${query}`));
   }
 
   /** Read the turns in the place of this one, itself included, the oldest first. */

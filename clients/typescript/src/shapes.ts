@@ -130,6 +130,17 @@ export interface Branch {
   readonly preview: string;
 }
 
+export interface ChatContext {
+  /** Turns of the history, shown or not. */
+  readonly turns: number;
+  /** Tokens of what is shown, estimated. */
+  readonly tokens: number;
+  readonly budget: number | null;
+  readonly left: number | null;
+  /** What a model would be shown: instructions first, then the history. */
+  readonly items: readonly Item[];
+}
+
 export interface Sibling {
   readonly turn: Turn;
   readonly branch: string;

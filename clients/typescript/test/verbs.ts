@@ -160,6 +160,10 @@ const VERBS: Record<string, (call: Call) => unknown> = {
   "chat.switch": async ({ on, given: { branch, ...given } }) => snake(await on.switch(branch, given)),
   "chat.undo": async ({ on, given }) => snake(await on.undo(given)),
   "chat.branches": async ({ on, given }) => (await on.branches(given).all()).map(snake),
+  "chat.context": async ({ on, given }) => {
+    const { items, ...rest } = await on.context(given);
+    return { ...snake(rest), items: items.map(wordsOf) };
+  },
   "chat.siblings": async ({ on, given: { turn, ...given } }) =>
     (await on.siblings(turn, given)).map((each: any) => ({ ...snake(each), turn: turnOf(each.turn) })),
   "chat.delete": async ({ on, given }) => {

@@ -93,6 +93,21 @@ class ShownChat(ChatHistory, frozen=True, kw_only=True):
     attempts: tuple[Attempt, ...] = ()
 
 
+class ChatContext(Struct, frozen=True, kw_only=True, dict=True):
+    """What a model would be shown of a chat now, and how much of its budget that takes."""
+
+    turns: Annotated[Count, schema("Turns of the history, shown or not.")]
+    tokens: Annotated[Count, schema("Tokens of what is shown, estimated.")]
+    budget: Annotated[Count, schema("The tokens allowed.")] | None = None
+    left: Annotated[int, schema("The tokens left; below 0 if what must be shown exceeds them.")] | None = None
+    raw_items: RawItems = field(name="items", default=())
+
+    @cached_property
+    def items(self) -> tuple[Item, ...]:
+        """The items that a model would be shown: instructions first, then the history."""
+        return tuple(Item(raw) for raw in self.raw_items)
+
+
 class Branch(Struct, frozen=True, kw_only=True):
     """A line of turns of a chat."""
 

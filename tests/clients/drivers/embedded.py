@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from tests.clients.drivers.driver import ClientError, Command, Driver, OnEvent
-from turnledger import Ledger
+from tests.clients.drivers.python import context
+from turnledger import Context, Ledger
 from turnledger.api.chats import ChatInfo
 from turnledger.api.json import encode
 from turnledger.api.views import show_chat, show_listed
@@ -356,6 +357,13 @@ class EmbeddedDriver(Driver):
             }
             for line in await (await chat.opened()).branches()
         ]
+
+    async def _chat_context(
+        self, chat: NamedChat, *, last: int | None = None, budget: int | None = None, after: str | None = None
+    ) -> Any:
+        shows = Context.all() if last is None else Context.last(last)
+        shows = shows if budget is None else Context.budget(budget)
+        return context(await (await chat.opened()).snapshot(context=shows, after=after))
 
     async def _chat_siblings(self, chat: NamedChat, *, turn: str) -> Any:
         return [

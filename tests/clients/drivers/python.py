@@ -326,6 +326,11 @@ def hit(value: Any) -> dict[str, Any]:
     return dict(plain(shown))
 
 
+def context(value: Any) -> dict[str, Any]:
+    counts = {name: getattr(value, name) for name in ("turns", "tokens", "budget", "left")}
+    return counts | {"items": [item.text for item in value.items]}
+
+
 def sibling(value: Any) -> dict[str, Any]:
     return {"turn": turn(value.turn), "branch": str(value.branch), "is_current": value.is_current}
 
@@ -339,6 +344,7 @@ SHOWN: dict[str, Callable[[Any], Any]] = {
     "chat.turns": turn,
     "chat.append": turn,
     "chat.events": event_shown,
+    "chat.context": context,
     "chat.siblings": sibling,
     "chat.export": line,
     "chats.search": hit,

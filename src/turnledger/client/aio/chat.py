@@ -9,7 +9,7 @@ from typing import Any, Literal, Unpack, overload
 from msgspec import UNSET, UnsetType
 
 from turnledger.api.chats import ChatInfo, Deletion
-from turnledger.api.turns import Branch, Sibling, Turn
+from turnledger.api.turns import Branch, ChatContext, Sibling, Turn
 from turnledger.client.aio.pages import AsyncPages
 from turnledger.client.aio.wire import AsyncStream, AsyncWire
 from turnledger.client.core.chat import ChatCore
@@ -194,6 +194,13 @@ class AsyncChat:
     def branches(self) -> AsyncPages[Branch]:
         """Return the branches, the newest first."""
         return AsyncPages(self._wire.run, self._core.branches_page)
+
+    async def context(
+        self, *, last: int | None = None, budget: int | None = None, after: str | None = None
+    ) -> ChatContext:
+        """Return what a model would be shown now, and its size in tokens: of the whole history, of the `last`
+        turns, or of as many as fit into a `budget` of tokens; with `after`, as after that turn."""
+        return await self._wire.run(self._core.context(last, budget, after))
 
     async def siblings(self, turn: str) -> tuple[Sibling, ...]:
         """Return all turns in the place of this one, the oldest first."""

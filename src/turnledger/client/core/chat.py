@@ -15,6 +15,7 @@ from turnledger.api.chats import ChatInfo, Conflict, Deletion, ListedChat, Page,
 from turnledger.api.turns import (
     Branch,
     BranchPage,
+    ChatContext,
     ShownChat,
     Sibling,
     StopAnswer,
@@ -286,6 +287,11 @@ class ChatCore:
         id = yield from self.resolve_id()
         query = {"before": cursor, "limit": limit}
         return (yield from self._client.get(f"/api/chats/{id}/branches", BranchPage, query))
+
+    def context(self, last: int | None, budget: int | None, after: str | None) -> Steps[ChatContext]:
+        id = yield from self.resolve_id()
+        query = {"last": last, "budget": budget, "after": after}
+        return (yield from self._client.get(f"/api/chats/{id}/context", ChatContext, query))
 
     def siblings(self, turn: str) -> Steps[tuple[Sibling, ...]]:
         id = yield from self.resolve_id()

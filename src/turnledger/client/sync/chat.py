@@ -10,7 +10,7 @@ from typing import Any, Literal, Unpack, overload
 from msgspec import UNSET, UnsetType
 
 from turnledger.api.chats import ChatInfo, Deletion
-from turnledger.api.turns import Branch, Sibling, Turn
+from turnledger.api.turns import Branch, ChatContext, Sibling, Turn
 from turnledger.client.core.chat import ChatCore
 from turnledger.client.core.client import ClientCore
 from turnledger.client.core.turn_request import Input, TurnOptions
@@ -191,6 +191,13 @@ class Chat:
     def branches(self) -> Pages[Branch]:
         """Return the branches, the newest first."""
         return Pages(self._wire.run, self._core.branches_page)
+
+    def context(
+        self, *, last: int | None = None, budget: int | None = None, after: str | None = None
+    ) -> ChatContext:
+        """Return what a model would be shown now, and its size in tokens: of the whole history, of the `last`
+        turns, or of as many as fit into a `budget` of tokens; with `after`, as after that turn."""
+        return self._wire.run(self._core.context(last, budget, after))
 
     def siblings(self, turn: str) -> tuple[Sibling, ...]:
         """Return all turns in the place of this one, the oldest first."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from turnledger.api.turns import ShownChat
+from turnledger.api.turns import ChatContext, ShownChat
 from turnledger.api.views import show_listed_as, show_turn
-from turnledger.errors import BranchNotFound
+from turnledger.engine.history.context import ALL, Context
+from turnledger.errors import BranchNotFound, InvalidInput
+from turnledger.model import codec
 from turnledger.model.access.token import TokenScope
-from turnledger.model.ids import BranchId, ConversationId
+from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.server.access.auth import Principal
 from turnledger.server.access.share_view import show_to_reader
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
@@ -26,6 +28,8 @@ CHAT = {"chat": Parameter("The id of a conversation.", id_schema(ConversationId)
 PAGE = 50
 PAGE_BYTES = 1024 * 1024
 """Bytes of turns on one page, and of attempts; at least one is sent, however large."""
+CONTEXT_BYTES = 16 * 1024 * 1024
+"""Bytes of a context sent at once."""
 TURN_NUMBER = {"type": "integer", "minimum": 0, "maximum": MAX_NUMBER}
 
 
@@ -56,7 +60,49 @@ def endpoints(service: Service) -> list[Endpoint]:
             shown = await show_to_reader(chat, shown)
         return json_response(shown, headers={"etag": etag_of(listed.conversation)})
 
+    async def show_context(request: Request) -> Response:
+        query = request.query_params
+        last, budget = (number_of(query.get(name), name, None) for name in ("last", "budget"))
+        if last is not None and budget is not None:
+            raise InvalidInput("Give last or budget, not both.")
+        context = ALL if last is None else Context.last(last)
+        context = context if budget is None else Context.budget(budget)
+        chats = service.chats(request.state.principal)
+        chat = await chats.conversation(request.path_params["chat"])
+        shown = await chat.snapshot(context=context, after=query.get("after"))
+        size = sum(len(item.raw) for item in shown.items)
+        if size > CONTEXT_BYTES:
+            raise InvalidInput(f"The context has {size} bytes, over {CONTEXT_BYTES}. Give last or budget.")
+        answer = ChatContext(
+            turns=shown.turns,
+            tokens=shown.tokens,
+            budget=shown.budget,
+            left=shown.left,
+            raw_items=codec.raws(shown.items),
+        )
+        return json_response(answer)
+
     return [
+        Endpoint(
+            method="GET",
+            path="/api/chats/{chat}/context",
+            handler=show_context,
+            needs=TokenScope.CHATS_READ,
+            summary="Show what a model would be shown now, and its size in tokens. Runs and writes nothing.",
+            tag="chats",
+            in_path=CHAT,
+            query={
+                "last": Parameter("Show this many of the last turns.", TURN_NUMBER),
+                "budget": Parameter("Show as many of the last turns as fit into these tokens.", TURN_NUMBER),
+                "after": Parameter("Show it as after this turn.", id_schema(TurnId)),
+            },
+            content={200: ChatContext},
+            responses={
+                200: "The items, and their tokens as estimated.",
+                404: "Chat or turn not found.",
+                410: "The chat was deleted or has expired.",
+            },
+        ),
         Endpoint(
             method="GET",
             path="/api/chats/{chat}",
@@ -84,5 +130,5 @@ def endpoints(service: Service) -> list[Endpoint]:
                 404: "Chat not found.",
                 410: "The chat was deleted or has expired.",
             },
-        )
+        ),
     ]

@@ -257,3 +257,19 @@ async def test_reset_path_is_not_read_as_a_chat_id() -> None:
     async with serving() as place:
         reply = await fetch(place.app, "/api/chats/reset")
         assert (reply.status, reply.code) == (405, "method_not_allowed")
+
+
+@pytest.mark.parametrize(
+    ("query", "remedy"),
+    [("last=1&budget=2", "not both"), ("budget=x", "number"), ("", "Give last or budget")],
+)
+async def test_context_that_cannot_be_sent_is_refused_with_the_remedy(
+    query: str, remedy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("turnledger.server.routes.chats.CONTEXT_BYTES", 10)
+    async with await Ledger.open("memory:") as ledger:
+        app = make_app(ledger, Models({}), Settings())
+        async with ledger.turn("Hello") as turn:
+            turn.emit("Hi.")
+        reply = await fetch(app, f"/api/chats/{turn.conversation.id}/context", query=query.encode())
+    assert (reply.status, remedy in reply.json["error"]["message"]) == (400, True)
