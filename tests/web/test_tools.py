@@ -189,6 +189,47 @@ def test_running_tool_is_shown_and_has_an_unknown_outcome_after_a_stop(tab: Page
     expect(answers(tab)).to_have_text("I pay it.")
 
 
+def test_reasoning_and_a_call_are_shown_while_they_stream_in(tab: Page, person: Person) -> None:
+    begun: Future[tuple[str, asyncio.AbstractEventLoop]] = Future()
+    gates = [Gate(), Gate()]
+
+    async def think_and_ask(ledger: Ledger) -> None:
+        chat = await ledger.for_owner(person.owner).conversation()
+        begun.set_result((str(chat.id), asyncio.get_running_loop()))
+        async with chat.turn("Where to?") as turn:
+            turn.emit_reasoning("I compare **cities**.")
+            await gates[0].pass_through()
+            turn.emit("Let me look.")
+            turn.begin_call("c", "weather")
+            turn.emit_arguments("c", '{"city": "Ro')
+            await gates[1].pass_through()
+            turn.emit_arguments("c", 'me"}')
+
+    with ThreadPoolExecutor(1) as elsewhere:
+        running = elsewhere.submit(person.server.on_ledger, think_and_ask)
+        chat, loop = begun.result(PATIENCE)
+        try:
+            open_chat(tab, person, chat)
+            thought = tab.locator(".thought")
+            expect(thought).to_contain_text("Thinking…")
+            expect(thought.locator("strong")).to_have_count(0)
+            thought.locator("summary").click()
+            expect(thought.locator("strong")).to_have_text("cities")
+            loop.call_soon_threadsafe(gates[0].release)
+            step(tab, "weather").locator("summary").click()
+            expect(step(tab, "weather")).to_contain_text('{"city": "Ro')
+        finally:
+            for gate in gates:
+                with suppress(RuntimeError):  # it has ended
+                    loop.call_soon_threadsafe(gate.release)
+        running.result(PATIENCE)
+    expect(turns_in_history(tab)).to_have_count(1)
+    expect(step(tab, "weather")).to_contain_text("Rome")
+    expect(tab.locator(".thought")).to_contain_text("Reasoning")
+    expect(tab.locator(".thought strong")).to_have_text("cities")  # still unfolded
+    expect(answers(tab)).to_have_text("Let me look.")
+
+
 def test_page_recognises_the_tool_results_supplied_by_the_ledger() -> None:
     source = (PAGE.folder / "src" / "thread" / "turn-parts.ts").read_text()
     known = source.partition("LEDGER_RESULTS: ")[2].partition("]);")[0].replace('" +\n      "', "")

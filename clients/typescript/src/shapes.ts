@@ -173,7 +173,16 @@ export interface StopOutcome {
 export type TurnEvent =
   | { readonly type: "turn.started"; readonly number: number }
   | { readonly type: "text.delta"; readonly number: number; readonly text: string }
+  /** Reasoning of the model. Its item is placed before the text that it led to. */
+  | { readonly type: "reasoning.delta"; readonly number: number; readonly text: string }
+  /** A part of the text in which the model declines to answer. */
+  | { readonly type: "refusal.delta"; readonly number: number; readonly text: string }
+  /** A call began: `item` has its `call_id` and `name`, and no arguments yet. */
+  | { readonly type: "item.added"; readonly number: number; readonly item: Item }
+  | { readonly type: "arguments.delta"; readonly number: number; readonly call_id: string; readonly text: string }
   | { readonly type: "item.done"; readonly number: number; readonly item: Item }
+  /** The turn continues in another process: all deltas and open calls since the last `item.done` are void. */
+  | { readonly type: "turn.resumed"; readonly number: number }
   | {
       readonly type: "turn.finished";
       readonly number: number;

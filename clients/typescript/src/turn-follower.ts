@@ -52,6 +52,8 @@ export interface FollowedTurn {
   /** The number of the last event that was yielded. */
   last: number;
   text: string;
+  /** The text before the last finished item. */
+  kept?: string;
   attempt: number;
   /** Whether an event was yielded. */
   hasEvents?: boolean;
@@ -119,11 +121,12 @@ async function* readEvents(
   for await (const { id, type, data } of eventsOf(reply.pieces)) {
     if (!data) continue;
     // A stream has no status: only the words of the error show that the token has ended.
-    const isToken = /token/.test(data);
-    if (type === "error") throw errorIn(data, { requestId }, isToken ? "NotAdmitted" : "ServerUnavailable");
+    if (type === "error") {
+      throw errorIn(data, { requestId }, /token/.test(data) ? "NotAdmitted" : "ServerUnavailable");
+    }
     const number = Number(id);
     const event = parseJson(data) as TurnEvent;
-    const isLast = event.type === "turn.finished";
+    const isLast = type === "turn.finished";
     const isOld = !(number > followed.last);
     if (isOld && !(isLast && followed.hasEvents)) {
       followed.isVoid ||= !followed.request; // not an empty response, but one without new events
@@ -146,6 +149,8 @@ async function* readEvents(
     followed.last = number;
     followed.hasEvents = true;
     if (event.type === "text.delta") followed.text += event.text;
+    if (type === "item.done") followed.kept = followed.text;
+    if (type === "turn.resumed") followed.text = followed.kept ?? "";
     followed.isFinished = isLast;
     retryCount.progress();
     yield event;
@@ -177,7 +182,7 @@ function readRequest(followed: FollowedTurn): ApiRequest {
 /** Void what was yielded, and return the event for it. */
 function restarted(followed: FollowedTurn): TurnEvent {
   followed.last = 0;
-  followed.text = "";
+  followed.text = followed.kept = "";
   return { type: "turn.restarted", turn: followed.turn as string, attempt: followed.attempt };
 }
 
@@ -190,14 +195,14 @@ function recordTurn(followed: FollowedTurn, headers: Headers): boolean {
   followed.turn = turn;
   followed.isVoid = false;
   followed.onUpdate?.();
-  if (!before || before === followed.turn) return false;
+  if (!before || before === turn) return false;
   followed.attempt += 1;
-  return followed.last > 0;
+  return !!followed.last;
 }
 
 /** Return the error of a failed turn, if this is its last event. */
 function failureOf(event: TurnEvent, requestId: string | null): TurnledgerError | undefined {
-  if (event.type !== "turn.finished" || /^(completed|kept)$/.test(event.state)) return undefined;
+  if (event.type !== "turn.finished" || /completed|kept/.test(event.state)) return undefined;
   const { state, failure } = event;
   if (state === "discarded" || (state === "settled" && !failure)) {
     return errorOf("turn_stopped", "The turn was stopped.", { requestId });
@@ -215,7 +220,7 @@ export function withRemedy(problem: unknown, followed: FollowedTurn): unknown {
     const { isRetryable, status } = problem;
     problem.idempotencyKey = followed.idempotencyKey;
     if (isRetryable && !followed.isFinished) {
-      problem.message += " The turn may still run: send it again under its idempotencyKey.";
+      problem.message += " It may still run: repeat it with its idempotencyKey.";
     }
     // A final refusal is an outcome, too, if it refuses the turn and not the caller.
     const isRefused = !isRetryable && problem.details.error && /^(4(?!0[13])|5)/.test(`${status}`);

@@ -340,3 +340,26 @@ test("an event without a number is none", async () => {
   const server = new ScriptedServer({ ...events([]), pieces }, events(WHOLE.slice(1), "end", 2));
   assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);
 });
+
+test("events of every kind are yielded, and the text is that of a resumed turn without its void part", async () => {
+  const call = { type: "function_call", call_id: "c", name: "look", arguments: "" };
+  const server = new ScriptedServer(
+    events([
+      STARTED,
+      { type: "reasoning.delta", text: "Hm." },
+      text("Step. "),
+      { type: "item.done", item: { type: "message", role: "assistant", content: "Step. " } },
+      text("Lost"),
+      { type: "refusal.delta", text: "No" },
+      { type: "item.added", item: call },
+      { type: "arguments.delta", call_id: "c", text: "{}" },
+      { type: "turn.resumed" },
+      text("Kept."),
+      finished(),
+    ]),
+  );
+  const stream = chatOf(server).send("Hi", { stream: true, idempotencyKey: "k" });
+  const types = (await all(stream)).map(({ type }) => type);
+  assert.deepEqual(types.slice(5, 9), ["refusal.delta", "item.added", "arguments.delta", "turn.resumed"]);
+  assert.equal(stream.text, "Step. Kept.");
+});

@@ -1,12 +1,18 @@
 /** A turn that is not in the history yet: queued, running, or about to be shown as committed; sent from here or
  * elsewhere. */
 
-import { signal, type Signal } from "@preact/signals";
+import { batch, signal, type Signal } from "@preact/signals";
 import type { Failure, Item, TurnEvent } from "turnledger";
 
 /** `sending`: no server has accepted it yet. `queued`: it waits for others. `ending`: it has ended, and its committed
  * turn is being read. */
 export type PendingState = "sending" | "queued" | "running" | "stopping" | "ending";
+
+/** A call whose arguments are streaming in. */
+export interface OpenCall {
+  readonly item: Item;
+  readonly input: Signal<string>;
+}
 
 export class PendingTurn {
   /** The key of the request; of a turn sent elsewhere, its id. */
@@ -24,10 +30,11 @@ export class PendingTurn {
   /** Whether it was sent; until then it waits in this tab. */
   readonly isSent = signal(false);
   readonly state: Signal<PendingState>;
-  /** The text since the last finished item. */
+  /** The text since the last finished item, or a refusal. */
   readonly text = signal("");
   /** The reasoning since then, if the model reports any. */
   readonly reasoning = signal("");
+  readonly calls = signal<readonly OpenCall[]>([]);
   readonly items = signal<readonly Item[]>([]);
   readonly startedAt = signal<number | null>(null);
   /** Whether the connection is lost. The turn continues, and is shown again after a reconnect. */
@@ -86,12 +93,25 @@ export class PendingTurn {
         this.startedAt.value ??= Date.now();
         break;
       case "text.delta":
+      case "refusal.delta":
         this.text.value += event.text;
         break;
+      case "reasoning.delta":
+        this.reasoning.value += event.text;
+        break;
+      case "item.added":
+        this.calls.value = [...this.calls.peek(), { item: event.item, input: signal("") }];
+        break;
+      case "arguments.delta": {
+        const call = this.calls.peek().find(({ item }) => item["call_id"] === event.call_id);
+        if (call) call.input.value += event.text;
+        break;
+      }
       case "item.done":
-        // The text of a message streamed in before it.
-        if (event.item.type === "message") this.text.value = "";
-        this.items.value = [...this.items.peek(), event.item];
+        this.#finish(event.item);
+        break;
+      case "turn.resumed":
+        this.#forgetOpen();
         break;
       case "turn.finished":
         this.state.value = "ending";
@@ -100,10 +120,27 @@ export class PendingTurn {
     return null;
   }
 
-  #forget(): void {
-    this.last = 0;
+  /** Show a finished item in place of what streamed in before it. */
+  #finish(item: Item): void {
+    batch(() => {
+      if (item.type === "message") this.text.value = "";
+      if (item.type === "reasoning") this.reasoning.value = "";
+      const open = this.calls.peek();
+      const left = open.filter((call) => call.item["call_id"] !== item["call_id"]);
+      if (left.length < open.length) this.calls.value = left;
+      this.items.value = [...this.items.peek(), item];
+    });
+  }
+
+  #forgetOpen(): void {
     this.text.value = "";
     this.reasoning.value = "";
+    this.calls.value = [];
+  }
+
+  #forget(): void {
+    this.last = 0;
+    this.#forgetOpen();
     this.items.value = [];
     this.isRestarted.value = true;
     if (this.state.peek() !== "stopping") this.state.value = "running";

@@ -69,6 +69,11 @@ export function runningParts(items: readonly Item[]): readonly TurnPart[] {
   return partsOfItems(items, [], true);
 }
 
+/** The step of a call whose arguments are streaming in. */
+export function openStep(call: Item): Extract<TurnPart, { kind: "step" }> {
+  return step(call, null, true);
+}
+
 export function inputParts(input: readonly Item[]): readonly TurnPart[] {
   return partsOfItems(input, [], false);
 }
@@ -165,7 +170,7 @@ function reasoning(item: Item): TurnPart[] {
   return words ? [{ kind: "reasoning", text: words }] : [];
 }
 
-function step(call: Item | null, result: Item | null, isRunning: boolean): TurnPart {
+function step(call: Item | null, result: Item | null, isRunning: boolean): Extract<TurnPart, { kind: "step" }> {
   const kind = (call ?? result)?.type.replace(/_call(_output)?$/, "") ?? "";
   const input = firstOf(call, ["arguments", "input", "action", "queries", "code"]) ?? "";
   const output = result ? (result["output"] ?? "") : firstOf(call, ["result", "results", "outputs"]);

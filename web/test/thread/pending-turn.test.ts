@@ -1,3 +1,4 @@
+import type { TurnEvent } from "turnledger";
 import { describe, expect, it } from "vitest";
 import { PendingTurn } from "../../src/thread/pending-turn";
 import { delta, finished, said, STARTED } from "./fakes";
@@ -23,6 +24,43 @@ describe("a pending turn", () => {
     one.apply({ type: "item.done", number: 3, item: said("Hi", "assistant") });
     expect(one.text.value).toBe("");
     expect(one.items.value).toEqual([said("Hi", "assistant")]);
+  });
+
+  it("shows reasoning, a refusal and the arguments of calls as they stream in", () => {
+    const one = running();
+    const [c, d] = ["c", "d"].map((id) => ({ type: "function_call", call_id: id, name: "look", arguments: "" }));
+    for (const event of [
+      STARTED,
+      { type: "reasoning.delta", number: 2, text: "Hm" },
+      { type: "reasoning.delta", number: 3, text: "." },
+      { type: "refusal.delta", number: 4, text: "No" },
+      { type: "item.added", number: 5, item: c },
+      { type: "item.added", number: 6, item: d },
+      { type: "arguments.delta", number: 7, call_id: "c", text: "{" },
+      { type: "arguments.delta", number: 8, call_id: "d", text: "[" },
+      { type: "arguments.delta", number: 9, call_id: "c", text: "}" },
+    ] as TurnEvent[]) one.apply(event);
+    expect([one.reasoning.value, one.text.value]).toEqual(["Hm.", "No"]);
+    expect(one.calls.value.map(({ input }) => input.value)).toEqual(["{}", "["]);
+    one.apply({ type: "item.done", number: 10, item: { type: "reasoning", summary: [] } });
+    expect([one.reasoning.value, one.text.value, one.items.value.length]).toEqual(["", "No", 1]);
+    one.apply({ type: "item.done", number: 11, item: { ...c!, arguments: "{}" } });
+    expect(one.calls.value.map(({ item }) => item["call_id"])).toEqual(["d"]);
+  });
+
+  it("drops what streamed in since the last finished item when it is resumed", () => {
+    const one = running();
+    for (const event of [
+      STARTED,
+      { type: "item.done", number: 2, item: said("Kept", "assistant") },
+      { type: "reasoning.delta", number: 3, text: "Hm" },
+      delta(4, "Lost"),
+      { type: "item.added", number: 5, item: { type: "function_call", call_id: "c" } },
+      { type: "turn.resumed", number: 6 },
+      delta(7, "Again"),
+    ] as TurnEvent[]) one.apply(event);
+    expect([one.reasoning.value, one.text.value, one.calls.value, one.last]).toEqual(["", "Again", [], 7]);
+    expect(one.items.value).toEqual([said("Kept", "assistant")]);
   });
 
   it("drops its events when it is restarted, and reports that", () => {

@@ -10,7 +10,7 @@ from turnledger.cli.chat.backend import AnswerRestarted, ChatHandle, NewTurn, Tu
 from turnledger.cli.chat.interrupts import catch_interrupts
 from turnledger.cli.chat.sanitize import escape_controls, sanitize
 from turnledger.errors import NoNewInput, TurnledgerError, TurnStopped
-from turnledger.model.event import ItemDone, TextDelta, TurnFinished
+from turnledger.model.event import ItemDone, RefusalDelta, TextDelta, TurnFinished, TurnResumed
 from turnledger.model.item import Item
 from turnledger.model.turn import AttemptState
 
@@ -56,7 +56,8 @@ class _AnswerWriter:
         self._clean = sanitize if out.isatty() else escape_controls
         self._half = ""  # half of a line ending
         self._is_at_start = True
-        self._has_streamed = False
+        self._streamed: set[type] = set()
+        """Kinds of deltas that were written, and whose message has not come yet."""
         self.state: AttemptState | None = None
 
     async def write(self, running: TurnInProgress) -> None:
@@ -71,15 +72,18 @@ class _AnswerWriter:
                 self._write("\n")
 
     def _write_event(self, event: TurnUpdate) -> None:
-        if isinstance(event, TextDelta):
-            self._has_streamed = True
+        if isinstance(event, TextDelta | RefusalDelta):
+            self._streamed.add(type(event))
             self._write(event.text)
         elif isinstance(event, ItemDone):
             item = Item(event.item)
-            if item.role == "assistant" and not self._has_streamed:
-                self._write(item.text)  # it was not streamed
-            self._has_streamed = False
-        elif isinstance(event, AnswerRestarted):
+            if item.role == "assistant":
+                kind = RefusalDelta if item.is_refusal else TextDelta
+                if kind not in self._streamed:
+                    self._write(item.text)  # it was not streamed
+                self._streamed.discard(kind)
+        elif isinstance(event, AnswerRestarted | TurnResumed):
+            self._streamed.clear()
             self._write("\n")
         elif isinstance(event, TurnFinished):
             self.state = event.state

@@ -21,13 +21,25 @@ from turnledger.cli.chat.markdown import MAX_BLOCK, MarkdownBlock, blocks_of
 from turnledger.cli.chat.sanitize import sanitize, sanitize_line
 from turnledger.cli.chat.screen import Screen
 from turnledger.errors import TurnledgerError
-from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarted
+from turnledger.model.event import (
+    ArgumentsDelta,
+    ItemAdded,
+    ItemDone,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    TurnFinished,
+    TurnResumed,
+    TurnStarted,
+)
 from turnledger.model.item import Item
 from turnledger.model.turn import AttemptState, Failure, TurnKind
 
 DIM = "dim"
 MAX_CHARACTERS = 300
 """Characters shown of a call or a result."""
+MAX_ACTIVITY = 40
+"""Characters shown of reasoning or a call that streams in."""
 _KINDS = {
     TurnKind.INTERRUPTED: "Stopped: the answer is incomplete.",
     TurnKind.SETTLED: "Failed after its tools had acted; only the calls and results are kept.",
@@ -49,7 +61,7 @@ def render_item(item: Item) -> Text | None:
     fields = item.fields
     if item.is_reasoning:
         reasoning = _join_texts(fields.get("summary")) or _join_texts(fields.get("content"))
-        return Text(f"∴ {_shorten(reasoning)}", DIM) if reasoning.strip() else None
+        return _render_thought(reasoning) if reasoning.strip() else None
     if item.is_call:
         call = f"{fields.get('name')}({fields.get('arguments', fields.get('input', ''))})"
         return Text(f"⚙ {_shorten(call)}", DIM)
@@ -105,6 +117,16 @@ def describe_turn(turn: DisplayedTurn) -> str:
 def _join_texts(parts: object) -> str:
     texts = [part.get("text") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
     return " ".join(text for text in texts if isinstance(text, str))
+
+
+def _render_thought(text: str) -> Text:
+    return Text(f"∴ {_shorten(text)}", DIM)
+
+
+def _end_of(text: str) -> str:
+    """Return the end of a text that grows, on part of a line."""
+    line = sanitize_line(text[-2 * MAX_ACTIVITY :])
+    return line if len(line) <= MAX_ACTIVITY else f"…{line[1 - MAX_ACTIVITY :]}"
 
 
 def _shorten(text: str) -> str:
@@ -248,6 +270,10 @@ class TurnView:
         self._began_at = now()
         self._streamed = StreamedMarkdown(max(MIN_CODE_LINES, screen.height))
         self._is_drawn = True  # whether the text streamed so far is on the screen
+        self._spoken: set[type] = set()  # kinds of text that streamed in, and whose message has not come yet
+        self._thought = ""  # reasoning that streams in
+        self._is_thought_shown = False
+        self._calls: dict[str, str] = {}  # calls that stream in, by their ids
         self._has_started = False
         self._is_stopping = False
         self._end = TurnEnd()
@@ -302,21 +328,55 @@ class TurnView:
 
     def _handle_event(self, event: TurnUpdate) -> None:
         self._is_drawn = False
-        if isinstance(event, TextDelta):
+        if isinstance(event, TextDelta | RefusalDelta):
+            self._show_thought()
+            self._spoken.add(type(event))
             self._streamed.feed(event.text)
+        elif isinstance(event, ReasoningDelta):
+            self._thought += event.text
+        elif isinstance(event, ItemAdded):
+            self._show_thought()
+            call = Item(event.item)
+            self._calls[call.call_id or ""] = f"{call.fields.get('name')}("
+        elif isinstance(event, ArgumentsDelta):
+            self._calls[event.call_id] = self._calls.get(event.call_id, "") + event.text
         elif isinstance(event, ItemDone):
             self._handle_item(Item(event.item))
         elif isinstance(event, TurnFinished):
             self._end.state, self._end.failure = event.state, event.failure
         elif isinstance(event, TurnStarted):
             self._has_started = True
-        elif isinstance(event, AnswerRestarted):
-            self._finish_text()
+        elif isinstance(event, AnswerRestarted | TurnResumed):
+            if isinstance(event, AnswerRestarted):
+                self._finish_text()
+            self._start_over()
             self._screen.print(Text("The answer restarts:", "yellow"))
 
+    def _start_over(self) -> None:
+        """Drop what streams in, as far as it is not on the screen for good."""
+        self._streamed = StreamedMarkdown(max(MIN_CODE_LINES, self._screen.height))
+        self._thought, self._is_thought_shown = "", False
+        self._spoken.clear()
+        self._calls.clear()
+
+    def _show_thought(self) -> None:
+        """Show reasoning on one line once something follows it: its item comes after the text."""
+        if self._thought.strip() and not self._is_thought_shown:
+            self._screen.print(_render_thought(self._thought))
+            self._is_thought_shown = True
+        self._thought = ""
+
     def _handle_item(self, item: Item) -> None:
-        if item.role == "assistant" and self._streamed.is_blank:
-            self._streamed.feed(item.text)  # it was not streamed
+        if item.is_reasoning and self._is_thought_shown:
+            self._is_thought_shown = False
+            return
+        self._thought = "" if item.is_reasoning else self._thought
+        self._calls.pop(item.call_id or "", None)
+        if item.role == "assistant":
+            kind = RefusalDelta if item.is_refusal else TextDelta
+            if kind not in self._spoken:
+                self._streamed.feed(item.text)  # it was not streamed
+            self._spoken.discard(kind)
         self._finish_text()
         line = render_item(item)
         if line is not None:
@@ -347,4 +407,14 @@ class TurnView:
         if self._is_stopping:
             return f"{frame} stopping… Ctrl-C again stops following"
         phase = "" if self._has_started else "waiting, "
-        return f"{frame} {phase}{int(elapsed)} s, Ctrl-C stops"
+        return f"{frame} {phase}{int(elapsed)} s, Ctrl-C stops{self._activity()}"
+
+    def _activity(self) -> str:
+        """Return the end of the reasoning or of the call that streams in."""
+        if self._calls:
+            mark, growing = "⚙", next(reversed(self._calls.values()))
+        elif self._thought.strip():
+            mark, growing = "∴", self._thought
+        else:
+            return ""
+        return f"  {'>' if self._screen.is_ascii else mark} {_end_of(growing)}"

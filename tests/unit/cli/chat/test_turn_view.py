@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator
+from io import StringIO
 
 import pytest
 from msgspec.structs import replace
@@ -13,8 +14,10 @@ from tests.unit.cli.chat.memory_screen import MemoryScreen
 from turnledger.cli.chat.backend import AnswerRestarted, DisplayedTurn, TurnUpdate
 from turnledger.cli.chat.interrupts import Interrupts
 from turnledger.cli.chat.markdown import MAX_BLOCK, blocks_of
+from turnledger.cli.chat.pipe import _AnswerWriter
 from turnledger.cli.chat.turn_view import (
     CODE_LINES,
+    MAX_ACTIVITY,
     MAX_CHARACTERS,
     StreamedMarkdown,
     TurnEnd,
@@ -25,8 +28,18 @@ from turnledger.cli.chat.turn_view import (
     show_turn,
 )
 from turnledger.errors import ModelUnavailable, ServerUnavailable, TurnledgerError
-from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarted
-from turnledger.model.item import Item, message
+from turnledger.model.event import (
+    ArgumentsDelta,
+    ItemAdded,
+    ItemDone,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    TurnFinished,
+    TurnResumed,
+    TurnStarted,
+)
+from turnledger.model.item import Item, message, opening_of, reasoning, refusal
 from turnledger.model.turn import AttemptState, Failure, TurnKind
 
 NOW = 1_800_000_000
@@ -351,3 +364,92 @@ async def test_turn_view_announces_a_restarted_answer() -> None:
     )
     assert end.is_committed
     assert paper.lines == ["Half a", "The answer restarts:", "", "A whole."]
+
+
+THOUGHT = reasoning("Where to go?")
+CALL = Item.of({"type": "function_call", "call_id": "c", "name": "look", "arguments": '{"city": "Rome"}'})
+EVERY_KIND: list[TurnUpdate] = [
+    TurnStarted(1),
+    ReasoningDelta(2, "Where "),
+    ReasoningDelta(3, "to go?"),
+    TextDelta(4, "Let me see."),
+    ItemAdded(5, opening_of(CALL).raw),
+    ArgumentsDelta(6, "c", '{"city": '),
+    ArgumentsDelta(7, "c", '"Rome"}'),
+]
+
+
+async def test_turn_view_shows_reasoning_before_its_text_and_everything_once() -> None:
+    paper = MemoryScreen()
+    items = (THOUGHT, message("assistant", "Let me see."), CALL)
+    done = [ItemDone(number, item.raw) for number, item in enumerate(items, 8)]
+    end = await follow(Scripted(*EVERY_KIND, *done, TurnFinished(11, AttemptState.COMPLETED)), paper)
+    assert end.is_committed
+    shown = [line for line in paper.lines if line]
+    assert shown == ["∴ Where to go?", "Let me see.", '⚙ look({"city": "Rome"})']
+
+
+async def test_turn_view_shows_a_streamed_refusal_once() -> None:
+    paper = MemoryScreen()
+    refused = ItemDone(3, refusal("I cannot.").raw)
+    await follow(
+        Scripted(
+            TurnStarted(1), RefusalDelta(2, "I cannot."), refused, TurnFinished(4, AttemptState.COMPLETED)
+        ),
+        paper,
+    )
+    assert paper.lines == ["I cannot."]
+
+
+@pytest.mark.parametrize(
+    ("count", "activity"),
+    [
+        (1, ""),
+        (2, "∴ Where"),
+        (3, "∴ Where to go?"),
+        (4, ""),
+        (5, "⚙ look("),
+        (7, '⚙ look({"city": "Rome"}'),
+    ],
+)
+def test_turn_view_shows_in_its_status_what_streams_in(count: int, activity: str) -> None:
+    view = TurnView(MemoryScreen().screen, now=lambda: 0.0)
+    for update in EVERY_KIND[:count]:
+        view._handle_event(update)
+    assert view._status(0.0).partition("stops")[2].strip() == activity
+
+
+def test_turn_view_shows_the_end_of_long_reasoning() -> None:
+    view = TurnView(MemoryScreen().screen, now=lambda: 0.0)
+    view._handle_event(ReasoningDelta(1, "so " * 500 + "\x1b[2J end"))
+    assert view._activity().endswith("\\x1b[2J end")
+    assert len(view._activity()) <= MAX_ACTIVITY + 4
+
+
+async def test_turn_view_drops_what_streamed_in_before_a_turn_was_resumed() -> None:
+    paper = MemoryScreen()
+    again: list[TurnUpdate] = [TurnResumed(8), TextDelta(9, "Kept.")]
+    await follow(
+        Scripted(TextDelta(1, "Lost"), *again, TurnFinished(10, AttemptState.COMPLETED)),
+        paper,
+    )
+    assert paper.lines == ["The answer restarts:", "", "Kept."]
+
+
+def test_pipe_writes_text_and_refusals_once_and_no_reasoning() -> None:
+    out = StringIO()
+    writer = _AnswerWriter(out)
+    items = (THOUGHT, message("assistant", "Let me see."), refusal("I cannot."), CALL)
+    done = [ItemDone(number, item.raw) for number, item in enumerate(items, 9)]
+    for update in [*EVERY_KIND, RefusalDelta(8, " I cannot."), *done]:
+        writer._write_event(update)
+    assert out.getvalue() == "Let me see. I cannot."
+
+
+async def test_turn_view_shows_text_once_if_reasoning_came_after_it() -> None:
+    paper = MemoryScreen()
+    late: list[TurnUpdate] = [*text_updates("Text."), ReasoningDelta(3, "Hm.")]
+    items = (reasoning("Hm."), message("assistant", "Text."))
+    done = [ItemDone(number, item.raw) for number, item in enumerate(items, 4)]
+    await follow(Scripted(*late, *done, TurnFinished(6, AttemptState.COMPLETED)), paper)
+    assert [line for line in paper.lines if line] == ["Text.", "∴ Hm."]

@@ -1,10 +1,10 @@
-/** The answer of a turn, part by part; of a running turn, also the text and reasoning that stream in. */
+/** The answer of a turn, part by part; of a running turn, also the text, reasoning and calls that stream in. */
 
 import { effect, useComputed, useSignal, type ReadonlySignal, type Signal } from "@preact/signals";
 import { useLayoutEffect, useMemo } from "preact/hooks";
 import { safeProse } from "../../markdown/safe-text";
-import { runningParts, type TurnPart } from "../../thread/turn-parts";
-import type { PendingTurn } from "../../thread/pending-turn";
+import { openStep, runningParts, type TurnPart } from "../../thread/turn-parts";
+import type { OpenCall, PendingTurn } from "../../thread/pending-turn";
 import { ThoughtIcon } from "../icons";
 import { MarkdownView } from "../markdown/markdown";
 import { ImageView } from "../markdown/image";
@@ -20,10 +20,12 @@ export function AnswerView({ parts, pending }: { parts: readonly TurnPart[] | nu
   const list = useMemo(() => parts ?? runningParts(items), [parts, items]);
   const isThinking = useComputed(() => pending !== null && pending.reasoning.value !== "").value && parts === null;
   const isWriting = useComputed(() => pending !== null && pending.text.value !== "").value && parts === null;
-  const all: readonly (TurnPart | Growing)[] = [
+  const calls = (parts === null && pending?.calls.value) || NO_ITEMS;
+  const all: readonly (TurnPart | Growing | GrowingStep)[] = [
     ...list,
     ...(isThinking ? [{ kind: "growing thought", text: pending!.reasoning } as const] : []),
     ...(isWriting ? [{ kind: "growing text", text: pending!.text } as const] : []),
+    ...calls.map((call) => ({ kind: "growing step", call }) as const),
   ];
   return (
     <>
@@ -35,13 +37,16 @@ export function AnswerView({ parts, pending }: { parts: readonly TurnPart[] | nu
 }
 
 type Growing = { readonly kind: "growing text" | "growing thought"; readonly text: ReadonlySignal<string> };
+type GrowingStep = { readonly kind: "growing step"; readonly call: OpenCall };
 
-export function PartView({ part }: { part: TurnPart | Growing }) {
+export function PartView({ part }: { part: TurnPart | Growing | GrowingStep }) {
   switch (part.kind) {
     case "growing text":
       return <TextPart text={null} growing={part.text} />;
     case "growing thought":
       return <ThoughtPart text={null} growing={part.text} />;
+    case "growing step":
+      return <ToolStep step={openStep(part.call.item)} growing={part.call.input} />;
     case "text":
       return <TextPart text={part.text} />;
     case "reasoning":

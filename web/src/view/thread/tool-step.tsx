@@ -1,6 +1,6 @@
 /** A tool call: its input, its output, and its state. */
 
-import { useSignal } from "@preact/signals";
+import { useSignal, type ReadonlySignal } from "@preact/signals";
 import { safeProse } from "../../markdown/safe-text";
 import type { TurnPart, StepState } from "../../thread/turn-parts";
 import { CheckIcon, CloseIcon, InfoIcon, ToolIcon, WarningIcon } from "../icons";
@@ -10,7 +10,8 @@ import { strings } from "../../strings";
 
 type Step = Extract<TurnPart, { kind: "step" }>;
 
-export function ToolStep({ step }: { step: Step }) {
+/** `growing`: its input while that streams in. */
+export function ToolStep({ step, growing }: { step: Step; growing?: ReadonlySignal<string> }) {
   const isOpen = useSignal(false);
   return (
     <details class="step" data-step={step.state} onToggle={(event) => (isOpen.value = event.currentTarget.open)}>
@@ -21,7 +22,7 @@ export function ToolStep({ step }: { step: Step }) {
         </span>
         <StateChip state={step.state} />
       </summary>
-      {isOpen.value && <Inside step={step} />}
+      {isOpen.value && <Inside step={growing ? { ...step, input: growing.value } : step} />}
     </details>
   );
 }
