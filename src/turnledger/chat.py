@@ -282,13 +282,12 @@ class Chat:
         process, within, authorization = self._process, self._target.within, self._authorization
         check_may_make(within)
         details = details_of(title, metadata, internal=internal, expires_after=expires_after)
-        fresh = target_of(process, None, conversation_key, self.owner, **details).fresh
-        assert fresh is not None  # noqa: S101 - it may be made
+        target = target_of(process, None, conversation_key, self.owner, scope=self.scope, **details)
         request = fork_request(
-            process, self._target, authorization, turn, fresh, idempotency_key=idempotency_key
+            process, self._target, authorization, turn, target, idempotency_key=idempotency_key
         )
         made = await persist_admitted(process, fork, request, self.owner, authorization)
-        is_new = made.id == fresh.id
+        is_new = made.id == request.fresh.id
         return Chat(process, made, is_new=is_new, within=within, authorization=authorization)
 
     async def undo(

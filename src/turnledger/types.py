@@ -18,7 +18,7 @@ from turnledger.model.change import ChangeKind, LiveChange
 from turnledger.model.check import Finding, Rule
 from turnledger.model.conversation import Conversation, TitleSource, Usage
 from turnledger.model.flags import Flags
-from turnledger.model.retention import ResetPolicy, RetentionReport, RetiredConversation
+from turnledger.model.retention import Lifetime, Lifetimes, ResetPolicy, RetentionReport, RetiredConversation
 from turnledger.model.transfer import ImportReport
 from turnledger.model.turn import AttemptState, BeginKind, TurnKind
 
@@ -34,6 +34,8 @@ __all__ = [
     "Flags",
     "Hit",
     "ImportReport",
+    "Lifetime",
+    "Lifetimes",
     "LiveChange",
     "OnDivergence",
     "Outcome",

@@ -168,7 +168,9 @@ def test_settings_shown_by_pages_load(tmp_path: Path) -> None:
     stored, retained = (shown_settings(tmp_path, toml).chats for toml in shown["retention"])
     assert (stored.keep, stored.scopes) == (True, {"confessional": ScopeSettings(keep=False)})
     assert (retained.restore_for, retained.retain_bytes) == (604_800, 104_857_600)
-    [titles] = shown["chats"]
+    titles, lifetimes = shown["chats"]
+    kiosk = shown_settings(tmp_path, lifetimes).chats.lifetimes.of("kiosk")
+    assert (kiosk.expires_after, str(kiosk.reset)) == (3600, "idle 300")
     assert shown_settings(tmp_path, titles).chats.title_model == "llama3.2"
 
 

@@ -21,7 +21,7 @@ from turnledger.errors import (
 from turnledger.hosting import Host
 from turnledger.model.conversation import ConversationState, Ticket
 from turnledger.model.ids import TurnId
-from turnledger.model.retention import ResetPolicy
+from turnledger.model.retention import Lifetimes, ResetPolicy
 from turnledger.model.turn import TurnKind
 from turnledger.testing.gates import Fate, When
 from turnledger.testing.scripted_model import ScriptedModel, Tool
@@ -53,6 +53,22 @@ class TestResets:
             assert (again.id, again.is_new) == (new.id, False)
         assert await message_texts(new) == []
         assert await message_texts(await there.chat(old)) == ["q0", "a0"]
+
+    async def test_reset_keeps_the_expiry_that_the_caller_chose_over_that_of_its_scope(
+        self, stage: Stage
+    ) -> None:
+        lifetimes = Lifetimes(expires_after=60, reset=ResetPolicy.idle(10))
+        here = await stage.process(limited(LIMITS, lifetimes=lifetimes))
+        chosen = await here.chat(conversation_key="chosen", expires_after=30)
+        default = await here.chat(conversation_key="default")
+        stage.clock.advance(10)
+        for key, old, seconds in (("chosen", chosen, 30), ("default", default, 60)):
+            await here.ledger.run(ScriptedModel(["Yes."]), "q", conversation_key=key)
+            moved = await here.chat(conversation_key=key, create=False)
+            assert moved.id != old.id
+            assert (await moved.info()).expires_after == seconds * 1000
+        again = await here.ledger.reset("chosen")
+        assert (await again.info()).expires_after == 30_000
 
     async def test_reset_lists_the_old_conversation_under_its_former_key(self, stage: Stage) -> None:
         here = await stage.process()

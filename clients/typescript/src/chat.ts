@@ -17,6 +17,7 @@ import type {
   OnFailure,
   OnStop,
   ChatContext,
+  ResetPolicy,
   Sibling,
   Turn,
 } from "./shapes.js";
@@ -43,6 +44,8 @@ export interface TurnOptions extends CallOptions {
   onDisconnect?: OnDisconnect;
   /** Throw an error instead of creating a chat for an unknown conversationKey. */
   mustExist?: boolean;
+  /** The policy of the conversationKey from this turn on. */
+  reset?: ResetPolicy;
   /** Names the request, so that it is carried out once however often it is sent; by default a fresh one. */
   idempotencyKey?: string;
   /** Awaited before a retry if no server has begun the turn: keeps several messages in order. */
@@ -155,7 +158,7 @@ export class Chat {
 
   #request(fields: object, options: TurnOptions & { stream?: boolean }): TurnStream | Promise<Answer> {
     const { stream, signal, idempotencyKey = freshKey() } = options;
-    const { model, instructions, primer, settings } = options;
+    const { model, reset, instructions, primer, settings } = options;
     const headers: Record<string, string | undefined> = idempotencyHeader(idempotencyKey);
     for (const policy of ["Busy", "Stop", "Failure", "Disconnect"] as const) {
       headers[`x-turn-on-${policy}`] = options[`on${policy}`];
@@ -168,6 +171,7 @@ export class Chat {
       body: JSON.stringify({
         model: model ?? (await this.#wire.model()),
         ...fields,
+        reset,
         instructions,
         primer,
         settings,
@@ -279,9 +283,10 @@ export class Chat {
   }
 
   /** Start a chat with the history of this one, up to a turn or to its end. */
-  async fork(options: CallOptions & { at?: Identified; title?: string; idempotencyKey?: string } = {}): Promise<Chat> {
-    const { at, title } = options;
-    return new Chat(this.#wire, await this.#move("/fork", { turn: at && idOf("turn", at), title }, options));
+  async fork(options: ForkOptions = {}): Promise<Chat> {
+    const { at, title, expiresAfter: expires_after } = options;
+    const fields = { turn: at && idOf("turn", at), title, expires_after };
+    return new Chat(this.#wire, await this.#move("/fork", fields, options));
   }
 
   /** Show another branch, and continue there. */
@@ -329,6 +334,15 @@ export class Chat {
     if (!found) throw errorOf("conversation_not_found", "No chat has that conversationKey.");
     return (this.#id = found.id);
   }
+}
+
+export interface ForkOptions extends CallOptions {
+  /** The last turn that both share. */
+  at?: Identified;
+  title?: string;
+  /** Seconds without use after which it expires. */
+  expiresAfter?: number;
+  idempotencyKey?: string;
 }
 
 /** Options of undo and switch. */

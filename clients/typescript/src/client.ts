@@ -5,7 +5,7 @@ import { Chat, linesOf, idempotencyHeader, queryOf, type ChatName, type TurnOpti
 import { idOf } from "./ids.js";
 import { Pages, type Page } from "./pages.js";
 import { eventsOf } from "./server-sent-events.js";
-import type { Change, ChatInfo, Hit, ImportReport, Model } from "./shapes.js";
+import type { Change, ChatInfo, Hit, ImportReport, Model, ResetPolicy } from "./shapes.js";
 import { Shares } from "./shares.js";
 import { Stream } from "./stream.js";
 import { TurnStream } from "./turn-stream.js";
@@ -105,6 +105,10 @@ export interface NewChat {
   title?: string;
   metadata?: Readonly<Record<string, string>>;
   tags?: readonly string[];
+  /** Seconds without use after which it expires. Default: that of the server, or never. */
+  expiresAfter?: number;
+  /** When its conversationKey moves to a fresh chat. Default: that of the server, or `never`. */
+  reset?: ResetPolicy;
 }
 
 export class Chats {

@@ -21,6 +21,10 @@ export type OnBusy = "queue" | "reject" | "interrupt" | "rollback";
 export type OnStop = "keep" | "discard";
 export type OnFailure = "settle" | "keep" | "forget";
 export type OnDisconnect = "continue" | "keep" | "discard";
+/** When a conversationKey moves to a fresh chat: after so many seconds without use, or at this hour of a time zone, by
+ * default UTC. */
+export type ResetPolicy =
+  "never" | `idle ${number}` | `daily ${number}` | `daily ${number} ${string}` | `idle ${number}, daily ${string}`;
 export type AttemptState = "running" | "completed" | "kept" | "failed" | "discarded" | "settled" | "resumed";
 
 /** A chat without its history. */
@@ -41,6 +45,10 @@ export interface ChatInfo {
   readonly branch: string;
   readonly createdAt: number;
   readonly touchedAt: number;
+  /** Seconds without use after which it expires. */
+  readonly expiresAfter: number | null;
+  /** When its conversationKey moves to a fresh chat; see ResetPolicy. */
+  readonly reset: string;
   /** When a deleted one is removed. */
   readonly purgeAt: number | null;
   /** The number of turns it shows. Absent in search results and restored chats. */

@@ -32,6 +32,8 @@ class ChatInfo(Struct, frozen=True, kw_only=True):
     branch: Annotated[BranchId, schema("The branch that it shows.")]
     created_at: Time = 0
     touched_at: Time = 0
+    expires_after: Annotated[float, schema("Seconds without use after which it expires.")] | None = None
+    reset: Annotated[str, schema("When its conversation_key moves to a fresh chat.")] = "never"
     purge_at: Annotated[Time, schema("When a deleted chat is purged.")] | None = None
 
     @property

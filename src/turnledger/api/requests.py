@@ -24,6 +24,16 @@ Text: TypeAlias = Annotated[str, schema(maxLength=TEXT_LENGTH)]
 Metadata: TypeAlias = Annotated[dict[str, Text], schema(maxProperties=METADATA_PAIRS)]
 Bound: TypeAlias = Annotated[int, schema(minimum=1, maximum=MOST)]
 Seconds: TypeAlias = Annotated[float, schema(exclusiveMinimum=0, maximum=LONGEST)]
+Reset: TypeAlias = Annotated[
+    str,
+    schema(
+        "When the conversation_key moves to a fresh chat: `never`, `idle SECONDS`, `daily HOUR [TIMEZONE]`.",
+        examples=["never", "idle 1800", "daily 4 Europe/Berlin"],
+    ),
+]
+Expiry: TypeAlias = Annotated[
+    Seconds, schema("Seconds without use after which it expires. Default: that of the server, or never.")
+]
 Tag: TypeAlias = Annotated[str, schema(minLength=1, maxLength=TAG_LENGTH)]
 """Not empty. The code that uses a tag rejects white space alone."""
 Tags: TypeAlias = Annotated[list[Tag], schema(maxItems=TAGS)]
@@ -42,6 +52,8 @@ class NewChatBody(Struct, forbid_unknown_fields=True):
     title: Text | None = None
     metadata: Metadata | None = None
     tags: Tags | None = None
+    expires_after: Expiry | None = None
+    reset: Reset | None = None
 
 
 class ChatChangesBody(Struct, forbid_unknown_fields=True):
@@ -71,6 +83,7 @@ class ForkBody(Struct, forbid_unknown_fields=True):
     title: Text | None = None
     metadata: Metadata | None = None
     conversation_key: Name | None = None
+    expires_after: Expiry | None = None
 
 
 class ResetBody(Struct, forbid_unknown_fields=True):
@@ -91,6 +104,7 @@ class TurnBody(Struct, forbid_unknown_fields=True):
     chat: Annotated[str, id_of(ConversationId, "The chat; omitted: a new one.")] | None = None
     conversation_key: Annotated[Name, schema("Or its conversation_key.")] | None = None
     scope: Annotated[Scope, schema("The scope of a new chat.")] | None = None
+    reset: Reset | None = None
     instructions: Annotated[
         Input | None, schema("Apply from this turn on; an empty text ends the current ones.")
     ] = None

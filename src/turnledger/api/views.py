@@ -47,7 +47,18 @@ def view(shape: type[Shape], stored: object, /, **others: Any) -> Shape:
 
 
 def show_chat(shape: type[AnyChat], conversation: Conversation, /, **others: Any) -> AnyChat:
-    return view(shape, conversation, scope=conversation.scope or None, **others)
+    return view(
+        shape,
+        conversation,
+        scope=conversation.scope or None,
+        expires_after=_seconds(conversation.expires_after),
+        reset=str(conversation.reset_policy),
+        **others,
+    )
+
+
+def _seconds(milliseconds: int | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000
 
 
 def show_listed(listed: ChatEntry) -> ListedChat:
@@ -67,6 +78,8 @@ def show_listed(listed: ChatEntry) -> ListedChat:
         branch=chat.branch,
         created_at=chat.created_at,
         touched_at=chat.touched_at,
+        expires_after=_seconds(chat.expires_after),
+        reset=str(chat.reset_policy),
         purge_at=chat.purge_at,
         turn_count=listed.turns,
         preview=listed.preview,
@@ -114,13 +127,13 @@ def show_token(shape: type[AnyToken], token: StoredToken, /, **others: Any) -> A
 
 
 def show_share(shape: type[AnyShare], share: StoredShare, /, **others: Any) -> AnyShare:
-    lifetime, bounds = share.visitor_lifetime, share.bounds
+    bounds = share.bounds
     return view(
         shape,
         share,
         scope=share.chat_scope or None,
         chat=share.conversation,
-        visitor_expires_in=None if lifetime is None else lifetime / 1000,
+        visitor_expires_in=_seconds(share.visitor_lifetime),
         **{name: getattr(bounds, name) for name in bounds.__struct_fields__},
         stored_bytes=share.bytes,
         stored_chats=share.chats,

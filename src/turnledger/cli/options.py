@@ -55,12 +55,19 @@ _SPAN = re.compile(r"([0-9]{1,9})([mhdw])")
 _SECONDS = {"m": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 
 
+def seconds_of(flag: str, text: str) -> int:
+    """Parse a span. Raises InvalidInput."""
+    span = _SPAN.fullmatch(text)
+    if span is None:
+        raise InvalidInput(f"{flag} is {text!r}. Use a span, as in 90m, 12h, 30d or 8w.")
+    return int(span[1]) * _SECONDS[span[2]]
+
+
 def expiry_of(text: str, now: int) -> int:
     """Parse a span from now on, or a date, in UTC by default; return milliseconds since 1970. Raises
     InvalidInput."""
-    span = _SPAN.fullmatch(text)
-    if span is not None:
-        return now + int(span[1]) * _SECONDS[span[2]] * 1000
+    if _SPAN.fullmatch(text):
+        return now + seconds_of("--expires", text) * 1000
     try:
         date = datetime.fromisoformat(text)
         date = date.replace(tzinfo=UTC) if date.tzinfo is None else date

@@ -30,6 +30,7 @@ from turnledger.model.conversation import (
     set_aside_bytes,
 )
 from turnledger.model.item import Item, ItemLike
+from turnledger.model.retention import NO_LIFETIMES, Lifetimes
 from turnledger.model.turn import Attempt, Turn
 
 
@@ -147,6 +148,8 @@ class Limits:
     """Tokens of one owner that are neither revoked nor expired."""
     tokens_kept: float = 30 * 24 * 3600.0
     """How long revoked and expired tokens and share links are listed."""
+    lifetimes: Lifetimes = NO_LIFETIMES
+    """When new conversations expire and are reset, unless their creator chooses; also by scope."""
     restore_time: float = 30 * 24 * 3600.0
     """How long a deleted conversation can be restored; then it is purged."""
     retain_for: float | None = None

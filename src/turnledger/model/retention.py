@@ -1,11 +1,14 @@
 """Retention: chats removed because of their age or the storage they take.
 
-Reset policies: when a conversation_key moves to a fresh conversation automatically.
+Reset policies: when a conversation_key moves to a fresh conversation automatically. Lifetimes: the policies
+and expiry of new conversations.
 """
 
 from __future__ import annotations
 
 import datetime
+import re
+from collections.abc import Mapping
 from enum import StrEnum
 from zoneinfo import ZoneInfo
 
@@ -46,6 +49,11 @@ class RetentionReport(msgspec.Struct, frozen=True, kw_only=True):
 UTC = "UTC"
 LONGEST_IDLE = 1e9
 """Seconds."""
+KNOWN_POLICIES = "never, idle SECONDS, daily HOUR [TIMEZONE]"
+_POLICY = re.compile(
+    r"(?:idle (?P<seconds>[0-9]{1,10}(?:\.[0-9]{1,3})?))?(?P<comma>, )?"
+    r"(?:daily (?P<hour>[0-9]{1,2})(?: (?P<zone>[^ ,]+))?)?"
+)
 
 
 class ResetPolicy(codec.Document, frozen=True, kw_only=True):
@@ -83,6 +91,28 @@ class ResetPolicy(codec.Document, frozen=True, kw_only=True):
         zone_of(timezone)
         return cls(daily_at=int(hour), timezone=timezone)
 
+    @classmethod
+    def parse(cls, text: str) -> ResetPolicy:
+        """Return the policy that `str` writes: `never`, `idle 1800`, `daily 4`, `daily 4 Europe/Berlin`, or
+        `idle 1800, daily 4`. Raises InvalidInput with the known ones."""
+        if text == "never":
+            return NEVER
+        found = _POLICY.fullmatch(text)
+        # A comma stands between two policies, and nowhere else.
+        if found is None or not text or bool(found["comma"]) != bool(found["seconds"] and found["hour"]):
+            raise InvalidInput(f"Unknown reset policy {text[:40]!r}. Known: {KNOWN_POLICIES}.")
+        idle = cls.idle(float(found["seconds"])) if found["seconds"] else NEVER
+        daily = cls.daily(int(found["hour"]), found["zone"] or UTC) if found["hour"] else NEVER
+        return cls(idle_after=idle.idle_after, daily_at=daily.daily_at, timezone=daily.timezone)
+
+    def __str__(self) -> str:
+        parts: list[str] = []
+        if self.idle_after is not None:
+            parts.append(f"idle {self.idle_after / 1000:.3f}".rstrip("0").rstrip("."))
+        if self.daily_at is not None:
+            parts.append(f"daily {self.daily_at}{'' if self.timezone == UTC else f' {self.timezone}'}")
+        return ", ".join(parts) or "never"
+
     def is_over(self, started_at: int, touched_at: int, now: int) -> bool:
         """Return whether a conversation of these times has ended. Raises InvalidInput if this machine does
         not know the time zone: a wrong guess would split a conversation."""
@@ -93,6 +123,36 @@ class ResetPolicy(codec.Document, frozen=True, kw_only=True):
 
 
 NEVER = ResetPolicy()
+
+
+def policy_of(text: str | None) -> ResetPolicy | None:
+    """Return the policy of a text that may be missing. Raises InvalidInput."""
+    return None if text is None else ResetPolicy.parse(text)
+
+
+class Lifetime(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a new conversation lasts, unless its creator chooses; None: not limited here."""
+
+    expires_after: float | None = None
+    """Seconds without interaction."""
+    reset: ResetPolicy | None = None
+    """For one with a conversation_key."""
+
+
+class Lifetimes(Lifetime, frozen=True, kw_only=True):
+    """The lifetime of new conversations, and of those of some scopes."""
+
+    scopes: Mapping[str, Lifetime] = {}
+
+    def of(self, scope: str) -> Lifetime:
+        own = self.scopes.get(scope)
+        if own is None:
+            return self
+        expires_after = self.expires_after if own.expires_after is None else own.expires_after
+        return Lifetime(expires_after=expires_after, reset=own.reset or self.reset)
+
+
+NO_LIFETIMES = Lifetimes()
 
 
 def last_daily(hour: int, timezone: str, now: int) -> int:

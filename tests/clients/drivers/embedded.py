@@ -23,6 +23,7 @@ from turnledger.errors import TurnAttached, TurnledgerError, TurnReplayed, TurnS
 from turnledger.hosting import OWNER
 from turnledger.model.event import Event, TextDelta, TurnFinished
 from turnledger.model.ids import ConversationId
+from turnledger.model.retention import policy_of
 from turnledger.model.turn import Turn
 from turnledger.runners.chat_runner import ChatRunner
 from turnledger.runners.demo import DemoModel
@@ -114,8 +115,9 @@ class EmbeddedDriver(Driver):
     async def _client(self, **_: Any) -> None:
         pass
 
-    async def _chats_create(self, *, scope: str = "", **details: Any) -> NamedChat:
-        chat = await self._ledger.for_owner("local", scope=scope).conversation(**details)
+    async def _chats_create(self, *, scope: str = "", reset: str | None = None, **details: Any) -> NamedChat:
+        chats = self._ledger.for_owner("local", scope=scope)
+        chat = await chats.conversation(reset=policy_of(reset), **details)
         return NamedChat(self._ledger, chat.id, chat.conversation_key, scope)
 
     async def _chats_open(
@@ -215,6 +217,7 @@ class EmbeddedDriver(Driver):
         primer: Any = (),
         must_exist: bool = False,
         on_disconnect: str | None = None,
+        reset: str | None = None,
         **options: Any,
     ) -> Any:
         assert options.keys() <= set(TURN_HEADER_NAMES), options
@@ -227,6 +230,7 @@ class EmbeddedDriver(Driver):
                 input,
                 **named,
                 create=not must_exist,
+                reset=policy_of(reset),
                 replaces=replaces,
                 regenerates=regenerates,
                 primer=primer,
@@ -331,10 +335,8 @@ class EmbeddedDriver(Driver):
     async def _chat_archive(self, chat: NamedChat, *, on: bool = True) -> Any:
         return await self._chat_update(chat, archived=on)
 
-    async def _chat_fork(
-        self, chat: NamedChat, *, at: str | None = None, title: str | None = None
-    ) -> NamedChat:
-        made = await (await chat.opened()).fork(at, title=title)
+    async def _chat_fork(self, chat: NamedChat, *, at: str | None = None, **details: Any) -> NamedChat:
+        made = await (await chat.opened()).fork(at, **details)
         return NamedChat(self._ledger, made.id, None, made.scope)
 
     async def _chat_switch(self, chat: NamedChat, *, branch: str) -> Any:

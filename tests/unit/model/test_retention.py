@@ -14,7 +14,7 @@ from turnledger.errors import InvalidInput
 from turnledger.model import retention
 from turnledger.model.conversation import Conversation, ConversationState
 from turnledger.model.ids import BranchId, ConversationId
-from turnledger.model.retention import NEVER, ResetPolicy, last_daily
+from turnledger.model.retention import NEVER, Lifetime, Lifetimes, ResetPolicy, last_daily
 
 PLAIN = Conversation(
     id=some_id(ConversationId, 1), owner="ann", branch=some_id(BranchId, 1), created_at=100, touched_at=200
@@ -157,3 +157,49 @@ def test_daily_reset_in_utc_needs_no_time_zone_database(monkeypatch: pytest.Monk
     assert ResetPolicy.daily(0).is_over(0, DAY - 1, DAY)
     with pytest.raises(InvalidInput):
         ResetPolicy.daily(0, "Europe/Berlin")
+
+
+@pytest.mark.parametrize(
+    ("text", "policy"),
+    [
+        ("never", NEVER),
+        ("idle 1800", ResetPolicy.idle(1800)),
+        ("idle 0.25", ResetPolicy.idle(0.25)),
+        ("daily 4", ResetPolicy.daily(4)),
+        ("daily 23 Europe/Berlin", ResetPolicy.daily(23, "Europe/Berlin")),
+        ("idle 60, daily 0", ResetPolicy(idle_after=60_000, daily_at=0)),
+    ],
+)
+def test_reset_policy_is_written_and_read_as_text(text: str, policy: ResetPolicy) -> None:
+    assert ResetPolicy.parse(text) == policy
+    assert str(policy) == text
+
+
+def test_parsed_policy_never_is_the_one_that_costs_no_lookup() -> None:
+    assert ResetPolicy.parse("never") is NEVER
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "weekly", "idle", "idle soon", "idle -1", "idle 1e9", "daily", "daily 4 UTC now", "never, idle 5"],
+)
+def test_unknown_reset_policy_is_refused_with_the_known_ones(text: str) -> None:
+    with pytest.raises(InvalidInput, match=r"Known: never, idle SECONDS, daily HOUR \[TIMEZONE\]"):
+        ResetPolicy.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [("idle 0", "above 0"), ("daily 24", "0 to 23"), ("daily 4 Mars/Base", "Unknown time zone")],
+)
+def test_reset_policy_out_of_range_is_refused(text: str, reason: str) -> None:
+    with pytest.raises(InvalidInput, match=reason):
+        ResetPolicy.parse(text)
+
+
+def test_lifetimes_of_a_scope_replace_those_of_all_chats_one_by_one() -> None:
+    daily, idle = ResetPolicy.daily(4), ResetPolicy.idle(60)
+    scopes = {"desk": Lifetime(reset=idle), "shop": Lifetime(expires_after=9)}
+    lifetimes = Lifetimes(expires_after=60, reset=daily, scopes=scopes)
+    found = [(each.expires_after, each.reset) for each in map(lifetimes.of, ("", "desk", "shop", "other"))]
+    assert found == [(60, daily), (60, idle), (9, daily), (60, daily)]

@@ -62,6 +62,10 @@ class Backend(Protocol):
 
     async def search(self, text: str, *, scope: str | None, limit: int, cursor: str | None) -> Page[Hit]: ...
 
+    async def create(self, *, scope: str, **details: Any) -> ChatInfo:
+        """Create a chat, or find the one with the conversation_key."""
+        ...
+
     async def show(self, chat: str, *, scope: str, turns: int) -> ChatHistory: ...
 
     async def update(self, chat: str, *, scope: str, **changes: Any) -> ChatInfo: ...
@@ -98,8 +102,8 @@ class Backend(Protocol):
 
 class BackendSelector:
     """Selects the backend: by flags, else the server in the environment, else the store of `turnledger
-    serve`. `creates_store`: create a missing store. `deletes`: keep deleted chats restorable for as long as
-    the server's settings say."""
+    serve`. `creates_store`: create a missing store. `uses_settings`: chats last, and deleted ones can be
+    restored, for as long as the server's settings say."""
 
     def __init__(
         self,
@@ -109,7 +113,7 @@ class BackendSelector:
         config: Path | None,
         owner: str | None = None,
         creates_store: bool = False,
-        deletes: bool = False,
+        uses_settings: bool = False,
     ) -> None:
         if server is not None and (store is not None or config is not None):
             raise InvalidInput("--server excludes --store and --config. Use one of them.")
@@ -123,7 +127,7 @@ class BackendSelector:
         self.location = server or ""
         """The URL of the server, or of the store once it is open."""
         self._store, self._config, self._owner = store, config, owner
-        self._creates_store, self._deletes = creates_store, deletes
+        self._creates_store, self._uses_settings = creates_store, uses_settings
 
     def open(self) -> AbstractAsyncContextManager[Backend]:
         """Open it. Raises InvalidInput, or StoreError if the store cannot be opened."""
@@ -135,7 +139,7 @@ class BackendSelector:
         from turnledger.cli.backend.store import open_store
 
         self.location = url = store_url(self._store, self._config, create=self._creates_store)
-        limits = limits_of(self._store, self._config) if self._deletes else None
+        limits = limits_of(self._store, self._config) if self._uses_settings else None
         return open_store(url, self._owner, limits, create=self._creates_store)
 
     def run(self, work: Callable[[Backend], Coroutine[Any, Any, Result]]) -> Result:

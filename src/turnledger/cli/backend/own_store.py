@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 def limits_of(store: str | None, config: Path | None) -> Limits:
-    """Return how long deleted chats can be restored: by the server's file, or the library's default if
-    another store is named. Raises InvalidInput."""
+    """Return how long chats last, and deleted ones can be restored: by the server's file, or the library's
+    defaults if another store is named. Raises InvalidInput."""
     from turnledger.engine.limits import Limits
 
     if store is not None and config is None:
@@ -23,6 +23,7 @@ def limits_of(store: str | None, config: Path | None) -> Limits:
     folder = config_folder(os.environ, Path.home())
     chats = find_chat_settings(config=config, config_folder=folder)
     return Limits(
+        lifetimes=chats.lifetimes,
         restore_time=chats.restore_for,
         clock_tolerance=chats.clock_tolerance,
         clock_agreement=chats.clock_agreement,

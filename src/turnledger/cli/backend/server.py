@@ -73,6 +73,9 @@ class ServerBackend:
             next_cursor, is_complete = page.next, page.complete
         return SearchPage(tuple(data), next_cursor, is_complete)
 
+    async def create(self, *, scope: str, **details: Any) -> ChatInfo:
+        return await (await self._client.chats.create(scope=scope or None, **details)).info()
+
     async def show(self, chat: str, *, scope: str, turns: int) -> ChatHistory:
         found = self._chat(chat, scope)
         page = await found.read(limit=min(PAGE, turns))

@@ -21,6 +21,7 @@ from turnledger.errors import NotAStore, TokenNotFound
 from turnledger.hosting import Host
 from turnledger.ledger import OWNER, Ledger
 from turnledger.model.access.token import digest_of, is_token_text
+from turnledger.model.retention import policy_of
 from turnledger.model.transfer import ImportReport
 from turnledger.model.turn import Turn
 from turnledger.stores.url import store_exists, visit_store
@@ -73,6 +74,10 @@ class StoreBackend:
         page = await (await self._chats(scope)).search(text, limit=limit, cursor=cursor)
         hits = tuple(view(Hit, hit, chat=show_chat(ChatInfo, hit.conversation)) for hit in page.hits)
         return SearchPage(hits, page.next, page.is_complete)
+
+    async def create(self, *, scope: str, reset: str | None = None, **details: Any) -> ChatInfo:
+        chat = await (await self._chats(scope)).conversation(reset=policy_of(reset), **details)
+        return show_listed(await chat.summary())
 
     async def show(self, chat: str, *, scope: str, turns: int) -> ChatHistory:
         found = await self._chat(chat, scope)

@@ -65,6 +65,7 @@ async def _open_store(options: Options, environ: Mapping[str, str]) -> ChatBacke
         owner_chats=settings.limits.owner_chats,
         input_items=settings.limits.input_items,
         turn_bytes=settings.limits.turn_bytes,
+        lifetimes=settings.chats.lifetimes,
         restore_time=settings.chats.restore_for,
         clock_tolerance=settings.chats.clock_tolerance,
         clock_agreement=settings.chats.clock_agreement,

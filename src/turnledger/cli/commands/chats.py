@@ -24,6 +24,7 @@ from turnledger.cli.options import (
     Server,
     Store,
     date_of,
+    seconds_of,
 )
 from turnledger.cli.output.progress import Progress
 from turnledger.cli.output.streams import is_terminal, json_of, print_message, print_result
@@ -41,6 +42,43 @@ chats = typer.Typer(
     help="List, find, read and change chats; export and import them.",
     no_args_is_help=True,
 )
+
+
+@chats.command()
+def create(
+    conversation_key: Annotated[
+        str | None, typer.Option("--key", metavar="KEY", help="Its conversation_key, unique in its scope.")
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="Its title. Default: its first words.")] = None,
+    expires_after: Annotated[
+        str | None,
+        typer.Option(metavar="SPAN", help="Time without use after which it expires, as in 12h or 30d."),
+    ] = None,
+    reset: Annotated[
+        str | None,
+        typer.Option(
+            metavar="POLICY", help='When the key moves to a fresh chat: never, "idle 1800" or "daily 4 UTC".'
+        ),
+    ] = None,
+    owner: Owner = None,
+    scope: Scope = "",
+    server: Server = None,
+    store: Store = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Create a chat, or find the one with the key, and print its id.
+
+    Without --expires-after and --reset, the settings of the server apply.
+    """
+    seconds = None if expires_after is None else seconds_of("--expires-after", expires_after)
+    selector = BackendSelector(server=server, store=store, config=config, owner=owner, uses_settings=True)
+    chat = selector.run(
+        lambda backend: backend.create(
+            scope=scope, conversation_key=conversation_key, title=title, expires_after=seconds, reset=reset
+        )
+    )
+    typer.echo(json_of(chat) if as_json else chat.id)
 
 
 @chats.command("list")
@@ -273,7 +311,7 @@ def delete(
         deleted = await backend.delete(name, scope=scope, purge=purge)
         return json_of(deleted) if as_json else _deletion_message(deleted)
 
-    selector = BackendSelector(server=server, store=store, config=config, owner=owner, deletes=True)
+    selector = BackendSelector(server=server, store=store, config=config, owner=owner, uses_settings=True)
     _run_each(selector, chats, change_one, "Deleting")
 
 

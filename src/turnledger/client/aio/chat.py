@@ -247,11 +247,17 @@ class AsyncChat:
         return await self._wire.run(self._core.update(archived=on))
 
     async def fork(
-        self, at: str | None = None, title: str | None = None, *, idempotency_key: str | None = None
+        self,
+        at: str | None = None,
+        title: str | None = None,
+        *,
+        expires_after: float | None = None,
+        idempotency_key: str | None = None,
     ) -> AsyncChat:
         """Start a chat with the history of this one, up to a turn or to its end; once under the same
-        idempotency_key."""
-        info = await self._wire.run(self._core.fork(at, title, {"idempotency_key": idempotency_key}))
+        idempotency_key. For `expires_after` see `chats.create`."""
+        fields = {"title": title, "expires_after": expires_after}
+        info = await self._wire.run(self._core.fork(at, fields, {"idempotency_key": idempotency_key}))
         return AsyncChat(self._wire, ChatCore.from_info(self._client, info), self._client)
 
     async def switch(

@@ -330,9 +330,10 @@ class ChatCore:
         answer = yield from self._client.post(path, TurnAnswer, values, options=options)
         return answer.turn
 
-    def fork(self, at: str | None, title: str | None, options: TurnOptions) -> Steps[ChatInfo]:
-        fields = {"turn": None if at is None else TurnId(at), "title": title}
+    def fork(self, at: str | None, fields: Mapping[str, Any], options: TurnOptions) -> Steps[ChatInfo]:
         values = {name: value for name, value in fields.items() if value is not None}
+        if at is not None:
+            values["turn"] = TurnId(at)
         return self._request_move("fork", values, options)
 
     def switch(self, branch: str, options: TurnOptions) -> Steps[ChatInfo]:

@@ -39,6 +39,8 @@ class TurnOptions(TypedDict, total=False):
     """When no client follows it: `continue`, `keep` or `discard`."""
     must_exist: bool
     """Raise an error instead of creating a chat for an unknown conversation_key."""
+    reset: str | None
+    """The policy of the conversation_key: `never`, `idle 1800`, `daily 4 Europe/Berlin`."""
     idempotency_key: str | None
     """Names the request, so that it is carried out once however often it is sent; by default a fresh one."""
 
@@ -50,7 +52,7 @@ _POLICIES: Mapping[str, tuple[str, frozenset[str]]] = {
     "on_failure": ("x-turn-on-failure", frozenset(OnFailure)),
     "on_disconnect": ("x-turn-on-disconnect", _DISCONNECTS),
 }
-_IN_BODY = ("instructions", "primer", "settings")
+_IN_BODY = ("reset", "instructions", "primer", "settings")
 _OPTIONS = frozenset(TurnOptions.__annotations__)
 
 

@@ -153,6 +153,8 @@ class Target(Struct, frozen=True):
     reset_policy: ResetPolicy | None = None
     scope: str = ""
     within: Within = EVERYWHERE
+    expires_after: int | None = None
+    """As the caller chose it; `fresh` may have that of its scope."""
 
     def at(self, id: ConversationId) -> Target:
         """Return the same request, addressed to an existing conversation."""
@@ -226,9 +228,8 @@ async def resolve(
         return await insert(tables, target.fresh, quota)
     if found is not None and is_interaction and await is_stale(tables, target, found, now):
         assert target.fresh is not None  # noqa: S101 - else it is not stale
-        return await hand_over_key(
-            tables, found, target.fresh, target.reset_policy or found.reset_policy, quota
-        )
+        policy = target.reset_policy or found.reset_policy
+        return await hand_over_key(tables, found, target.fresh, policy, quota, target.expires_after)
     found = await check_live(tables, found, now)
     if changes_policy(target, found):
         found = replace(found, reset_policy=target.reset_policy)
@@ -262,15 +263,18 @@ async def hand_over_key(
     fresh: Conversation,
     reset_policy: ResetPolicy,
     quota: Quota = UNLIMITED,
+    expires_after: int | None = None,
 ) -> Conversation:
-    """Give the conversation_key to a fresh conversation, which inherits the settings. The old one stays, with
-    its running and queued turns, and records the key it had."""
+    """Give the conversation_key to a fresh conversation, which inherits the settings, and the expiry unless
+    the caller chose one. The old one stays, with its running and queued turns, and records the key it had."""
+    if expires_after is None:
+        expires_after = before.expires_after
     key = before.conversation_key
     await tables.save_conversation(replace(before, conversation_key=None, former_conversation_key=key))
     after = replace(
         fresh,
         internal=before.internal or fresh.internal,
-        expires_after=before.expires_after if fresh.expires_after is None else fresh.expires_after,
+        expires_after=fresh.expires_after if expires_after is None else expires_after,
         reset_policy=reset_policy,
     )
     return await insert(tables, after, quota)

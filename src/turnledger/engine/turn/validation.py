@@ -37,7 +37,6 @@ from turnledger.model.conversation import (
     TAG_LENGTH,
     TAGS,
     TEXT_LENGTH,
-    Conversation,
     TitleSource,
     Within,
 )
@@ -121,10 +120,11 @@ def target_of(
     create: bool = True,
     reset: ResetPolicy | None = None,
     is_listed: bool = True,
+    expires_after: int | None = None,
     **details: Any,
 ) -> Target:
-    """Return the conversation that a caller names, with the row to insert if there is none. A conversation
-    made by a turn is listed only when that is committed."""
+    """Return the conversation that a caller names, with the row to insert if there is none, by default with
+    the lifetime of its scope. A conversation made by a turn is listed only when that is committed."""
     if process.is_closed:
         raise LedgerClosed
     check_name("owner", owner)
@@ -138,19 +138,23 @@ def target_of(
         return Target(owner, ConversationId(id), scope=scope, within=within)
     if conversation_key is not None:
         check_name("conversation_key", conversation_key)
+    lifetime = process.limits.lifetimes.of(scope)
+    default = lifetime.reset if conversation_key is not None else None
     fresh = new_conversation(
         owner,
         process.ids.new(ConversationId),
         process.ids.new(BranchId),
         process.clock.now_ms(),
         conversation_key=conversation_key,
-        reset_policy=NEVER if reset is None else reset,
+        reset_policy=reset or default or NEVER,
+        expires_after=_milliseconds(lifetime.expires_after) if expires_after is None else expires_after,
         scope=scope,
         is_listed=is_listed,
         **details,
     )
     creates = create and within.chat is None  # a caller limited to one conversation makes no other
-    return Target(owner, None, conversation_key, fresh if creates else None, reset, scope, within)
+    made = fresh if creates else None
+    return Target(owner, None, conversation_key, made, reset, scope, within, expires_after)
 
 
 def divergence_of(process: Process, replaces: str | None, regenerates: str | bool) -> Divergence | None:
@@ -431,8 +435,10 @@ def make_request(process: Process, target: Target, idempotency_key: str) -> Crea
     fresh = target.fresh
     if target.id is not None or fresh is None:
         raise InvalidInput("This call creates nothing. Omit the idempotency_key.")
-    arguments = (fresh.title, sorted(fresh.metadata.items()), fresh.tags, fresh.internal, fresh.expires_after)
-    key = _key_of(idempotency_key, target, "make", target.scope, target.conversation_key, *arguments)
+    # With the expiry and policy of the caller: a retry under other defaults is the same request.
+    details = fresh.title, sorted(fresh.metadata.items()), fresh.tags, fresh.internal, target.expires_after
+    policy = () if target.reset_policy is None else (str(target.reset_policy),)
+    key = _key_of(idempotency_key, target, "make", target.scope, target.conversation_key, *details, *policy)
     assert key is not None  # noqa: S101 - for the type checker
     clock = process.clock
     return CreateChatRequest(target, key, clock.now_ms(), clock.due_ms(), process.limits.quota)
@@ -443,11 +449,12 @@ def fork_request(
     source: Target,
     authorization: Authorization | None,
     turn: str | None,
-    fresh: Conversation,
+    made: Target,
     *,
     idempotency_key: str | None,
 ) -> ForkRequest:
-    assert source.id is not None  # noqa: S101 - it is that of a Chat
+    fresh = made.fresh
+    assert source.id is not None and fresh is not None  # noqa: S101,PT018 - it is that of a Chat, and may be made
     base = TurnId(turn) if turn is not None else None
     details = (fresh.conversation_key, fresh.title, sorted(fresh.metadata.items()), fresh.internal)
     return ForkRequest(
@@ -457,7 +464,7 @@ def fork_request(
         process.clock.now_ms(),
         process.clock.due_ms(),
         process.limits.quota,
-        _key_of(idempotency_key, source, "fork", source.id, base, *details, fresh.expires_after),
+        _key_of(idempotency_key, source, "fork", source.id, base, *details, made.expires_after),
         authorization.version if authorization else None,
     )
 
@@ -576,8 +583,12 @@ def details_of(
         "metadata": dict(metadata or {}),
         "tags": tags_of(tags),
         "internal": internal,
-        "expires_after": None if expires_after is None else round(expires_after * 1000),
+        "expires_after": _milliseconds(expires_after),
     }
+
+
+def _milliseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1000)
 
 
 def check_limit(limit: int) -> int:

@@ -15,6 +15,7 @@ from turnledger.chat import Chat
 from turnledger.model import codec
 from turnledger.model.conversation import TitleSource
 from turnledger.model.item import Item
+from turnledger.model.retention import NEVER
 from turnledger.model.turn import first_words
 
 ROLES = ("user", "assistant")
@@ -27,6 +28,8 @@ async def show_to_reader(chat: Chat, view: ShownChat) -> ShownChat:
     return replace(
         view,
         conversation_key=None,
+        expires_after=None,
+        reset=str(NEVER),
         metadata={},
         tags=(),
         attempts=(),

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from turnledger.errors import InvalidInput, NotAStore
+from turnledger.model.retention import policy_of
 from turnledger.model.text.plain import plain
 from turnledger.server.config import folders
 from turnledger.server.config.settings import (
@@ -231,7 +232,14 @@ class _SettingsReader:
             self._check_names(
                 (*keys, "scopes", name), self._table((*keys, "scopes", name), scope), ScopeSettings
             )
-        return self._build(keys, table, ChatSettings)
+        chats = self._build(keys, table, ChatSettings)
+        policies = [((*keys, "scopes", name), scope.reset) for name, scope in chats.scopes.items()]
+        for path, policy in [(keys, chats.reset), *policies]:
+            try:
+                policy_of(policy)
+            except InvalidInput as problem:
+                raise self._error((*path, "reset"), f"`reset`: {problem}") from None
+        return chats
 
     def _model(self, name: str, table: Any) -> ModelSettings:
         keys = ("models", name)

@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 import msgspec
 
 from turnledger.engine.limits import Limits
+from turnledger.model.conversation import LONGEST
+from turnledger.model.retention import Lifetime, Lifetimes, policy_of
 
 DEMO = "demo"
 """The model when the settings have none."""
@@ -18,6 +20,7 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, le=7 * 24 * 3600)]
 Patience = Annotated[float, msgspec.Meta(gt=0, le=7 * 24 * 3600)]
 StallWait = Annotated[float, msgspec.Meta(ge=5, le=7 * 24 * 3600)]  # the loop reports every second
 LongTime = Annotated[float, msgspec.Meta(ge=0, le=100 * 366 * 24 * 3600)]
+Expiry = Annotated[float, msgspec.Meta(gt=0, le=LONGEST)]
 MIN_WORKER_BYTES = 256 * 1024 * 1024
 """Less memory would not hold the caches."""
 WorkerBytes = Annotated[int, msgspec.Meta(ge=MIN_WORKER_BYTES)]
@@ -121,8 +124,15 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScopeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings for the chats of one scope; None: as in [chats]."""
+
     keep: bool | None = None
-    """Whether they are stored; None: as in [chats]."""
+    expires_after: Expiry | None = None
+    reset: str | None = None
+
+    @property
+    def lifetime(self) -> Lifetime:
+        return Lifetime(expires_after=self.expires_after, reset=policy_of(self.reset))
 
 
 class ChatSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,6 +140,10 @@ class ChatSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     keep: bool = True
     """Whether chats are stored. A request can only opt out."""
+    expires_after: Expiry | None = None
+    """Seconds without interaction after which new chats expire, unless their creator chooses. None: never."""
+    reset: str | None = None
+    """The reset policy of new chats with a conversation_key, see ResetPolicy.parse. None: never."""
     restore_for: LongTime = ENGINE.restore_time
     """Seconds for which a deleted chat can be restored."""
     retain_for: LongTime | None = None
@@ -144,6 +158,12 @@ class ChatSettings(msgspec.Struct, frozen=True, kw_only=True):
     title_model: str | None = None
     """The model that writes titles; None: the first words are the title."""
     scopes: dict[str, ScopeSettings] = {}
+
+    @property
+    def lifetimes(self) -> Lifetimes:
+        """Raises InvalidInput for an unknown reset policy."""
+        scopes = {name: scope.lifetime for name, scope in self.scopes.items()}
+        return Lifetimes(expires_after=self.expires_after, reset=policy_of(self.reset), scopes=scopes)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

@@ -102,6 +102,7 @@ def engine_limits(settings: Settings) -> Limits:
         input_items=limits.input_items,
         turn_bytes=limits.turn_bytes,
         readers=limits.streams + limits.turns,  # the ledger must not refuse a reader that the server admits
+        lifetimes=chats.lifetimes,
         restore_time=chats.restore_for,
         retain_for=chats.retain_for,
         retain_bytes=chats.retain_bytes,

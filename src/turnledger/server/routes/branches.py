@@ -81,6 +81,7 @@ class BranchRoutes:
             title=body.title,
             metadata=body.metadata,
             conversation_key=body.conversation_key,
+            expires_after=body.expires_after,
             idempotency_key=key,
         )
         replayed = {} if forked.is_new else {"idempotency-replayed": "true"}

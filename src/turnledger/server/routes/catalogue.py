@@ -19,6 +19,7 @@ from turnledger.errors import ConversationUnavailable, InvalidInput, RevisionCon
 from turnledger.model.access.token import TokenScope
 from turnledger.model.catalogue import ChatEntry, Page
 from turnledger.model.conversation import TAG_LENGTH, Conversation
+from turnledger.model.retention import policy_of
 from turnledger.server.access.auth import Principal
 from turnledger.server.errors import RequestRefused, error_details
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
@@ -82,6 +83,8 @@ class CatalogueRoutes:
             title=body.title,
             metadata=body.metadata,
             tags=body.tags or (),
+            expires_after=body.expires_after,
+            reset=policy_of(body.reset),
             idempotency_key=key,
         )
         response = _chat_response(principal, await chat.summary(), 201 if chat.is_new else 200)

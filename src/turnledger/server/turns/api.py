@@ -16,6 +16,7 @@ from turnledger.errors import TurnledgerError
 from turnledger.model.catalogue import ChatEntry
 from turnledger.model.event import Event, TurnFinished
 from turnledger.model.ids import TurnId
+from turnledger.model.retention import policy_of
 from turnledger.model.turn import Turn
 from turnledger.runners.chat_model import ChatModel
 from turnledger.runners.chat_runner import ChatRunner
@@ -93,6 +94,7 @@ class NativeTurn:
             conversation=body.chat,
             conversation_key=body.conversation_key,
             create=not request.must_exist,
+            reset=policy_of(body.reset),
             replaces=body.replaces,
             regenerates=False if body.regenerates is None else body.regenerates,
             on_event=self._events.on_event if request.stream else None,

@@ -296,6 +296,40 @@ def test_search_prints_matching_chats_with_snippets(url: str) -> None:
     assert run("search", "rome", "--owner", "ada", "--store", url).stdout == ""
 
 
+def test_create_prints_the_id_of_a_chat_with_its_lifetime(url: str) -> None:
+    use_ledger(url, lambda ledger: ledger.list())
+    done = run("create", "--key", "k", "--expires-after", "2h", "--reset", "daily 4 UTC", "--store", url)
+    assert done.exit_code == 0, done.output
+    again = json.loads(run("create", "--key", "k", "--json", "--store", url).stdout)
+    assert (again["id"], again["expires_after"], again["reset"]) == (done.stdout.strip(), 7200, "daily 4")
+    fresh = json.loads(run("create", "--title", "Trip", "--json", "--store", url).stdout)
+    assert (fresh["title"], fresh["expires_after"], fresh["reset"]) == ("Trip", None, "never")
+
+
+def test_create_uses_the_lifetime_of_the_settings_file(url: str, tmp_path: Path) -> None:
+    use_ledger(url, lambda ledger: ledger.list())
+    settings = tmp_path / "my.toml"
+    settings.write_text(f'[server]\nstore = "{url}"\n[chats]\nexpires_after = 60\nreset = "idle 30"\n')
+    made = json.loads(run("create", "--key", "k", "--json", "--config", str(settings)).stdout)
+    assert (made["expires_after"], made["reset"]) == (60, "idle 30")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--key", "k", "--reset", "weekly"), "invalid_input: Unknown reset policy 'weekly'. Known: never, "),
+        (("--expires-after", "soon"), "invalid_input: --expires-after is 'soon'. Use a span"),
+    ],
+)
+def test_create_with_an_invalid_lifetime_is_refused(
+    url: str, arguments: tuple[str, ...], message: str
+) -> None:
+    use_ledger(url, lambda ledger: ledger.list())
+    done = run("create", *arguments, "--store", url)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith(message)
+
+
 def test_rename_changes_the_title(url: str) -> None:
     id = add_turns(url, "k", ("Hello", "Hi."))
     done = run("rename", "k", "Über uns", "--store", url)

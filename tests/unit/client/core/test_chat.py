@@ -270,7 +270,7 @@ def test_update_that_cleared_fields_is_recognized_after_a_lost_answer() -> None:
 def test_fork_switch_and_undo_use_one_idempotency_key_for_all_retries() -> None:
     script = Script(CUT, reply(INFO, 201), reply(INFO), reply(INFO))
     this = chat(script)
-    script.play(this.fork(TURN, "Fork", {}))
+    script.play(this.fork(TURN, {"title": "Fork"}, {}))
     script.play(this.switch(BRANCH, {}))
     script.play(this.undo(None, True, {}))
     keys = [each.headers["idempotency-key"] for each in script.received]

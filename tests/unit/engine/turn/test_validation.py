@@ -13,11 +13,11 @@ from turnledger.engine.attempt.client_retries import retry_within
 from turnledger.engine.attempt.idempotency import claim_name, fingerprint
 from turnledger.engine.process import Process
 from turnledger.engine.turn.validation import scope_in, target_of, turn_request
-from turnledger.errors import InvalidInput, LedgerClosed, MalformedItems, NoNewInput
+from turnledger.errors import IdempotencyMismatch, InvalidInput, LedgerClosed, MalformedItems, NoNewInput
 from turnledger.hosting import Retry
 from turnledger.model.conversation import Within
 from turnledger.model.item import Item, message
-from turnledger.model.retention import NEVER
+from turnledger.model.retention import NEVER, Lifetime, Lifetimes
 from turnledger.model.turn import Instructions
 from turnledger.stores.memory import MemoryStore
 from turnledger.types import ResetPolicy
@@ -148,6 +148,41 @@ async def test_reset_policy_applies_to_the_target_and_the_conversation_created_f
     assert target.reset_policy == target.fresh.reset_policy == policy
     plain = target_of(process, None, "k", "ann")
     assert (plain.reset_policy, plain.fresh.reset_policy) == (None, NEVER)
+
+
+async def test_new_conversation_has_the_lifetime_of_its_scope_unless_the_caller_chooses() -> None:
+    daily, idle = ResetPolicy.daily(4), ResetPolicy.idle(60)
+    lifetimes = Lifetimes(expires_after=60, reset=daily, scopes={"desk": Lifetime(expires_after=1.5)})
+    async with await Ledger.open("memory:", limits=Limits(lifetimes=lifetimes)) as ledger:
+        process = ledger._process
+
+        def lifetime(key: str | None, scope: str = "", **given: Any) -> tuple[int | None, ResetPolicy]:
+            fresh = target_of(process, None, key, "ann", scope=scope, **given).fresh
+            return fresh.expires_after, fresh.reset_policy
+
+        assert lifetime("k") == (60_000, daily)
+        assert lifetime("k", "desk") == (1_500, daily)
+        assert lifetime(None, "desk") == (1_500, NEVER)
+        assert lifetime("k", expires_after=7, reset=idle) == (7, idle)
+        assert lifetime("k", reset=NEVER) == (60_000, NEVER)
+        assert target_of(process, None, "k", "ann").reset_policy is None  # it changes no existing policy
+        fork = await (await ledger.for_owner("ann", scope="desk").conversation()).fork()
+        assert (await fork.info()).expires_after == 1_500
+
+
+async def test_retry_of_a_creation_is_the_same_request_after_another_default() -> None:
+    store, made = MemoryStore(), []
+    for seconds in (60, 70):
+        limits = Limits(lifetimes=Lifetimes(expires_after=seconds, reset=ResetPolicy.idle(seconds)))
+        ledger = await Ledger.over(store, limits=limits)
+        chat = await ledger.conversation(conversation_key="k", idempotency_key="once")
+        fork = await chat.fork(conversation_key="f", idempotency_key="fork")
+        made.append((chat.id, fork.id))
+        with pytest.raises(IdempotencyMismatch):
+            await ledger.conversation(
+                conversation_key="k", reset=ResetPolicy.daily(4), idempotency_key="once"
+            )
+    assert made[0] == made[1]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from turnledger.model.retention import Lifetime, Lifetimes, ResetPolicy
 from turnledger.server.config.file import InvalidSettings, load_settings
 from turnledger.server.config.folders import config_folder, data_folder
 from turnledger.server.config.settings import (
@@ -312,3 +313,31 @@ def test_host_name_and_origin_validators_accept_only_wellformed_values() -> None
     assert not any(map(is_host_name, ["http://chat.example", "chat.example:80", "", "*", "a b"]))
     assert all(map(is_origin, ["http://localhost:3000", "https://chat.example", "app://page"]))
     assert not any(map(is_origin, ["null", "*", "localhost:3000", "http://a/", "http://a b", "http://A"]))
+
+
+def test_lifetime_of_chats_is_read_globally_and_by_scope(tmp_path: Path) -> None:
+    text = (
+        "[chats]\nexpires_after = 3600\nreset = 'daily 4 Europe/Berlin'\n"
+        "[chats.scopes.desk]\nreset = 'never'\n[chats.scopes.shop]\nexpires_after = 0.5\n"
+    )
+    desk, shop = Lifetime(reset=ResetPolicy.never()), Lifetime(expires_after=0.5)
+    assert load(tmp_path, text).chats.lifetimes == Lifetimes(
+        expires_after=3600, reset=ResetPolicy.daily(4, "Europe/Berlin"), scopes={"desk": desk, "shop": shop}
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "[chats]\nreset = 'weekly'\n",
+            "my.toml, line 2: `reset`: Unknown reset policy 'weekly'. "
+            "Known: never, idle SECONDS, daily HOUR [TIMEZONE].",
+        ),
+        ("[chats]\nreset = ''\n", "my.toml, line 2: `reset`: Unknown reset policy ''."),
+        ("[chats.scopes.desk]\nreset = 'daily 25'\n", "my.toml, line 2: `reset`: An hour is"),
+        ("[chats]\nexpires_after = 0\n", "my.toml, line 2: `expires_after`: expected `float` > 0"),
+    ],
+)
+def test_invalid_lifetime_is_reported_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+    assert problem(tmp_path, text).startswith(message)

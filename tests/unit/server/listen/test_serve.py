@@ -153,8 +153,9 @@ def test_engine_limits_divide_the_history_cache_between_readers() -> None:
 
 
 def test_engine_limits_carry_the_retention_settings() -> None:
-    chats = ChatSettings(restore_for=1.0, retain_for=2.0, retain_bytes=3)
+    chats = ChatSettings(restore_for=1.0, retain_for=2.0, retain_bytes=3, expires_after=4.0)
     limits = engine_limits(Settings(chats=chats))
+    assert limits.lifetimes.expires_after == 4.0
     assert (limits.restore_time, limits.retain_for, limits.retain_bytes) == (1.0, 2.0, 3)
 
 
