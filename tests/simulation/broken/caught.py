@@ -3,6 +3,22 @@
 from __future__ import annotations
 
 CAUGHT: dict[tuple[str, str], int] = {
+    ("memory", "begins_work_that_was_stopped_in_the_queue"): 5,
+    ("memory", "takes_work_from_a_process_that_runs_it"): 9,
+    ("memory", "begins_work_before_lower_tickets"): 9,
+    ("memory", "passes_work_that_waits_for_a_process"): 7,
+    ("memory", "enqueues_without_sync"): 23,
+    ("memory", "ends_the_work_of_a_dead_process"): 9,
+    ("memory", "fails_work_whose_store_was_out_of_reach"): 71,
+    ("memory", "counts_no_resumes"): 17,
+    ("memory", "resumes_without_raising_the_fence"): 23,
+    ("memory", "reruns_started_calls_when_it_resumes"): 17,
+    ("memory", "resumes_without_stating_unknown_outcomes"): 17,
+    ("memory", "resumes_work_that_was_stopped"): 102,
+    ("memory", "leaves_the_job_of_an_ended_turn"): 5,
+    ("memory", "shows_events_of_work_before_they_are_stored"): 632,
+    ("memory", "resumes_with_a_log_of_its_own"): 422,
+    ("memory", "resumes_without_voiding_the_text"): 467,
     ("memory", "previews_without_the_effects_that_wait"): 13,
     ("memory", "resumes_where_the_retry_would_begin"): 2425,
     ("memory", "appends_without_sync"): 313,

@@ -8,11 +8,13 @@ from msgspec.structs import replace
 
 from tests.simulation.broken.registry import Patch, broken, nothing
 from turnledger.engine.attempt import durable, end, stop, takeover, unfinished
+from turnledger.engine.events import reader
 from turnledger.engine.lane import queue
 from turnledger.engine.ports import Sync
 from turnledger.engine.process import Process
 from turnledger.engine.tables.jobs import ReadyJob
 from turnledger.engine.turn import begin, jobs, worker
+from turnledger.engine.turn.running_turn import Draft
 from turnledger.model.conversation import NOBODY, Ticket
 from turnledger.model.turn import AttemptState
 
@@ -183,3 +185,29 @@ def resumes_work_that_was_stopped() -> list[Patch]:
 @broken
 def leaves_the_job_of_an_ended_turn() -> list[Patch]:
     return [(end, "drop_job", nothing)]
+
+
+# Events are numbered once, however often the work is resumed.
+
+
+@broken
+def shows_events_of_work_before_they_are_stored() -> list[Patch]:
+    return [(reader, "is_shown_live", lambda attempt: True)]
+
+
+@broken
+def resumes_with_a_log_of_its_own() -> list[Patch]:
+    true = jobs._resume
+
+    async def resume(tables: Any, request: Any, attempt: Any) -> Any:
+        begun = await true(tables, request, attempt)
+        if begun is not None:
+            await tables.drop_log(attempt.id)
+        return begun if begun is None else replace(begun, chunks=())
+
+    return [(jobs, "_resume", resume)]
+
+
+@broken
+def resumes_without_voiding_the_text() -> list[Patch]:
+    return [(Draft, "void", lambda draft: "")]

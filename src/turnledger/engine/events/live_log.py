@@ -274,6 +274,27 @@ class LiveLog:
         """Record that emitted text of this kind will be in no item."""
         event_log.pack_spare(self.packed, event_log.spare_source(kind), text)
 
+    def restore(self, chunks: Sequence[LogChunk], items: Sequence[Item]) -> None:
+        """Continue the log of another process, as far as that has stored it; `items` are its journal."""
+        log = event_log.join_logs([chunk.log for chunk in chunks])
+        self.packed += log
+        self.items += items[: event_log.count_items(log)]
+        for chunk in chunks:
+            self.text.append(chunk.text)
+        if event_log.has_kinds(log):
+            self.more = EmittedText()
+            for chunk in chunks:
+                self.more.append(chunk.more or "")
+            self._flushed_more = self.more.length
+        for code, value, raw, _ in event_log.entries(log):
+            self.count += code not in SILENT
+            if code == OPENED:
+                self._chosen = len(self._call_ids)
+                self._call_ids.append(Item.stored(raw).call_id or "")
+            elif code == CHOSEN:
+                self._chosen = value
+        self._flushed_log, self._flushed_text = len(self.packed), self.text.length
+
     def record_resumed(self, tail: str) -> None:
         """Record that all text and open calls since the last item are void; `tail` is that text."""
         more = self._record_kinds()

@@ -25,10 +25,16 @@ from turnledger.model import event_log
 from turnledger.model.event import Event, TurnFinished, TurnStarted
 from turnledger.model.event_log import EventReplay
 from turnledger.model.ids import ConversationId, TurnId
-from turnledger.model.turn import AttemptState
+from turnledger.model.turn import Attempt, AttemptState
 
 BATCH = 64
 """Events that a reader takes at once before it yields to others."""
+
+
+def is_shown_live(attempt: Attempt) -> bool:
+    """Return whether events are shown before they are stored. Those of durable work are not: another process
+    may resume it, and must not send others under the same numbers."""
+    return not attempt.is_durable
 
 
 async def read_events(
@@ -101,8 +107,8 @@ class EventReader:
         running = self._process.running.get(self._turn)
         if running is None or running.state is not AttemptState.RUNNING:
             return False
-        if running.attempt.is_durable:
-            return False  # its events are shown once they are stored: another process may resume it
+        if not is_shown_live(running.attempt):
+            return False
         conversation = running.conversation
         if conversation.id != self._conversation or conversation.owner != self._owner:
             return False

@@ -251,6 +251,8 @@ class Begun(Struct, frozen=True):
     """The place of the turn, if not behind the head."""
     flag_version: int = 0
     """The owner's flag version when the lane was taken."""
+    chunks: tuple[bytes, ...] | None = None
+    """The stored log of an attempt that is resumed in place."""
 
 
 @dataclass(frozen=True)

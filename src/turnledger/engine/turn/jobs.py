@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from turnledger.engine.attempt import unfinished
 from turnledger.engine.attempt.end import end_running
 from turnledger.engine.attempt.idempotency import IdempotencyKey, NewAttempt
+from turnledger.engine.attempt.sent_log import ALL
 from turnledger.engine.attempt.stop import end_queued
 from turnledger.engine.attempt.takeover import free_of_dead
 from turnledger.engine.conversations.resolve import Target, check_live
@@ -149,8 +150,8 @@ async def _resume(tables: Tables, request: TakeRequest, attempt: Attempt) -> Beg
         journaled = len(records) + len(stated)
         attempt = replace(attempt, lease=request.lease, fence=branch.fence, journaled=journaled)
         await tables.save_attempt(attempt)
-        await tables.drop_log(attempt.id)
-    return Begun(conversation, branch, attempt, journal, None, await tables.flag_version())
+    chunks = tuple(await tables.log_chunks(attempt.id, 0, ALL))
+    return Begun(conversation, branch, attempt, journal, None, await tables.flag_version(), chunks)
 
 
 def is_unheld(attempt: Attempt, branch: Branch, lease: LeaseId) -> bool:
@@ -187,7 +188,7 @@ async def list_jobs(tables: Tables, request: ListJobsRequest) -> list[ListedJob]
         for job in page:
             found = await tables.conversation(job.conversation)
             if found is not None and request.within.sees(found):
-                state = QUEUED if await tables.attempt(job.id) is None else AttemptState.RUNNING
+                state = QUEUED if await tables.attempt(job.id) is None else AttemptState.RUNNING.value
                 details = job.request.details_object
                 listed.append(
                     ListedJob(job.id, job.conversation, state, job.created_at, job.resumes, details)

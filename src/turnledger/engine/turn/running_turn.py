@@ -177,6 +177,10 @@ class Draft:
         if self._parts is not None:
             self._parts.take(addition)
 
+    def skip(self, taken: int) -> None:
+        """Leave so much of the emitted text to the items that were made of it."""
+        self._taken = taken
+
     def void(self) -> str:
         """Forget everything emitted since the last item; return the text."""
         text, self._taken, self._half, self._parts = self.text, self.emitted.length, "", None
@@ -396,8 +400,18 @@ class OpenTurn:
         self.turn: Turn | None = None
         self.live = LiveLog(self.draft.emitted, process.limits, on_event)
         """The events for its readers."""
-        for item in begun.journal.items:
+        if begun.chunks is not None:
+            self._continue_log([codec.decode(event_log.LogChunk, raw) for raw in begun.chunks])
+        for item in begun.journal.items[len(self.live.items) :]:
             self.live.record_item(item)
+
+    def _continue_log(self, chunks: Sequence[event_log.LogChunk]) -> None:
+        """Go on with the events that the process before has stored; what it emitted since its last item is
+        void."""
+        self.live.restore(chunks, self.draft.steps)
+        self._flushes = len(chunks)
+        self.draft.skip(len(event_log.emitted_text(bytes(self.live.packed), self.live.items)))
+        self.void_since_last_item()
 
     @property
     def is_kept_on_failure(self) -> bool:

@@ -150,7 +150,8 @@ class Schedule:
         )
         self._resending = ResendingClients(self._scene, self._sender)
         self._keyless = KeylessClients(self._scene, self._sender)
-        self._work = WorkClients(self._scene, self._sender, f"{seed} work")
+        follow = self._listening.follow if self._listening else None
+        self._work = WorkClients(self._scene, self._sender, f"{seed} work", follow)
         servers.runs_jobs = "work" in features
 
     async def run(self) -> ScheduleReport:

@@ -316,6 +316,8 @@ class World:
     """By request: the attempt whose answer is recorded as lost, the try that lost it, and its expiry."""
     jobs: dict[str, ClientRequest] = field(default_factory=dict)
     """Requests of durable work, by token."""
+    enqueued: set[TurnId] = field(default_factory=set)
+    """Attempts that are durable work: their events are shown once they are stored."""
     acknowledged_jobs: list[AcknowledgedJob] = field(default_factory=list)
     deleted: set[ConversationId] = field(default_factory=set)
     """Conversations that were deleted, maybe restored since."""

@@ -19,6 +19,7 @@ from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import ConversationDeleted, IdempotencyMismatch, QueueFull, TurnStopped
 from turnledger.hosting import Authorization, Host
 from turnledger.model.access.token import TokenScope
+from turnledger.model.event import Event, TextDelta, TurnResumed
 from turnledger.model.ids import TurnId
 from turnledger.model.item import OUTCOME_UNKNOWN
 from turnledger.model.job import MOST_RESUMES
@@ -161,6 +162,45 @@ class DurableWork(Contract):
         assert (ended.turn.kind, ended.turn.text) == (TurnKind.COMPLETED, "q: paid")
         await soon(queued)
         assert [turn.input[0].text for turn in await chat.turns()] == ["q", "q2"]
+
+    async def test_events_are_shown_once_stored_and_numbered_on_after_a_resume(self, stage: Stage) -> None:
+        gate = Gate()
+        runs: list[TurnId] = []
+
+        async def speak(turn: RunningTurn) -> None:
+            runs.append(turn.id)
+            turn.emit("one ")
+            await turn.add()
+            turn.emit("half")
+            if len(runs) == 1:
+                await gate.pass_through()
+            turn.emit(" two")
+
+        here, there = await stage.processes()
+        chat = await here.chat()
+        id = await chat.enqueue("q")
+        await stage.reach(gate, work(stage, here, speak))
+        received: list[Event] = []
+
+        async def listen(reader: Chat) -> None:
+            async for event in reader.events(id):
+                received.append(event)
+
+        listening = stage.start(listen(chat))
+        await here.flush()
+        here.store.ignores_hints = True
+        work(stage, there, speak)
+        await stage.bury_others(there)
+        same = await there.chat(chat)
+        await soon(same.outcome(id))
+        gate.release()
+        await soon(listening)
+        assert received == [event async for event in same.events(id)]
+        assert [type(event) for event in received].count(TurnResumed) == 1
+        shown = [event.text for event in received if isinstance(event, TextDelta)]
+        assert shown == ["one ", "half", "one ", "half", " two"]
+        [turn] = await same.turns()
+        assert [item.text for item in turn.output] == ["one ", "one ", "half two"]
 
     async def test_call_of_unknown_outcome_is_stated_and_not_run_again(self, stage: Stage) -> None:
         agent = Agent([Gate()], before_result=True)

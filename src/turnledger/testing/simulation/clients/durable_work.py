@@ -13,7 +13,7 @@ from turnledger.ledger import Ledger
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.job import MOST_RESUMES
 from turnledger.model.turn import AttemptState
-from turnledger.testing.simulation.clients.requests import RequestSender
+from turnledger.testing.simulation.clients.requests import Follow, RequestSender
 from turnledger.testing.simulation.servers import Scene, Work
 from turnledger.testing.simulation.world import LEASE_TIME, ClientRequest, ModelFailed, World
 
@@ -29,10 +29,11 @@ class AcknowledgedJob:
 
 
 class WorkClients:
-    def __init__(self, scene: Scene, sender: RequestSender, seed: str) -> None:
+    def __init__(self, scene: Scene, sender: RequestSender, seed: str, follow: Follow | None) -> None:
         self._scene = scene
         self._sender = sender
         self._random = Random(seed)
+        self._follow = follow
 
     async def send(self, token: str) -> None:
         """Enqueue a turn: sometimes twice at once under one key, sometimes stopped soon after."""
@@ -60,6 +61,8 @@ class WorkClients:
             except TurnledgerError:
                 return
             scene.world.acknowledged_jobs.append(AcknowledgedJob(request, id, chat.id))
+            if self._follow is not None:
+                self._follow(chat.id, id)
 
         return enqueue
 

@@ -92,7 +92,7 @@ class EventReaders:
             await asyncio.wait(self._tasks, timeout=LEASE_TIME * 4)
         world = self._scene.world
         for listener, task in zip(world.listeners, self._tasks, strict=True):
-            listener.was_taken_over = listener.turn in world.taken_over
+            listener.was_taken_over = listener.turn in world.taken_over - world.enqueued
             if task.done():
                 continue
             task.cancel()

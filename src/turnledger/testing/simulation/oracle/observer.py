@@ -146,6 +146,7 @@ async def _run_begin(tables: Tables, operation: AnyOperation, request: BeginRequ
     if isinstance(result, Enqueued) and request.job is not None:
         token = msgspec.json.decode(request.raw_details)["request"]
         world.requests.setdefault(result.attempt, world.jobs[token])
+        world.enqueued.add(result.attempt)
         world.waiting_since.setdefault(result.attempt, world.begins)
         lapses.note_use(world, result.attempt, result.conversation)
     if isinstance(result, Queued):

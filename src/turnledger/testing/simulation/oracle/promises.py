@@ -196,6 +196,8 @@ def _check_kind(world: World, turn: Turn, turns: dict[TurnId, Turn]) -> Iterator
         return
     if turn.kind is TurnKind.COMPLETED and run is not None and not run.is_finished:
         yield f"{turn.id} was committed although its run did not end well"
+    if turn.kind is TurnKind.COMPLETED and turn.text.count(ANSWER) > 1:
+        yield f"{turn.id} has the text of a run that another process resumed"
     if turn.kind is TurnKind.COMPLETED and request.token in world.reported_failed:
         yield f"{turn.id} was reported as failed and is in the history"
     if turn.kind is TurnKind.SETTLED and turn.id not in world.settled_by_begin:
