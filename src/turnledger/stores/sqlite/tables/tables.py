@@ -326,14 +326,12 @@ class SqliteTables(SqliteCatalogueRows, SqliteSearchRows, SqliteSharedRows):
 
     async def add_branches(self, made: Sequence[NewBranch]) -> None:
         self._check_owned(made[0].branch.conversation)
-        rows: list[Row] = []
-        for each in made:
-            branch = each.branch
-            columns = records.columns_of_branch(branch)
-            rows.append((branch.id.raw, branch.conversation.raw, branch.start, *columns))
+        branches, columns = [each.branch for each in made], records.columns_of_branch
+        rows = ((each.id.raw, each.conversation.raw, each.start, *columns(each)) for each in branches)
         self._insert("add_branch", rows)
-        chat = made[0].branch.conversation.raw
-        self._refs.update((BranchId.trusted(id), ref) for id, ref in self._rows("refs_of_branches", chat))
+        # Each ref is the highest plus one. To read 10,000 of them back would release the GIL as often.
+        first = self._cursor.connection.last_insert_rowid() - len(branches) + 1
+        self._refs.update((each.id, ref) for ref, each in enumerate(branches, first))
         self._count(self.owner, sum(branch_bytes(each.branch.bytes) for each in made))
         origins = [self._columns_of_origin(each.origin) for each in made if each.origin is not None]
         self._insert("add_origin", origins)

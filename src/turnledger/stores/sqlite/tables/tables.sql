@@ -605,10 +605,6 @@ UPDATE lease SET beat = -beat, buried = (SELECT coalesce(max(buried), 0) + 1 FRO
 DELETE FROM lease
 WHERE id IN (SELECT id FROM lease WHERE beat < 0 ORDER BY coalesce(buried, 0) DESC, id DESC LIMIT -1 OFFSET ?);
 
--- name: refs_of_branches
--- Those of a conversation.
-SELECT id, ref FROM branch WHERE conversation = ?;
-
 -- name: add_turns
 -- Several at once; the parent is NULL if it is the previous turn on the same branch.
 INSERT INTO turn (id, branch, number, parent, kind, created_at, committed_at, body, log, checksum)
