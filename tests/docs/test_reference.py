@@ -21,6 +21,7 @@ from tools.reference.python_source import aliases, field_docs, set_when_made
 from tools.reference.typescript_client import section as typescript_section
 from tools.reference.typescript_source import declarations, exported
 from turnledger.cli.main import app
+from turnledger.engine.attempt import end
 
 
 def test_reference_pages_match_the_code(capsys: pytest.CaptureFixture[str]) -> None:
@@ -44,6 +45,18 @@ def test_command_line_reference_lists_every_command_and_option() -> None:
     serve = page[page.index("### turnledger serve\n") :].partition("\n###")[0]
     for option in ("--store URL", "--port N", "--host TEXT", "--workers N"):
         assert f"| `{option}` |" in serve
+
+
+def test_outcomes_page_shows_what_a_changed_engine_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = "failed with `settle`; process died with `settle`; chat deleted and restored | – |"
+    assert row in PAGES["outcomes.md"]()
+    keeps = end.is_kept
+    monkeypatch.setattr(
+        end, "is_kept", lambda attempt, failure: failure is end.DIED or keeps(attempt, failure)
+    )
+    changed = PAGES["outcomes.md"]()
+    assert "failed with `keep`; process died with `settle`; process died with `keep`;" in changed
+    assert row not in changed
 
 
 class Options(TypedDict, total=False):

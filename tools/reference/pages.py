@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tools.reference import command_line, errors, library, python_client, typescript_client
+from tools.reference import command_line, errors, library, outcomes, python_client, typescript_client
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 
@@ -13,6 +13,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "command-line.md": command_line.page,
     "errors.md": errors.page,
     "library.md": library.page,
+    "outcomes.md": outcomes.page,
     "python-client.md": python_client.page,
     "typescript-client.md": typescript_client.page,
 }
