@@ -46,6 +46,8 @@ export interface TurnOptions extends CallOptions {
   mustExist?: boolean;
   /** The policy of the conversationKey from this turn on. */
   reset?: ResetPolicy;
+  /** False for turns that a program runs by itself: they postpone neither expiry nor a reset. */
+  interaction?: boolean;
   /** Names the request, so that it is carried out once however often it is sent; by default a fresh one. */
   idempotencyKey?: string;
   /** Awaited before a retry if no server has begun the turn: keeps several messages in order. */
@@ -158,7 +160,7 @@ export class Chat {
 
   #request(fields: object, options: TurnOptions & { stream?: boolean }): TurnStream | Promise<Answer> {
     const { stream, signal, idempotencyKey = freshKey() } = options;
-    const { model, reset, instructions, primer, settings } = options;
+    const { model, reset, interaction, instructions, primer, settings } = options;
     const headers: Record<string, string | undefined> = idempotencyHeader(idempotencyKey);
     for (const policy of ["Busy", "Stop", "Failure", "Disconnect"] as const) {
       headers[`x-turn-on-${policy}`] = options[`on${policy}`];
@@ -172,6 +174,7 @@ export class Chat {
         model: model ?? (await this.#wire.model()),
         ...fields,
         reset,
+        interaction,
         instructions,
         primer,
         settings,
@@ -284,8 +287,8 @@ export class Chat {
 
   /** Start a chat with the history of this one, up to a turn or to its end. */
   async fork(options: ForkOptions = {}): Promise<Chat> {
-    const { at, title, expiresAfter: expires_after } = options;
-    const fields = { turn: at && idOf("turn", at), title, expires_after };
+    const { at, title, internal, expiresAfter: expires_after } = options;
+    const fields = { turn: at && idOf("turn", at), title, internal, expires_after };
     return new Chat(this.#wire, await this.#move("/fork", fields, options));
   }
 
@@ -340,6 +343,8 @@ export interface ForkOptions extends CallOptions {
   /** The last turn that both share. */
   at?: Identified;
   title?: string;
+  /** For programs: no list, search or change shows it. */
+  internal?: boolean;
   /** Seconds without use after which it expires. */
   expiresAfter?: number;
   idempotencyKey?: string;

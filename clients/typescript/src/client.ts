@@ -105,6 +105,8 @@ export interface NewChat {
   title?: string;
   metadata?: Readonly<Record<string, string>>;
   tags?: readonly string[];
+  /** For programs: no list, search or change shows it. */
+  internal?: boolean;
   /** Seconds without use after which it expires. Default: that of the server, or never. */
   expiresAfter?: number;
   /** When its conversationKey moves to a fresh chat. Default: that of the server, or `never`. */

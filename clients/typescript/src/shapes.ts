@@ -39,6 +39,8 @@ export interface ChatInfo {
   readonly tags: readonly string[];
   readonly pinned: boolean;
   readonly archived: boolean;
+  /** Whether it is for programs: no list shows it. */
+  readonly internal: boolean;
   /** Counts changes of title, metadata, tags, pinned and archived. */
   readonly revision: number;
   /** The branch that it shows. */

@@ -28,6 +28,7 @@ class ChatInfo(Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     pinned: bool = False
     archived: bool = False
+    internal: Annotated[bool, schema("Whether it is for programs: no list of people shows it.")] = False
     revision: Annotated[Count, schema("Of title, metadata, tags, pinned and archived.")] = 0
     branch: Annotated[BranchId, schema("The branch that it shows.")]
     created_at: Time = 0

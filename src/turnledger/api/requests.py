@@ -34,6 +34,10 @@ Reset: TypeAlias = Annotated[
 Expiry: TypeAlias = Annotated[
     Seconds, schema("Seconds without use after which it expires. Default: that of the server, or never.")
 ]
+Internal: TypeAlias = Annotated[
+    bool, schema("For programs: no list, search or change of people shows it; its id and key open it.")
+]
+Interaction: TypeAlias = Annotated[bool, schema("`false`: it postpones neither expiry nor a reset.")]
 Tag: TypeAlias = Annotated[str, schema(minLength=1, maxLength=TAG_LENGTH)]
 """Not empty. The code that uses a tag rejects white space alone."""
 Tags: TypeAlias = Annotated[list[Tag], schema(maxItems=TAGS)]
@@ -52,6 +56,7 @@ class NewChatBody(Struct, forbid_unknown_fields=True):
     title: Text | None = None
     metadata: Metadata | None = None
     tags: Tags | None = None
+    internal: Internal = False
     expires_after: Expiry | None = None
     reset: Reset | None = None
 
@@ -83,6 +88,7 @@ class ForkBody(Struct, forbid_unknown_fields=True):
     title: Text | None = None
     metadata: Metadata | None = None
     conversation_key: Name | None = None
+    internal: Internal = False
     expires_after: Expiry | None = None
 
 
@@ -105,6 +111,7 @@ class TurnBody(Struct, forbid_unknown_fields=True):
     conversation_key: Annotated[Name, schema("Or its conversation_key.")] | None = None
     scope: Annotated[Scope, schema("The scope of a new chat.")] | None = None
     reset: Reset | None = None
+    interaction: Interaction = True
     instructions: Annotated[
         Input | None, schema("Apply from this turn on; an empty text ends the current ones.")
     ] = None
@@ -137,7 +144,7 @@ class AppendBody(Struct, forbid_unknown_fields=True):
         Input, schema("The whole turn: a text, items of the Responses API, or chat messages; an answer too.")
     ]
     details: Annotated[dict[str, Any], schema("Stored with the turn.")] | None = None
-    interaction: Annotated[bool, schema("`false`: it postpones neither expiry nor a reset.")] = True
+    interaction: Interaction = True
 
 
 class StopBody(Struct, forbid_unknown_fields=True):

@@ -74,6 +74,7 @@ def show_listed(listed: ChatEntry) -> ListedChat:
         tags=chat.tags,
         pinned=chat.pinned,
         archived=chat.archived,
+        internal=chat.internal,
         revision=chat.revision,
         branch=chat.branch,
         created_at=chat.created_at,

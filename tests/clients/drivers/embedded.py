@@ -28,7 +28,7 @@ from turnledger.model.turn import Turn
 from turnledger.runners.chat_runner import ChatRunner
 from turnledger.runners.demo import DemoModel
 
-TURN_HEADER_NAMES = ("instructions", "idempotency_key", "on_busy", "on_stop", "on_failure")
+TURN_HEADER_NAMES = ("instructions", "idempotency_key", "on_busy", "on_stop", "on_failure", "interaction")
 
 
 @dataclass

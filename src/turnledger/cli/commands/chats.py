@@ -54,6 +54,9 @@ def create(
         str | None,
         typer.Option(metavar="SPAN", help="Time without use after which it expires, as in 12h or 30d."),
     ] = None,
+    internal: Annotated[
+        bool, typer.Option("--internal", help="For programs: no list, search or change shows it.")
+    ] = False,
     reset: Annotated[
         str | None,
         typer.Option(
@@ -75,7 +78,12 @@ def create(
     selector = BackendSelector(server=server, store=store, config=config, owner=owner, uses_settings=True)
     chat = selector.run(
         lambda backend: backend.create(
-            scope=scope, conversation_key=conversation_key, title=title, expires_after=seconds, reset=reset
+            scope=scope,
+            conversation_key=conversation_key,
+            title=title,
+            internal=internal,
+            expires_after=seconds,
+            reset=reset,
         )
     )
     typer.echo(json_of(chat) if as_json else chat.id)

@@ -41,6 +41,8 @@ class TurnOptions(TypedDict, total=False):
     """Raise an error instead of creating a chat for an unknown conversation_key."""
     reset: str | None
     """The policy of the conversation_key: `never`, `idle 1800`, `daily 4 Europe/Berlin`."""
+    interaction: bool
+    """False for turns that a program runs by itself: they postpone neither expiry nor a reset."""
     idempotency_key: str | None
     """Names the request, so that it is carried out once however often it is sent; by default a fresh one."""
 
@@ -52,7 +54,7 @@ _POLICIES: Mapping[str, tuple[str, frozenset[str]]] = {
     "on_failure": ("x-turn-on-failure", frozenset(OnFailure)),
     "on_disconnect": ("x-turn-on-disconnect", _DISCONNECTS),
 }
-_IN_BODY = ("reset", "instructions", "primer", "settings")
+_IN_BODY = ("reset", "interaction", "instructions", "primer", "settings")
 _OPTIONS = frozenset(TurnOptions.__annotations__)
 
 

@@ -248,12 +248,13 @@ class Chat:
         at: str | None = None,
         title: str | None = None,
         *,
+        internal: bool = False,
         expires_after: float | None = None,
         idempotency_key: str | None = None,
     ) -> Chat:
         """Start a chat with the history of this one, up to a turn or to its end; once under the same
-        idempotency_key. For `expires_after` see `chats.create`."""
-        fields = {"title": title, "expires_after": expires_after}
+        idempotency_key. For `internal` and `expires_after` see `chats.create`."""
+        fields = {"title": title, "internal": internal or None, "expires_after": expires_after}
         info = self._wire.run(self._core.fork(at, fields, {"idempotency_key": idempotency_key}))
         return Chat(self._wire, ChatCore.from_info(self._client, info), self._client)
 

@@ -120,12 +120,14 @@ class Chats:
         title: str | None = None,
         metadata: Mapping[str, str] | None = None,
         tags: Sequence[str] | None = None,
+        internal: bool = False,
         expires_after: float | None = None,
         reset: str | None = None,
         idempotency_key: str | None = None,
     ) -> Chat:
         """Create a chat before its first turn, or find the one with the conversation_key. Repeating it under
-        the same idempotency_key creates it once. It expires after that many seconds without use; `reset` is
+        the same idempotency_key creates it once. No list, search or change shows an internal one, which is
+        for programs. It expires after that many seconds without use; `reset` is
         the policy of the conversation_key: `never`, `idle 1800`, `daily 4 Europe/Berlin`."""
         info = self._wire.run(
             self._core.create(
@@ -134,6 +136,7 @@ class Chats:
                 title=title,
                 metadata=metadata,
                 tags=tags,
+                internal=internal or None,
                 expires_after=expires_after,
                 reset=reset,
                 idempotency_key=idempotency_key,

@@ -81,6 +81,7 @@ class BranchRoutes:
             title=body.title,
             metadata=body.metadata,
             conversation_key=body.conversation_key,
+            internal=body.internal,
             expires_after=body.expires_after,
             idempotency_key=key,
         )

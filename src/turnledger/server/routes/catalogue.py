@@ -83,6 +83,7 @@ class CatalogueRoutes:
             title=body.title,
             metadata=body.metadata,
             tags=body.tags or (),
+            internal=body.internal,
             expires_after=body.expires_after,
             reset=policy_of(body.reset),
             idempotency_key=key,

@@ -84,6 +84,7 @@ class NativeTurn:
         self._request = request
         self._model = model
         self._events = _Events(exchange)
+        options["interaction"] = body.interaction
         if body.instructions is not None:
             options["instructions"] = body.instructions
         if request.primer:

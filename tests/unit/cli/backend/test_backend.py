@@ -157,6 +157,15 @@ def test_list_from_a_server_continues_at_the_cursor(store: str, server: str) -> 
     assert output["next"] is None
 
 
+def test_chat_is_created_on_a_server(store: str, server: str) -> None:
+    flags = ("--internal", "--reset", "idle 60", "--expires-after", "1h")
+    done = run("chats", "create", "--key", "made", *flags, "--server", server)
+    assert done.exit_code == 0, done.output
+    shown = json.loads(same(store, server, "chats", "show", "made", "--json").stdout)
+    assert (shown["id"], shown["internal"]) == (done.stdout.strip(), True)
+    assert (shown["reset"], shown["expires_after"]) == ("idle 60", 3600)
+
+
 def test_chats_are_renamed_pinned_archived_and_deleted_on_a_server(store: str, server: str) -> None:
     id = add_turns(store, "mine", ("Hello", "Hi."))
     at = ("--server", server)

@@ -302,6 +302,8 @@ def test_create_prints_the_id_of_a_chat_with_its_lifetime(url: str) -> None:
     assert done.exit_code == 0, done.output
     again = json.loads(run("create", "--key", "k", "--json", "--store", url).stdout)
     assert (again["id"], again["expires_after"], again["reset"]) == (done.stdout.strip(), 7200, "daily 4")
+    assert run("create", "--internal", "--store", url).exit_code == 0
+    assert len(json.loads(run("list", "--json", "--store", url).stdout)["data"]) == 1
     fresh = json.loads(run("create", "--title", "Trip", "--json", "--store", url).stdout)
     assert (fresh["title"], fresh["expires_after"], fresh["reset"]) == ("Trip", None, "never")
 

@@ -16,7 +16,7 @@ from turnledger.server.app import App, make_app
 from turnledger.server.config.settings import ChatSettings, ScopeSettings, Settings
 from turnledger.server.listen.serve import engine_limits
 from turnledger.server.models.models import Models, ResolvedModel
-from turnledger.stores.memory import MemoryStore
+from turnledger.stores.url import open_store
 from turnledger.testing.fake_clock import FakeClock
 
 KNOWN = "Known: never, idle SECONDS, daily HOUR [TIMEZONE]."
@@ -60,9 +60,11 @@ class Place:
 
 
 @asynccontextmanager
-async def place(**chats: Any) -> AsyncIterator[Place]:
+async def place(url: str = "memory:", **chats: Any) -> AsyncIterator[Place]:
     settings, clock = Settings(chats=ChatSettings(**chats)), FakeClock()
-    async with await Ledger.over(MemoryStore(), clock=clock, limits=engine_limits(settings)) as ledger:
+    async with await Ledger.over(
+        await open_store(url), clock=clock, limits=engine_limits(settings)
+    ) as ledger:
         models = Models({"demo": ResolvedModel(DemoModel(), "demo")})
         yield Place(make_app(ledger, models, settings), clock)
 
