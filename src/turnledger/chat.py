@@ -9,7 +9,7 @@ from typing import Any, Unpack
 from turnledger.engine.admission import Authorization, persist_admitted
 from turnledger.engine.attempt.end import Outcome
 from turnledger.engine.attempt.outcome import FindOutcomeRequest, TurnStatus, read_status, wait_for_turn
-from turnledger.engine.attempt.stop import StopRequest, stop_turn
+from turnledger.engine.attempt.stop import stop_turn
 from turnledger.engine.conversations.flags import FlagRequest, FlagsOfRequest, flag, flags_in
 from turnledger.engine.conversations.read import (
     BranchesRequest,
@@ -47,7 +47,6 @@ from turnledger.engine.turn.validation import (
     check_details,
     check_limit,
     check_may_make,
-    choice,
     details_of,
     divergence_of,
     fork_request,
@@ -55,6 +54,7 @@ from turnledger.engine.turn.validation import (
     move_request,
     preview_request,
     resent_request,
+    stop_request,
     tags_of,
     target_of,
     turn_request,
@@ -405,13 +405,8 @@ class Chat:
         Returns once it is final, with the outcome that won; None if there was nothing to stop.
         """
         name = TurnId(turn) if turn else None
-        chosen = choice(OnStop, "policy", policy) if policy else None
-        process = self._process
-        if process.is_inside(self.id, name):
-            raise InvalidInput("Use turn.stop() inside the block of the turn.")
-        now, due = process.clock.now_ms(), process.clock.due_ms()
-        request = StopRequest(self.owner, self.id, name, chosen, now, due)
-        return await stop_turn(process, request)
+        request = stop_request(self._process, self.owner, self.id, name, policy)
+        return await stop_turn(self._process, request)
 
     async def outcome(self, turn: str) -> Outcome:
         """Wait until a turn has ended, in any process, and return how: its state, the turn it left, if any,

@@ -7,6 +7,9 @@ from typing import Any, Unpack
 
 from turnledger.chat import Chat
 from turnledger.engine.admission import Authorization, persist_admitted
+from turnledger.engine.attempt.end import Outcome
+from turnledger.engine.attempt.idempotency import claim_name, find_under_key
+from turnledger.engine.attempt.stop import stop_turn
 from turnledger.engine.conversations.catalogue import ChatByKeyRequest, ListChats, chat_by_key, list_page
 from turnledger.engine.conversations.read import TurnConversationRequest, conversation_of_turn
 from turnledger.engine.conversations.resolve import ResolveRequest, Target, resolve_now, resolve_settled
@@ -27,6 +30,7 @@ from turnledger.engine.turn.validation import (
     Input,
     JobOptions,
     TurnOptions,
+    check_idempotency_key,
     check_limit,
     check_may_make,
     check_name,
@@ -36,6 +40,7 @@ from turnledger.engine.turn.validation import (
     make_request,
     resent_request,
     scope_in,
+    stop_request,
     tag_of,
     target_of,
     turn_request,
@@ -48,7 +53,7 @@ from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.retention import ResetPolicy
 from turnledger.model.text.search import parse_query
 from turnledger.model.transfer import ImportReport
-from turnledger.model.turn import Turn
+from turnledger.model.turn import OnStop, Turn
 from turnledger.transfer import Refuses, Transfer
 
 
@@ -136,6 +141,21 @@ class Chats:
         process = self._process
         request = TurnConversationRequest(TurnId(turn), process.clock.due_ms(), self._within)
         return self._chat(await process.store.read(conversation_of_turn, request, self.owner))
+
+    async def stop(self, idempotency_key: str, *, policy: OnStop | str | None = None) -> Outcome | None:
+        """Stop the turn that was requested under an idempotency_key, running or queued, in any process and
+        any chat; see Chat.stop. For a caller that does not know its id yet.
+
+        Returns once it is final, with the outcome that won and the `id`; None if no request with this key
+        has arrived. Raises ConversationDeleted or ConversationExpired.
+        """
+        check_idempotency_key(idempotency_key)
+        process, key = self._process, claim_name(idempotency_key, self._within)
+        found = await process.store.read(find_under_key, key, self.owner)
+        if found is None:
+            return None
+        request = stop_request(process, self.owner, found.conversation, found.attempt, policy, key)
+        return await stop_turn(process, request)
 
     async def named(self, conversation_key: str) -> Page:
         """Return a page with the chat that a conversation_key names, or an empty page; creates nothing.

@@ -11,7 +11,9 @@ from turnledger.chat import Chat
 from turnledger.engine.attempt.stop import request_stop, updates_for
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.commit import commit, resolve_doubt
-from turnledger.errors import CommitOutcomeUnknown, TurnStopped
+from turnledger.errors import CommitOutcomeUnknown, InvalidInput, TurnStopped
+from turnledger.ledger import OWNER
+from turnledger.model.conversation import Within
 from turnledger.model.turn import AttemptState, TurnKind
 from turnledger.testing.gates import Fate, Gate, When
 from turnledger.testing.scripted_model import ScriptedModel, Tool
@@ -318,3 +320,99 @@ async def _wait_for_early_stop(process: StageProcess) -> None:
     """Wait until a stop has arrived for a turn that does not run yet."""
     while not process.ledger._process.early_stops:
         await asyncio.sleep(0)
+
+
+class TestStopsByKey:
+    @every_place
+    async def test_running_turn_is_stopped_by_its_key_in_any_chat(
+        self, stage: Stage, elsewhere: bool
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        holder = await stage.hold_lane(chat, "q", ["Half"], idempotency_key="k")
+        [running] = await chat.attempts()
+        ended = await soon((there if elsewhere else here).ledger.stop("k", policy="discard"))
+        assert ended is not None
+        assert (ended.state, ended.id) == (AttemptState.DISCARDED, running.attempt.id)
+        with pytest.raises(TurnStopped):
+            await soon(holder.task)
+
+    @every_place
+    async def test_queued_turn_is_stopped_by_its_key(self, stage: Stage, elsewhere: bool) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        holder = await stage.hold_lane(chat)
+        waiting = await stage.line_up(chat, chat.run(ScriptedModel(["never"]), "q", idempotency_key="k"))
+        [ticket] = await stage.tickets(chat)
+        ended = await soon((there if elsewhere else here).ledger.stop("k"))
+        assert (ended.state, ended.id) == (AttemptState.DISCARDED, ticket.attempt)
+        with pytest.raises(TurnStopped):
+            await soon(waiting)
+        await holder.finish()
+        with pytest.raises(TurnStopped):
+            await soon(chat.run(ScriptedModel(["never"]), "q", idempotency_key="k"))
+        assert len(await chat.turns()) == 1
+
+    async def test_one_stop_ends_all_requests_that_wait_under_a_key(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        holder = await stage.hold_lane(chat)
+        waiting = [
+            await stage.line_up(each, each.run(ScriptedModel(["never"]), "q", idempotency_key="k"))
+            for each in (chat, await there.chat(chat))
+        ]
+        await soon(here.ledger.stop("k"))
+        await holder.finish()
+        for each in waiting:
+            with pytest.raises(TurnStopped):
+                await soon(each)
+        assert len(await chat.turns()) == 1
+
+    async def test_ended_turn_reports_the_outcome_that_won(self, stage: Stage) -> None:
+        process = await stage.process()
+        chat = await process.chat()
+        turn = await soon(chat.run(ScriptedModel(["a"]), "q", idempotency_key="k"))
+        ended = await soon(process.ledger.stop("k"))
+        assert (ended.state, ended.turn, ended.id) == (AttemptState.COMPLETED, turn, turn.id)
+
+    async def test_queued_retry_of_a_failed_turn_is_stopped(self, stage: Stage) -> None:
+        process = await stage.process()
+        chat = await process.chat()
+        with pytest.raises(RuntimeError):
+            await soon(chat.run(ScriptedModel([RuntimeError("boom")]), "q", idempotency_key="k"))
+        assert (await soon(process.ledger.stop("k"))).state is AttemptState.FAILED
+        holder = await stage.hold_lane(chat)
+        waiting = await stage.line_up(chat, chat.run(ScriptedModel(["never"]), "q", idempotency_key="k"))
+        assert (await soon(process.ledger.stop("k"))).state is AttemptState.DISCARDED
+        with pytest.raises(TurnStopped):
+            await soon(waiting)
+        await holder.finish()
+
+    async def test_keys_of_other_owners_and_narrowed_callers_are_unknown(self, stage: Stage) -> None:
+        process = await stage.process()
+        ledger = process.ledger
+        narrow = ledger.for_owner(OWNER, within=Within("shop"))
+        chat = await narrow.conversation()
+        holder = await stage.hold_lane(chat, "q", ["Half"], idempotency_key="k")
+        elsewhere = Within("elsewhere")
+        for caller in (ledger, ledger.for_owner("bob"), ledger.for_owner(OWNER, within=elsewhere)):
+            assert await soon(caller.stop("k")) is None
+        assert (await soon(narrow.stop("k"))).state is AttemptState.KEPT
+        with pytest.raises(TurnStopped):
+            await soon(holder.task)
+
+    async def test_key_of_a_move_names_no_turn(self, stage: Stage) -> None:
+        process = await stage.process()
+        chat = await process.chat()
+        await exchange(chat, "q")
+        await chat.undo(idempotency_key="k")
+        assert await soon(process.ledger.stop("k")) is None
+
+    async def test_turn_cannot_stop_itself_by_its_key(self, stage: Stage) -> None:
+        process = await stage.process()
+        chat = await process.chat()
+        async with chat.turn("q", idempotency_key="k") as turn:
+            with pytest.raises(InvalidInput, match="inside the block"):
+                await process.ledger.stop("k")
+            turn.emit("a")
+        assert turn.state is AttemptState.COMPLETED

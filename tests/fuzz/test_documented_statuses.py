@@ -87,6 +87,7 @@ class Place:
             EXCHANGE: {"code": code, "nonce": "n" * 32},
             "/api/chats/{chat}/items": {"items": "Hi"},
             "/api/turns/{turn}/stop": {},
+            "/api/turns/stop": {"idempotency_key": "once"},
             "/api/chats/{chat}/stop": {},
             "/api/chats": {"conversation_key": "new"},
             "/api/chats/{chat}": {"title": "T"},
@@ -102,7 +103,9 @@ class Place:
             self.headers[b"x-conversation-id"] = self.ids["chat"].encode()
 
     async def _chat(self, conversation_key: str) -> dict[str, str]:
-        async with self.ledger.for_owner("alice").turn("Hi", conversation_key=conversation_key) as turn:
+        async with self.ledger.for_owner("alice").turn(
+            "Hi", conversation_key=conversation_key, idempotency_key=conversation_key
+        ) as turn:
             turn.emit("Hello")
         branch = str(turn.conversation.branch)
         return {"chat": str(turn.conversation.id), "turn": str(turn.id), "branch": branch}
@@ -221,6 +224,8 @@ async def name_what_was_deleted(place: Place) -> None:
             place.query = b"conversation_key=there"
         return
     place.ids |= place.gone
+    if place.endpoint.path == "/api/turns/stop":
+        place.body = {"idempotency_key": "gone"}
     if NAMED.get(place.endpoint.path) == "chat" and place.body is not None:
         place.body["chat"] = place.ids["chat"]
     place.headers |= {b"x-conversation-id": place.ids["chat"].encode()} if place.is_chat else {}

@@ -158,6 +158,7 @@ BODIES: dict[str, Any] = {
     "POST /api/turns": {"model": "demo", "input": "Hello"},
     "POST /api/chats/{chat}/items": {"items": "Hello"},
     "POST /api/turns/{turn}/stop": {},
+    "POST /api/turns/stop": {"idempotency_key": "okapi-42"},
     "POST /api/chats/{chat}/stop": {},
     "POST /api/import": {"type": "chat", "schema_version": 1, "id": "a", "created_at": 1, "touched_at": 1},
     "POST /api/chats": {"conversation_key": "another"},

@@ -81,6 +81,7 @@ def test_chats_has_exactly_these_public_members() -> None:
         "run",
         "scope",
         "search",
+        "stop",
         "turn",
         "usage",
     }

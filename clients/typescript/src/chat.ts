@@ -124,8 +124,8 @@ export class Chat {
     return this.#request({ ...this.#target(), regenerates: turn ? idOf("turn", turn) : true }, options);
   }
 
-  /** Add a turn that no model answers, such as items from elsewhere, and return it as committed. The items are the whole
-   * turn: a text is a user message, and an answer may follow. */
+  /** Add a turn that no model answers, such as items from elsewhere, and return it as committed. The items are the
+   * whole turn: a text is a user message, and an answer may follow. */
   async append(items: Input, options: AppendOptions = {}): Promise<Turn> {
     const { details, interaction } = options;
     const reply = await this.#move<{ turn: object }>("/items", { items, details, interaction }, options);
@@ -144,7 +144,7 @@ export class Chat {
     }
     try {
       // A repeated request would also stop the next turn in line.
-      ended = await stopAt(this.#wire, `chats/${await this.#resolveId(signal)}`, options, true);
+      ended = await stopAt(this.#wire, `chats/${await this.#resolveId(signal)}`, options, {}, true);
     } catch (problem) {
       if (this.#id || !(problem instanceof ConversationNotFound)) throw problem; // its first turn has not begun
     }

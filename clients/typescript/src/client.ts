@@ -5,10 +5,10 @@ import { Chat, linesOf, idempotencyHeader, queryOf, type ChatName, type TurnOpti
 import { idOf } from "./ids.js";
 import { Pages, type Page } from "./pages.js";
 import { eventsOf } from "./server-sent-events.js";
-import type { Change, ChatInfo, Hit, ImportReport, Model, ResetPolicy } from "./shapes.js";
+import type { Change, ChatInfo, Hit, ImportReport, Model, ResetPolicy, StopOutcome } from "./shapes.js";
 import { Shares } from "./shares.js";
 import { Stream } from "./stream.js";
-import { TurnStream } from "./turn-stream.js";
+import { stopAt, TurnStream, type StopOptions } from "./turn-stream.js";
 import { Tokens } from "./tokens.js";
 import {
   joinPieces,
@@ -165,6 +165,12 @@ export class Chats {
   ): Promise<Chat> {
     const fields = snake({ conversationKey, replaces: idOf("conv", replaces), scope });
     return this.#chat(await this.#wire.json({ path: "/api/chats/reset", fields }, signal));
+  }
+
+  /** Stop the turn that was requested under an idempotencyKey, before its id is known. Resolves when it is final; null
+   * if no request with this key has arrived. */
+  stop(idempotencyKey: string, options: StopOptions = {}): Promise<StopOutcome | null> {
+    return stopAt(this.#wire, "turns", options, { idempotency_key: idempotencyKey });
   }
 
   async #hits(fields: object, signal: AbortSignal | undefined): Promise<Page<Hit>> {

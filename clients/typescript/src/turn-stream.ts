@@ -150,9 +150,10 @@ export async function stopAt(
   wire: Wire,
   path: string,
   { policy, signal }: StopOptions,
+  more: object = {},
   isOnce = false,
 ): Promise<StopOutcome | null> {
-  const request = { path: `/api/${path}/stop`, fields: { policy }, isOnce };
+  const request = { path: `/api/${path}/stop`, fields: { ...more, policy }, isOnce };
   const outcome = await wire.json<StopOutcome | { state: null }>(request, signal);
   return outcome.state && outcome;
 }

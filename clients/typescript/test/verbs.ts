@@ -104,6 +104,7 @@ const VERBS: Record<string, (call: Call) => unknown> = {
   "chats.list": async ({ on, given }) => (await on.chats.list(given).all()).map(snake),
   "chats.search": async ({ on, given: { q, ...given } }) => (await on.chats.search(q, given).all()).map(hitOf),
   "chats.reset": async (call) => chatMade(call, await call.on.chats.reset(call.given["conversationKey"], call.given)),
+  "chats.stop": ({ on, given: { idempotencyKey, ...given } }) => on.chats.stop(idempotencyKey, given),
   "client.events": async ({ on, given: { count, ...given }, tell }) => {
     const errorIn: object[] = [];
     for await (const change of on.events(given)) {

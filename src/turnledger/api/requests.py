@@ -153,6 +153,12 @@ class StopBody(Struct, forbid_unknown_fields=True):
     policy: OnStop | None = None
 
 
+class KeyedStopBody(StopBody, forbid_unknown_fields=True, kw_only=True):
+    """The turn to stop, and what to do with its text."""
+
+    idempotency_key: Annotated[Name, schema("The Idempotency-Key with which the turn was requested.")]
+
+
 class SwitchBody(Struct, forbid_unknown_fields=True):
     """The branch that a chat is to show."""
 

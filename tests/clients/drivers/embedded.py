@@ -159,6 +159,9 @@ class EmbeddedDriver(Driver):
             for hit in page.hits
         ]
 
+    async def _chats_stop(self, *, idempotency_key: str, policy: str | None = None) -> Any:
+        return stop_shown(await self._ledger.stop(idempotency_key, policy=policy))
+
     async def _client_events(self, on_event: OnEvent, *, count: int, after: str | None = None) -> list[Any]:
         changes: list[Any] = []
         async for change in self._ledger.changes(after=after):
@@ -289,8 +292,7 @@ class EmbeddedDriver(Driver):
         return await self._chat_stop(stream.chat, turn=stream.turn, policy=policy)
 
     async def _chat_stop(self, chat: NamedChat, *, turn: str | None = None, policy: str | None = None) -> Any:
-        ended = await (await chat.opened()).stop(turn, policy=policy)
-        return None if ended is None else {"state": str(ended.state), "committed": ended.turn is not None}
+        return stop_shown(await (await chat.opened()).stop(turn, policy=policy))
 
     async def _chat_events(self, chat: NamedChat, *, turn: str, after: int = 0) -> Any:
         events = (await chat.opened()).events(turn, after=after)
@@ -435,3 +437,7 @@ def driver_failure(problem: BaseException) -> ClientError:
     """Report an error of the driver itself."""
     trace = "".join(traceback.format_exception(problem))
     return ClientError({"code": "driver_broke", "status": None, "message": trace, "request_id": None})
+
+
+def stop_shown(ended: Outcome | None) -> Any:
+    return None if ended is None else {"state": str(ended.state), "committed": ended.turn is not None}

@@ -20,7 +20,7 @@ from turnledger.client.core.client import ClientCore
 from turnledger.client.core.exchange import Pacing, Retries, Timeouts
 from turnledger.client.core.transfer import Source
 from turnledger.client.outbox.outbox import OutboxLike, open_outbox
-from turnledger.client.shapes import Model
+from turnledger.client.shapes import Model, StopOutcome
 from turnledger.errors import InvalidInput
 from turnledger.model.transfer import ImportReport
 
@@ -187,6 +187,11 @@ class AsyncChats:
         """Find chats by words of their titles and messages, one hit per chat."""
         read_page = partial(self._core.search_page, q=q, scope=scope)
         return AsyncPages(self._wire.run, read_page, limit, cursor)
+
+    async def stop(self, idempotency_key: str, *, policy: str | None = None) -> StopOutcome | None:
+        """Stop the turn that was requested under an idempotency_key, before its id is known. Return the final
+        outcome, whichever won; None if no request with this key has arrived."""
+        return await self._wire.run(self._core.stop(idempotency_key, policy))
 
     async def reset(self, conversation_key: str, *, replaces: str, scope: str | None = None) -> AsyncChat:
         """Give a conversation_key to a new chat, if it still names the replaced one, which keeps its id."""

@@ -18,12 +18,11 @@ from turnledger.api.turns import (
     ChatContext,
     ShownChat,
     Sibling,
-    StopAnswer,
     Turn,
     TurnAnswer,
     TurnState,
 )
-from turnledger.client.core.client import ClientCore, query_of
+from turnledger.client.core.client import ClientCore, check_stop_policy, query_of
 from turnledger.client.core.exchange import RepeatedExchange
 from turnledger.client.core.steps import JSON_TYPE, Request, Steps
 from turnledger.client.core.transfer import download
@@ -51,7 +50,7 @@ from turnledger.errors import (
     TurnStopped,
 )
 from turnledger.model.ids import BranchId, ConversationId, TurnId
-from turnledger.model.turn import AttemptState, OnStop
+from turnledger.model.turn import AttemptState
 
 _STOP_HINT = "A turn may have been stopped. Check the chat, then stop a turn by its id."
 
@@ -210,19 +209,18 @@ class ChatCore:
     def stop(self, turn: str | None, policy: str | None) -> Steps[StopOutcome | None]:
         """Stop a turn, or the running one of this chat; None if there was nothing to stop. A turn that was
         requested here and has not begun is stopped as soon as it begins."""
-        if policy is not None and policy not in frozenset(OnStop):
-            raise InvalidInput(f"policy is {policy!r}; it must be one of {', '.join(OnStop)}.")
+        check_stop_policy(policy)  # even if there is nothing to stop
         if turn is not None:
-            return (yield from self._request_stop(f"/api/turns/{TurnId(turn)}/stop", policy))
+            return (yield from self._client.request_stop(f"/api/turns/{TurnId(turn)}/stop", policy))
         for own in [each.turn for each in self._running_followers() if each.turn is not None]:
-            ended = yield from self._request_stop(f"/api/turns/{own}/stop", policy)
+            ended = yield from self._client.request_stop(f"/api/turns/{own}/stop", policy)
             if ended is not None:
                 return ended
         ended = None
         with suppress(ConversationNotFound):  # or its first turn has not begun
             path = f"/api/chats/{(yield from self.resolve_id())}/stop"
             # A repeated request would also stop the next turn in line.
-            ended = yield from self._request_stop(path, policy, hint=_STOP_HINT)
+            ended = yield from self._client.request_stop(path, policy, hint=_STOP_HINT)
         if ended is None:
             for follower in self._running_followers():
                 follower.stop_when_begun(partial(self.stop, policy=policy))
@@ -231,17 +229,6 @@ class ChatCore:
     def _running_followers(self) -> list[TurnFollower]:
         with self._lock:
             return [each for each in self._followers if each.finished is None]
-
-    def _request_stop(
-        self, path: str, policy: str | None, hint: str | None = None
-    ) -> Steps[StopOutcome | None]:
-        values = {} if policy is None else {"policy": str(policy)}
-        answer = yield from self._client.post(path, StopAnswer, values, hint=hint)
-        if answer.state is None:
-            return None
-        return StopOutcome(
-            state=answer.state, committed=answer.committed, failure=answer.failure, turn=answer.turn
-        )
 
     def resolve_id(self) -> Steps[ConversationId]:
         """Return the id, looked up if only the conversation_key is known. Raises ConversationNotFound."""

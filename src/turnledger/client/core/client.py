@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from msgspec.structs import asdict
 
 from turnledger.api.chats import ChatInfo, ChatList, Hit, ListedChat, Page, SearchPage
+from turnledger.api.turns import StopAnswer
 from turnledger.client.core.exchange import Pacing, RepeatedExchange, Retries, RetryCount
 from turnledger.client.core.feed import FeedFollower
 from turnledger.client.core.steps import JSON_TYPE, Request, Steps
@@ -20,10 +21,11 @@ from turnledger.client.core.turn_request import (
     headers_of,
     idempotency_key_of,
 )
-from turnledger.client.shapes import FoundChat, Model, decode_shape
+from turnledger.client.shapes import FoundChat, Model, StopOutcome, decode_shape
 from turnledger.errors import InvalidInput
 from turnledger.model.ids import ConversationId
 from turnledger.model.transfer import ImportReport
+from turnledger.model.turn import OnStop
 
 Shape = TypeVar("Shape")
 
@@ -87,6 +89,22 @@ class ClientCore:
         if scope is not None:
             values["scope"] = scope
         return self.post("/api/chats/reset", ListedChat, values)
+
+    def stop(self, idempotency_key: str, policy: str | None) -> Steps[StopOutcome | None]:
+        return self.request_stop("/api/turns/stop", policy, idempotency_key=check_text(idempotency_key))
+
+    def request_stop(
+        self, path: str, policy: str | None, hint: str | None = None, **fields: str
+    ) -> Steps[StopOutcome | None]:
+        """Stop a turn; None if there was nothing to stop. For `hint` see `post`. Raises InvalidInput."""
+        check_stop_policy(policy)
+        values = fields if policy is None else {**fields, "policy": str(policy)}
+        answer = yield from self.post(path, StopAnswer, values, hint=hint)
+        if answer.state is None:
+            return None
+        return StopOutcome(
+            state=answer.state, committed=answer.committed, failure=answer.failure, turn=answer.turn
+        )
 
     def list_page(
         self,
@@ -157,6 +175,11 @@ class ClientCore:
             raise InvalidInput(f"No model given. Pass model= here or to Client(model=…): {names or 'none'}.")
         self._only_model = models[0].id
         return self._only_model
+
+
+def check_stop_policy(policy: str | None) -> None:
+    if policy is not None and policy not in frozenset(OnStop):
+        raise InvalidInput(f"policy is {policy!r}; it must be one of {', '.join(OnStop)}.")
 
 
 def query_of(values: Mapping[str, Any]) -> Sequence[tuple[str, str]]:

@@ -15,7 +15,7 @@ from turnledger.client.core.client import ClientCore
 from turnledger.client.core.exchange import Pacing, Retries, Timeouts
 from turnledger.client.core.transfer import Source
 from turnledger.client.outbox.outbox import OutboxLike, open_outbox
-from turnledger.client.shapes import Model
+from turnledger.client.shapes import Model, StopOutcome
 from turnledger.client.sync import edge
 from turnledger.client.sync.access import Shares, Tokens
 from turnledger.client.sync.chat import Chat
@@ -188,6 +188,11 @@ class Chats:
         """Find chats by words of their titles and messages, one hit per chat."""
         read_page = partial(self._core.search_page, q=q, scope=scope)
         return Pages(self._wire.run, read_page, limit, cursor)
+
+    def stop(self, idempotency_key: str, *, policy: str | None = None) -> StopOutcome | None:
+        """Stop the turn that was requested under an idempotency_key, before its id is known. Return the final
+        outcome, whichever won; None if no request with this key has arrived."""
+        return self._wire.run(self._core.stop(idempotency_key, policy))
 
     def reset(self, conversation_key: str, *, replaces: str, scope: str | None = None) -> Chat:
         """Give a conversation_key to a new chat, if it still names the replaced one, which keeps its id."""

@@ -128,6 +128,18 @@ async def look_up(tables: Tables, target: Target, key: IdempotencyKey, ticket: T
     return NewAttempt(claim, attempt)
 
 
+async def find_under_key(tables: Tables, name: str) -> Claim | Ticket | None:
+    """Return the claim or the ticket of the attempt that a key names: the one that runs, was committed or
+    stopped; or else the first that waits; or else the one that failed."""
+    claim = await tables.claim(name)
+    if claim is not None:
+        attempt = await tables.attempt(claim.attempt)
+        has_failed = attempt is not None and attempt.state is AttemptState.FAILED
+        if not has_failed and (attempt is not None or await tables.turn(claim.attempt) is not None):
+            return claim
+    return await tables.ticket_for(name) or claim
+
+
 def claim_for(key: IdempotencyKey, attempt: Attempt) -> Claim:
     """Return the claim of an attempt that begins under this key; it replaces any earlier one."""
     return Claim(

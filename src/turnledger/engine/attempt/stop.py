@@ -19,6 +19,7 @@ from turnledger.engine.attempt.end import (
     expire_claim,
     read_outcome,
 )
+from turnledger.engine.attempt.idempotency import find_under_key
 from turnledger.engine.attempt.outcome import wait_for_outcome
 from turnledger.engine.conversations.resolve import live_conversation
 from turnledger.engine.feed import record_change
@@ -39,7 +40,8 @@ POLL_EVERY = 0.05
 
 @dataclass(frozen=True)
 class StopRequest:
-    """Stop an attempt, running or queued; by default the running one. `policy` overrides the turn's."""
+    """Stop an attempt, running or queued: the named one, or the one under a key, or the running one. `policy`
+    overrides the turn's."""
 
     owner: str
     conversation: ConversationId
@@ -47,13 +49,20 @@ class StopRequest:
     policy: OnStop | None
     now: int
     due: int
+    key: str | None = None
+    """The name of a claim."""
 
 
 async def request_stop(tables: Tables, request: StopRequest) -> Attempt | Outcome | None:
     """Record the stop. Return the attempt while it runs, how it ended, or None if there is none to stop."""
     conversation = await live_conversation(tables, request.conversation, request.due)
-    branch = await tables.branch(conversation.branch)
-    name = request.attempt or (branch.running if branch else None)
+    name = request.attempt
+    if request.key is not None:
+        named = await find_under_key(tables, request.key)
+        name = named.attempt if named is not None else None
+    elif name is None:
+        branch = await tables.branch(conversation.branch)
+        name = branch.running if branch is not None else None
     if name is None:
         return None
     attempt = await tables.attempt(name)
@@ -81,7 +90,9 @@ async def _outcome_in(
     except Superseded:
         return None
     branch = await tables.branch(ended.turn.branch) if ended.turn is not None else None
-    return None if branch is not None and branch.conversation != conversation.id else ended
+    if branch is not None and branch.conversation != conversation.id:
+        return None
+    return Outcome(ended.state, ended.turn, ended.failure, name)
 
 
 async def _stop_unheld(tables: Tables, attempt: Attempt, now: int) -> Outcome | Attempt:
@@ -129,7 +140,7 @@ async def end_queued(
     kind = ChangeKind.TURN_STOPPED if failure is None else ChangeKind.TURN_FAILED
     code = failure.code if failure is not None else None
     await record_change(tables, kind, conversation, now, turn=attempt.id, detail=code)
-    return Outcome(attempt.state, failure=failure)
+    return Outcome(attempt.state, failure=failure, id=attempt.id)
 
 
 async def _claim_as_stopped(tables: Tables, conversation: Conversation, ticket: Ticket, now: int) -> None:
@@ -179,7 +190,7 @@ async def stop_turn(process: Process, request: StopRequest) -> Outcome | None:
         await asyncio.sleep(POLL_EVERY)
         found = await process.persist(request_stop, request, request.owner)
     if found is None or isinstance(found, Outcome):
-        process.waiters.wake(request.attempt)
+        process.waiters.wake(request.attempt if found is None else found.id)
         process.waiters.notify(request.conversation)
         return found
     process.interrupt_here(found.id, found.stop)

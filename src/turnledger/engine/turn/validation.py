@@ -12,6 +12,7 @@ from turnledger.engine.admission import Authorization
 from turnledger.engine.attempt.client_retries import DERIVED, Retry, check_retry, retry_within
 from turnledger.engine.attempt.divergence import Divergence
 from turnledger.engine.attempt.idempotency import NARROWED, IdempotencyKey, claim_name, fingerprint
+from turnledger.engine.attempt.stop import StopRequest
 from turnledger.engine.conversations.resolve import Target, new_conversation
 from turnledger.engine.history.context import ALL, Context, check_primer
 from turnledger.engine.lifecycle.create import CreateChatRequest
@@ -475,6 +476,22 @@ def _key_of(idempotency_key: str | None, target: Target, *arguments: object) -> 
         return None
     check_idempotency_key(idempotency_key)
     return IdempotencyKey(claim_name(idempotency_key, target.within), fingerprint((), *arguments))
+
+
+def stop_request(
+    process: Process,
+    owner: str,
+    conversation: ConversationId,
+    turn: TurnId | None,
+    policy: OnStop | str | None,
+    key: str | None = None,
+) -> StopRequest:
+    """Make a request to stop a turn; with the name of a claim, the one under that key."""
+    chosen = choice(OnStop, "policy", policy) if policy else None
+    if process.is_inside(conversation, turn):
+        raise InvalidInput("Use turn.stop() inside the block of the turn.")
+    now, due = process.clock.now_ms(), process.clock.due_ms()
+    return StopRequest(owner, conversation, turn, chosen, now, due, key)
 
 
 Policy = TypeVar("Policy", OnBusy, OnStop, OnFailure, OnDivergence, SentMessages)

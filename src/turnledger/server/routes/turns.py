@@ -9,7 +9,7 @@ from dataclasses import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from turnledger.api.requests import StopBody
+from turnledger.api.requests import KeyedStopBody, StopBody
 from turnledger.api.turns import StopAnswer, TurnState
 from turnledger.api.views import show_listed, show_turn
 from turnledger.engine.attempt.end import Outcome
@@ -59,6 +59,11 @@ class TurnRoutes:
         chat = await self._service.chats(principal).conversation(id)
         return json_response(_show_end(principal, await chat.stop(policy=body.policy)))
 
+    async def stop_by_key(self, request: Request) -> Response:
+        body, principal = await self._service.read_request(request, KeyedStopBody)
+        ended = await self._service.chats(principal).stop(body.idempotency_key, policy=body.policy)
+        return json_response(_show_end(principal, ended))
+
     @asynccontextmanager
     async def events(self, principal: Principal, request: Request) -> AsyncIterator[Stream]:
         """Follow a turn; the caller counts as one of its readers."""
@@ -80,6 +85,7 @@ def endpoints(service: Service) -> list[Endpoint]:
         _state_endpoint(routes),
         _stop_endpoint(routes),
         _stop_any_endpoint(routes),
+        _stop_by_key_endpoint(routes),
         _events_endpoint(events),
     ]
 
@@ -130,6 +136,24 @@ def _stop_any_endpoint(routes: TurnRoutes) -> Endpoint:
             200: "How the turn ended; `state` is null if no turn was running.",
             404: "Chat not found.",
             410: "The chat was deleted or has expired.",
+        },
+    )
+
+
+def _stop_by_key_endpoint(routes: TurnRoutes) -> Endpoint:
+    return Endpoint(
+        method="POST",
+        path="/api/turns/stop",
+        is_fixed_path=True,
+        handler=routes.stop_by_key,
+        needs=TokenScope.TURNS_RUN,
+        summary="Stop a turn by its Idempotency-Key, before its id is known. Responds when it is final.",
+        tag="turns",
+        body=KeyedStopBody,
+        content={200: StopAnswer},
+        responses={
+            200: "How the turn ended; `state` is null if no request with this key has arrived.",
+            410: "The chat of the turn was deleted or has expired.",
         },
     )
 

@@ -501,6 +501,14 @@ class MemoryTables(MemorySearchRows, MemoryChangeRows, MemoryLeaseRows):
         found = self._db.tickets.get(attempt)
         return found if found is not None and self._owns(found.conversation) else None
 
+    async def ticket_for(self, idempotency_key: str) -> Ticket | None:
+        found = [
+            each
+            for each in self._db.tickets.values()
+            if each.idempotency_key == idempotency_key and self._owns(each.conversation)
+        ]
+        return min(found, key=lambda each: each.attempt, default=None)
+
     async def add_ticket(self, ticket: Ticket) -> Ticket:
         self._check_branch(ticket.branch)
         if ticket.attempt in self._db.tickets or not self._owns(ticket.conversation):

@@ -65,6 +65,7 @@ MIGRATIONS = (
     "0015_no_triggers.sql",
     "0016_side_branches.sql",
     "0017_jobs.sql",
+    "0018_ticket_keys.sql",
 )
 """In order; the n-th leads to version n. Released ones are never edited."""
 

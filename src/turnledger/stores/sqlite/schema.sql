@@ -264,6 +264,7 @@ CREATE TABLE ticket (
 
 CREATE INDEX ticket_of_branch ON ticket (branch, front DESC, number);
 CREATE INDEX ticket_of_lease ON ticket (lease);
+CREATE INDEX ticket_of_key ON ticket (idempotency_key) WHERE idempotency_key IS NOT NULL;
 
 -- Requests of durable turns that wait or run.
 CREATE TABLE job (

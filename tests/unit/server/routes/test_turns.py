@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.unit.server.asgi import HOST, JSON, fetch
+from tests.unit.server.asgi import HOST, JSON, Reply, fetch
 from tests.unit.server.turns.test_api import Place, serving
 from turnledger import Ledger
 from turnledger.chats import Chats
@@ -17,6 +17,7 @@ from turnledger.errors import ModelTimeout, TurnStopped
 from turnledger.hosting import Host
 from turnledger.model.access.token import TokenScope
 from turnledger.model.turn import AttemptState
+from turnledger.runners.demo import DemoModel
 from turnledger.server.app import make_app
 from turnledger.server.config.settings import ChatSettings, Settings
 from turnledger.server.models.models import Models
@@ -90,6 +91,36 @@ async def test_stop_of_a_chat_stops_its_running_turn(policy: str) -> None:
         assert (again.status, again.json["state"], again.json["turn"]) == (200, None, None)
         [attempt] = (await chat.turns()) or [each.attempt for each in await chat.attempts()]
         assert stopped.json["turn"] == str(attempt.id)
+
+
+async def test_running_and_queued_turns_are_stopped_by_their_idempotency_keys() -> None:
+    async with serving(DemoModel()) as place:
+        chat = str((await place.ledger.conversation()).id)
+        left, replies = asyncio.Event(), [Reply(), Reply()]
+        running = asyncio.create_task(
+            place.once({"model": "demo", "input": "/stall", "chat": chat, "stream": True}, left, replies[0])
+        )
+        while not replies[0].status:
+            await asyncio.sleep(0)
+        queued = asyncio.create_task(place.turn("Next", {"Idempotency-Key": "second"}, chat=chat))
+        while not Host(place.ledger).at_work().waiting:
+            await asyncio.sleep(0)
+        stops = [await place.post("/api/turns/stop", {"idempotency_key": "second"})]
+        stops.append(await place.post("/api/turns/stop", {"idempotency_key": "once", "policy": "discard"}))
+        stops.append(await place.post("/api/turns/stop", {"idempotency_key": "once"}))
+        stops.append(await place.post("/api/turns/stop", {"idempotency_key": "third"}))
+        refused, _ = await queued, await running
+        assert (refused.status, refused.code) == (409, "turn_stopped")
+        first = (replies[0].header(b"x-turn-id") or b"").decode()
+        assert [(each.status, each.json["state"]) for each in stops] == [
+            (200, "discarded"),
+            (200, "discarded"),
+            (200, "discarded"),
+            (200, None),
+        ]
+        assert [each.json["turn"] for each in stops[1:]] == [first, first, None]
+        invalid = await place.post("/api/turns/stop", {"policy": "keep"})
+        assert (invalid.status, invalid.code) == (400, "invalid_body")
 
 
 UNKNOWN = "01890000000070008000000000000000"

@@ -630,6 +630,10 @@ class SqliteTables(SqliteCatalogueRows, SqliteSearchRows, SqliteSharedRows):
         row = self._row("ticket", attempt.raw, self.owner)
         return None if row is None else records.ticket_of(row)
 
+    async def ticket_for(self, idempotency_key: str) -> Ticket | None:
+        row = self._row("ticket_for", idempotency_key, self.owner)
+        return None if row is None else records.ticket_of(row)
+
     async def add_ticket(self, ticket: Ticket) -> Ticket:
         self._check_owned(ticket.conversation)
         ((number,),) = self._rows("next_ticket", self._ref(ticket.branch))

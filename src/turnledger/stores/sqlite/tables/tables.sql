@@ -472,6 +472,15 @@ SELECT t.attempt, t.conversation, t.branch, t.number, t.front, t.lease, t.deadli
 FROM ticket AS t JOIN conversation AS c ON c.id = t.conversation
 WHERE t.attempt = ? AND c.owner = ?;
 
+-- name: ticket_for
+-- The oldest one that waits under this key.
+SELECT t.attempt, t.conversation, t.branch, t.number, t.front, t.lease, t.deadline, t.idempotency_key, t.fingerprint,
+       t.claimed, t.interaction
+FROM ticket AS t JOIN conversation AS c ON c.id = t.conversation
+WHERE t.idempotency_key = ? AND c.owner = ?
+ORDER BY t.attempt
+LIMIT 1;
+
 -- name: held_tickets
 -- Those of a process, each with its owner.
 SELECT coalesce(c.owner, ''), t.attempt, t.conversation, t.branch, t.number, t.front, t.lease, t.deadline,

@@ -271,6 +271,7 @@ METHODS: Mapping[str, Reads | ReadsAny | Writes] = {
     "journal": Reads(lambda p: [(p.running.id,)], []),
     "log_chunks": Reads(lambda p: [(p.running.id, 0, 9)], []),
     "tickets": Reads(lambda p: [(p.chat.branch,)], []),
+    "ticket_for": Reads(lambda p: [(p.ticket.idempotency_key,)], None),
     "ticket": Reads(lambda p: [(p.ticket.attempt,)], None),
     "job": Reads(lambda p: [(p.job.id,)], None),
     "jobs": Reads(lambda p: [(None, 9)], [], is_list=True),

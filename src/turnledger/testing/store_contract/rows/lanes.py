@@ -271,6 +271,17 @@ class StoredTickets(Contract):
             assert await read(there, do("ticket", made.attempt)) == made
         assert await read(there, do("ticket", IDS.new(TurnId))) is None
 
+    async def test_ticket_for_a_key_is_the_oldest_of_any_branch(self, stores: list[Store]) -> None:
+        here, there = stores
+        found, other = await insert_all(here, [conversation(), conversation()])
+        made = [await add_ticket(here, each, idempotency_key="k") for each in (found, other)]
+        await add_ticket(here, found, idempotency_key="K")
+        await add_ticket(here, found)
+        for each in sorted(made, key=lambda each: each.attempt):
+            assert await read(there, do("ticket_for", "k")) == each
+            await write(here, do("drop_ticket", each.attempt))
+        assert await read(there, do("ticket_for", "k")) is None
+
     async def test_add_ticket_numbers_the_tickets_of_a_branch(self, stores: list[Store]) -> None:
         here, there = stores
         found = await insert_conversation(here)
