@@ -22,6 +22,7 @@ from turnledger.engine.lifecycle.create import create_chat, reset
 from turnledger.engine.lifecycle.delete import delete, restore
 from turnledger.engine.lifecycle.moves import fork
 from turnledger.engine.transfer.import_write import import_chat
+from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.commit import commit
 from turnledger.engine.turn.running_turn import record
 from turnledger.errors import TurnledgerError
@@ -42,6 +43,8 @@ BROKEN: list[tuple[Action, list[Patch]]] = [
     (power_loss.undo, undemanded("_move")),
     (power_loss.switch, undemanded("_move")),
     (power_loss.fork, [unsynced(fork)]),
+    (power_loss.append, [unsynced(begin)]),
+    (power_loss.enqueue, [unsynced(begin)]),
     (power_loss.rename, [unsynced(update)]),
     (power_loss.name_by_model, [unsynced(name_by_model)]),
     (power_loss.flag, [unsynced(flag)]),

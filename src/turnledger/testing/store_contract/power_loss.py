@@ -206,6 +206,20 @@ async def append(stage: Stage, here: StageProcess) -> Check:
     return check
 
 
+async def enqueue(stage: Stage, here: StageProcess) -> Check:
+    chat = await here.chat()
+    turn = await chat.enqueue("later", idempotency_key="once")
+
+    async def check(later: StageProcess) -> None:
+        same = await later.chat(chat)
+        assert [job.id for job in await later.ledger.jobs()] == [turn]
+        assert await same.enqueue("later", idempotency_key="once") == turn
+        stage.start(later.ledger.work(ScriptedModel(["done"])))
+        assert (await soon(same.outcome(turn))).turn == (await same.turns())[0]
+
+    return check
+
+
 async def rename(stage: Stage, here: StageProcess) -> Check:
     chat = await here.chat()
     updated = await chat.update(title="a", metadata={"b": "c"}, revision=1)
@@ -347,6 +361,7 @@ ACTIONS: tuple[Action, ...] = (
     switch,
     fork,
     append,
+    enqueue,
     rename,
     name_by_model,
     flag,
