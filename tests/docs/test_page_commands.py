@@ -77,10 +77,23 @@ def test_chats_commands_print_the_output_on_their_page(
     commands = [
         (command, printed) for command, printed in commands if command.startswith("turnledger chats ")
     ]
-    assert len(commands) == 8
+    assert len(commands) == 9
     for command, printed in commands:
         expected = r"[^\n]*".join(map(re.escape, printed.strip().split("…")))
         assert re.fullmatch(expected, run(command).strip()), command
+
+
+def test_append_command_adds_the_items_of_its_page_as_one_turn(tmp_path: Path) -> None:
+    [block] = SHELL.findall(page("command-line"))
+    home = {name: str(tmp_path) for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")}
+    (tmp_path / "turnledger").mkdir()
+    url = f"sqlite:///{tmp_path / 'turnledger' / 'chats.db'}"
+    asyncio.run(talk(url, {"my-order": []}))
+    shell = ["bash", "-c", block.replace("turnledger ", "python -m turnledger ")]
+    done = subprocess.run(shell, env={**environment(), **home}, capture_output=True, text=True, check=False)
+    assert done.stdout.endswith(" as turn 1.\n"), done.stderr
+    shown = run("turnledger chats show my-order", "--store", url)
+    assert "  find({})\n  result: in Lyon\n  assistant: It is in Lyon.\n" in shown
 
 
 def test_export_commands_export_print_and_import_a_chat(

@@ -232,7 +232,18 @@ def test_branches_page_names_every_field() -> None:
 
 def test_command_line_page_names_every_command_and_flag() -> None:
     page = text_of("command-line")
-    for name in ("list", "search", "show", "rename", "pin", "archive", "delete", "restore"):
+    for name in (
+        "list",
+        "search",
+        "show",
+        "context",
+        "append",
+        "rename",
+        "pin",
+        "archive",
+        "delete",
+        "restore",
+    ):
         assert f"turnledger chats {name}" in page
         assert [flag for flag in flags_of("chats", name) if f"`{flag}`" not in page] == []
 

@@ -11,13 +11,14 @@ import msgspec
 
 from tests.clients.drivers.driver import ClientError, Command, Driver, OnEvent
 from tests.clients.drivers.python import context
-from turnledger import Context, Ledger
+from turnledger import Ledger
 from turnledger.api.chats import ChatInfo
 from turnledger.api.json import encode
 from turnledger.api.views import show_chat, show_listed
 from turnledger.chat import Chat
 from turnledger.engine.attempt.end import Outcome
 from turnledger.engine.attempt.outcome import committed_turn
+from turnledger.engine.history.context import context_of
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.errors import TurnAttached, TurnledgerError, TurnReplayed, TurnStopped
 from turnledger.hosting import OWNER
@@ -365,9 +366,8 @@ class EmbeddedDriver(Driver):
     async def _chat_context(
         self, chat: NamedChat, *, last: int | None = None, budget: int | None = None, after: str | None = None
     ) -> Any:
-        shows = Context.all() if last is None else Context.last(last)
-        shows = shows if budget is None else Context.budget(budget)
-        return context(await (await chat.opened()).snapshot(context=shows, after=after))
+        selected = context_of(last, budget)
+        return context(await (await chat.opened()).snapshot(context=selected, after=after))
 
     async def _chat_siblings(self, chat: NamedChat, *, turn: str) -> Any:
         return [

@@ -14,7 +14,7 @@ from turnledger.errors import InvalidInput
 if TYPE_CHECKING:
     from turnledger.api.access import Token
     from turnledger.api.chats import ChatInfo, Deletion, Hit, Page
-    from turnledger.api.turns import ChatHistory, Turn
+    from turnledger.api.turns import ChatContext, ChatHistory, Turn
     from turnledger.model.transfer import ImportReport
 
 SERVER, API_KEY = "TURNLEDGER_SERVER", "TURNLEDGER_API_KEY"
@@ -67,6 +67,10 @@ class Backend(Protocol):
         ...
 
     async def show(self, chat: str, *, scope: str, turns: int) -> ChatHistory: ...
+
+    async def context(
+        self, chat: str, *, scope: str, last: int | None, budget: int | None
+    ) -> ChatContext: ...
 
     async def update(self, chat: str, *, scope: str, **changes: Any) -> ChatInfo: ...
 

@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 
 from turnledger.api.access import Token
 from turnledger.api.chats import ChatInfo, Deletion, Hit, Page, SearchPage
-from turnledger.api.turns import ChatHistory, Turn
+from turnledger.api.turns import ChatContext, ChatHistory, Turn
 from turnledger.cli.backend.backend import API_KEY, ID_PREFIX, SERVER, Source, allows_http, check_chat_name
 from turnledger.cli.backend.inspection import without_hidden
 from turnledger.client import AsyncChat, AsyncClient, Retries, Timeouts
@@ -87,6 +87,9 @@ class ServerBackend:
                 return await self.show(chat, scope=scope, turns=turns)
             read, before = [*page.turns, *read], page.before
         return ChatHistory(**asdict(info), turns=without_hidden(read), before=before)
+
+    async def context(self, chat: str, *, scope: str, last: int | None, budget: int | None) -> ChatContext:
+        return await self._chat(chat, scope).context(last=last, budget=budget)
 
     async def update(self, chat: str, *, scope: str, **changes: Any) -> ChatInfo:
         return await self._chat(chat, scope).update(**changes)

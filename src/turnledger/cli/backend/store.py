@@ -9,17 +9,19 @@ from typing import Any
 
 from turnledger.api.access import NewToken, Token
 from turnledger.api.chats import ChatInfo, Deletion, Hit, Page, RestoredChat, SearchPage
-from turnledger.api.turns import ChatHistory
+from turnledger.api.turns import ChatContext, ChatHistory
 from turnledger.api.turns import Turn as ShownTurn
 from turnledger.api.views import show_chat, show_listed, show_listed_as, show_token, show_turn, view
 from turnledger.chat import Chat
 from turnledger.chats import Chats
 from turnledger.cli.backend.backend import ID_PREFIX, Source, check_chat_name
 from turnledger.cli.backend.inspection import all_tokens, without_hidden
+from turnledger.engine.history.context import context_of
 from turnledger.engine.limits import Limits
 from turnledger.errors import NotAStore, TokenNotFound
 from turnledger.hosting import Host
 from turnledger.ledger import OWNER, Ledger
+from turnledger.model import codec
 from turnledger.model.access.token import digest_of, is_token_text
 from turnledger.model.retention import policy_of
 from turnledger.model.transfer import ImportReport
@@ -93,6 +95,11 @@ class StoreBackend:
         shown = without_hidden(list(map(show_turn, read, await found.hidden(read))))
         earlier = read[0].number if read and read[0].number > 1 else None
         return show_listed_as(ChatHistory, listed, turns=shown, before=earlier)
+
+    async def context(self, chat: str, *, scope: str, last: int | None, budget: int | None) -> ChatContext:
+        found = await self._chat(chat, scope)
+        shown = await found.snapshot(context=context_of(last, budget))
+        return view(ChatContext, shown, raw_items=codec.raws(shown.items))
 
     async def update(self, chat: str, *, scope: str, **changes: Any) -> ChatInfo:
         found = await self._chat(chat, scope)

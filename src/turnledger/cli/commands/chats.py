@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from turnledger.api.chats import ChatInfo, Deletion, Hit
     from turnledger.cli.output.chat_text import TextLine
 
+ITEMS_BYTES = 16 * 1024 * 1024
+"""Most bytes of the items of a turn."""
 Off = Annotated[bool, typer.Option("--off", help="Undo it.")]
 
 chats = typer.Typer(
@@ -176,6 +179,31 @@ def show(
     _print_lines(lines_of(history))
 
 
+@chats.command()
+def context(
+    chat: ChatName,
+    last: Annotated[int | None, typer.Option(min=0, help="Only this many of the last turns.")] = None,
+    budget: Annotated[
+        int | None, typer.Option(min=0, help="As many of the last turns as fit into these tokens.")
+    ] = None,
+    owner: Owner = None,
+    scope: Scope = "",
+    server: Server = None,
+    store: Store = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print what a model would be shown of a chat now, and its estimated tokens."""
+    selector = BackendSelector(server=server, store=store, config=config, owner=owner)
+    shown = selector.run(lambda backend: backend.context(chat, scope=scope, last=last, budget=budget))
+    if as_json:
+        typer.echo(json_of(shown))
+        return
+    from turnledger.cli.output.chat_text import lines_of_context
+
+    _print_lines(lines_of_context(shown))
+
+
 def _print_lines(lines: Iterable[TextLine]) -> None:
     if not is_terminal():
         for line in lines:
@@ -223,8 +251,13 @@ def _print_cursor(found: tuple[object, ...], cursor: str | None, empty_message: 
 @chats.command()
 def append(
     chat: ChatName,
-    text: Annotated[str, typer.Argument(help="The message of the user.")],
-    answer: Annotated[str | None, typer.Option(help="The answer to it.")] = None,
+    text: Annotated[
+        str | None,
+        typer.Argument(
+            help="The message of the user. Default: items on standard input, a JSON object per line."
+        ),
+    ] = None,
+    answer: Annotated[str | None, typer.Option(help="The answer of the assistant.")] = None,
     idempotency_key: Annotated[
         str | None, typer.Option(metavar="KEY", help="Add the turn once, however often this is run.")
     ] = None,
@@ -236,13 +269,37 @@ def append(
     as_json: AsJson = False,
 ) -> None:
     """Add a turn that no model answers, such as a message from another system."""
-    items: list[Any] = [text] if answer is None else [text, {"role": "assistant", "content": answer}]
+    items: list[Any] = [] if text is None else [text]
+    items += [] if answer is None else [{"role": "assistant", "content": answer}]
+    items = items or _read_items()
     selector = BackendSelector(server=server, store=store, config=config, owner=owner)
     turn = selector.run(lambda backend: backend.append(chat, items, scope=scope, key=idempotency_key))
     if as_json:
         typer.echo(json_of(turn))
     else:
         print_result(f"Added {turn.id} as turn {turn.number}.")
+
+
+def _read_items() -> list[Any]:
+    """Read items from standard input. Raises InvalidInput."""
+    if sys.stdin is None or is_terminal(sys.stdin):
+        raise InvalidInput("Nothing to append. Give a text, --answer, or items on standard input.")
+    text = sys.stdin.buffer.read(ITEMS_BYTES + 1)
+    if len(text) > ITEMS_BYTES:
+        raise InvalidInput(f"Standard input has more than {ITEMS_BYTES} bytes. Append fewer items at once.")
+    return [_item_of(line, number) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+
+
+def _item_of(line: bytes, number: int) -> dict[str, Any]:
+    import json
+
+    try:
+        item = json.loads(line)
+    except (ValueError, RecursionError):
+        item = None
+    if not isinstance(item, dict):
+        raise InvalidInput(f"Line {number} of standard input is not a JSON object. Write one item per line.")
+    return item
 
 
 @chats.command()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from turnledger.api.chats import ChatInfo, Hit
-from turnledger.api.turns import ChatHistory, Turn
+from turnledger.api.turns import ChatContext, ChatHistory, Turn
 from turnledger.cli.chat.sanitize import sanitize, sanitize_line
 from turnledger.cli.options import date_of
 from turnledger.cli.output.table import Column, Record
@@ -68,6 +68,19 @@ def lines_of(chat: ChatHistory) -> Iterator[TextLine]:
     if chat.is_running:
         yield TextLine("")
         yield TextLine("[running] The next turn is not complete yet.", style="dim")
+
+
+def lines_of_context(context: ChatContext) -> Iterator[TextLine]:
+    yield TextLine(", ".join(_sizes(context)), style="dim")
+    for item in context.items:
+        yield from _lines_of_item(item)
+
+
+def _sizes(context: ChatContext) -> Iterator[str]:
+    yield f"{context.tokens} tokens"
+    if context.budget is not None:
+        yield f"{context.left} left of {context.budget}"
+    yield f"{context.turns} turn{'' if context.turns == 1 else 's'} in the history"
 
 
 def _lines_of_turn(turn: Turn) -> Iterator[TextLine]:

@@ -67,6 +67,15 @@ class Context(Struct, frozen=True):
 ALL = Context()
 
 
+def context_of(last: int | None, budget: int | None) -> Context:
+    """Return the context that a caller asks for, by one number or none. Raises InvalidInput for both."""
+    if last is not None and budget is not None:
+        raise InvalidInput("Give last or budget, not both.")
+    if last is not None:
+        return Context.last(last)
+    return ALL if budget is None else Context.budget(budget)
+
+
 def check_primer(items: Sequence[Item]) -> None:
     """Raise MalformedItems unless these can stand before a history, with a result for each call."""
     if open_calls(items):

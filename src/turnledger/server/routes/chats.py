@@ -6,8 +6,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from turnledger.api.turns import ChatContext, ShownChat
-from turnledger.api.views import show_listed_as, show_turn
-from turnledger.engine.history.context import ALL, Context
+from turnledger.api.views import show_listed_as, show_turn, view
+from turnledger.engine.history.context import context_of
 from turnledger.errors import BranchNotFound, InvalidInput
 from turnledger.model import codec
 from turnledger.model.access.token import TokenScope
@@ -60,33 +60,23 @@ def endpoints(service: Service) -> list[Endpoint]:
             shown = await show_to_reader(chat, shown)
         return json_response(shown, headers={"etag": etag_of(listed.conversation)})
 
-    async def show_context(request: Request) -> Response:
+    async def context(request: Request) -> Response:
         query = request.query_params
         last, budget = (number_of(query.get(name), name, None) for name in ("last", "budget"))
-        if last is not None and budget is not None:
-            raise InvalidInput("Give last or budget, not both.")
-        context = ALL if last is None else Context.last(last)
-        context = context if budget is None else Context.budget(budget)
+        selected = context_of(last, budget)
         chats = service.chats(request.state.principal)
         chat = await chats.conversation(request.path_params["chat"])
-        shown = await chat.snapshot(context=context, after=query.get("after"))
+        shown = await chat.snapshot(context=selected, after=query.get("after"))
         size = sum(len(item.raw) for item in shown.items)
         if size > CONTEXT_BYTES:
             raise InvalidInput(f"The context has {size} bytes, over {CONTEXT_BYTES}. Give last or budget.")
-        answer = ChatContext(
-            turns=shown.turns,
-            tokens=shown.tokens,
-            budget=shown.budget,
-            left=shown.left,
-            raw_items=codec.raws(shown.items),
-        )
-        return json_response(answer)
+        return json_response(view(ChatContext, shown, raw_items=codec.raws(shown.items)))
 
     return [
         Endpoint(
             method="GET",
             path="/api/chats/{chat}/context",
-            handler=show_context,
+            handler=context,
             needs=TokenScope.CHATS_READ,
             summary="Show what a model would be shown now, and its size in tokens. Runs and writes nothing.",
             tag="chats",

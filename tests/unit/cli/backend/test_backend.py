@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -117,6 +118,11 @@ def same(store: str, server: str, *arguments: str) -> Result:
         ("show", "long", "--turns", "55"),
         ("show", "long", "--turns", "55", "--json"),
         ("show", "nobody"),
+        ("context", "order"),
+        ("context", "hidden", "--json"),
+        ("context", "long", "--budget", "100"),
+        ("context", "long", "--last", "2", "--budget", "3"),
+        ("context", "nobody"),
         ("show", UNKNOWN),
         ("show", "conv_x"),
         ("search", "rains", "rome"),
@@ -193,6 +199,64 @@ def test_append_adds_one_turn_per_key_to_a_store_and_on_a_server(store: str, ser
     missing = same(store, server, "chats", "append", "nobody", "Hello")
     assert (missing.exit_code, missing.stdout) == (2, "")
     assert run("chats", "delete", "mail", "--purge", "--server", server).exit_code == 0
+
+
+ITEMS = b"""{"role": "user", "content": "Where is it?"}
+{"type": "function_call", "call_id": "c1", "name": "find", "arguments": "{}"}
+
+{"type": "function_call_output", "call_id": "c1", "output": "in Lyon"}
+"""
+
+
+def test_append_reads_items_of_one_turn_from_standard_input(store: str, server: str) -> None:
+    id = add_turns(store, "items", ("Hello", "Hi."))
+    for number, at in enumerate((("--store", store), ("--server", server)), 2):
+        done = run("chats", "append", "items", *at, input=ITEMS)
+        assert done.stdout.endswith(f" as turn {number}.\n"), done.output
+    assert run("chats", "append", "items", "--answer", "In Lyon.", "--store", store).exit_code == 0
+    turns = json.loads(same(store, server, "chats", "show", id, "--json").stdout)["turns"][1:]
+    assert [len(turn["input"]) for turn in turns] == [1, 1, 0]
+    assert [[item["type"] for item in turn["output"]] for turn in turns] == [
+        *[["function_call", "function_call_output"]] * 2,
+        ["message"],
+    ]
+    assert run("chats", "delete", "items", "--purge", "--server", server).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("input", "message"),
+    [
+        (b"", "no_new_input: There is nothing to append."),
+        (
+            b'{"role": "user", "content": "a"}\n\n[]\n',
+            "invalid_input: Line 3 of standard input is not a JSON",
+        ),
+        (b"{\n", "invalid_input: Line 1 of standard input is not a JSON object."),
+        (b'{"content": "' + b"x" * 20 + b'"}', "invalid_input: Standard input has more than 32 bytes."),
+        (ITEMS.splitlines()[-1], "malformed_items: "),
+    ],
+)
+def test_append_refuses_what_is_not_items(
+    store: str, monkeypatch: pytest.MonkeyPatch, input: bytes, message: str
+) -> None:
+    if "32 bytes" in message:
+        monkeypatch.setattr("turnledger.cli.commands.chats.ITEMS_BYTES", 32)
+    done = run("chats", "append", "order", "--store", store, input=input)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith(message)
+
+
+def test_context_shows_the_last_turns_and_their_tokens(store: str) -> None:
+    done = run("chats", "context", "long", "--budget", "100", "--store", store)
+    first, *messages = done.stdout.splitlines()
+    counted = re.fullmatch(r"(\d+) tokens, (\d+) left of 100, 60 turns in the history", first)
+    assert counted is not None, first
+    assert int(counted[1]) + int(counted[2]) == 100
+    assert messages[-2:] == ["  user: question 59", "  assistant: Yes."]
+    assert 2 <= len(messages) < 10
+    assert len(run("chats", "context", "long", "--store", store).stdout.splitlines()) == 121
+    shown = json.loads(run("chats", "context", "long", "--last", "1", "--json", "--store", store).stdout)
+    assert (shown["turns"], len(shown["items"]), shown["budget"]) == (60, 2, None)
 
 
 def test_import_into_a_server_happens_once_and_keeps_bytes(server: str, url: str, tmp_path: Path) -> None:
