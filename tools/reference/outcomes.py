@@ -287,8 +287,8 @@ def ends(observed: Mapping[str, Sequence[Observed]], field: str, *further: str) 
         [label, *(getattr(each, field) for each in row), *(_all(row, name) for name in further)]
         for label, row in observed.items()
     ]
-    names = {"kind": "turn", "state": "attempt", "later_state": "attempt"}
-    return table(["the turn", *DONE, *(names[each] for each in further)], rows)
+    names = ["kind" if each == "kind" else "attempt" for each in further]
+    return table(["the turn", *DONE, *names], rows)
 
 
 def _all(row: Sequence[Observed], field: str) -> str:
