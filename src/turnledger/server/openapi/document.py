@@ -19,7 +19,7 @@ from starlette.responses import Response
 
 from turnledger.api.errors import Error
 from turnledger.server.openapi.endpoint import Content, Endpoint, Parameter
-from turnledger.server.openapi.schemas import NUMBER, STRING, Components, Shape
+from turnledger.server.openapi.schemas import NUMBER, STRING, Components, Schema, Shape
 
 INVALID_REQUEST = "Invalid request. Nothing changed; the message has the reason."
 UNAUTHORIZED = "The token is missing or no longer valid."
@@ -176,10 +176,19 @@ def _response(endpoint: Endpoint, status: int, meaning: str, components: Compone
         "description": meaning,
         "headers": headers,
         "content": {
-            kind: {"schema": components.schema(shape)} if shape else {}
+            kind: {"schema": _describe_content(kind, components.schema(shape))} if shape else {}
             for kind, shape in _content(endpoint, status).items()
         },
     }
+
+
+def _describe_content(kind: str, schema: Schema) -> Schema:
+    """Return the schema of a body; of each event if it is a stream, whose data has the given one."""
+    if kind != "text/event-stream":
+        return schema
+    data = {"type": "string", "contentMediaType": JSON, "contentSchema": schema}
+    fields = {"id": STRING, "event": STRING, "data": data}
+    return {"type": "object", "required": list(fields), "properties": fields}
 
 
 def _describe_parameter(parameter: Parameter) -> dict[str, Any]:

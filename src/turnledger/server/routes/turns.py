@@ -176,7 +176,7 @@ def _events_endpoint(events: StreamEndpoint) -> Endpoint:
         content={200: {"text/event-stream": Event}},
         responses={
             200: "The events up to `turn.finished` or `error`; none if the turn was withdrawn before it"
-            " began. The schema is that of `data`; skip unknown types. Comments keep a silent stream alive.",
+            " began. Skip unknown types. Comments keep a silent stream alive.",
             **GONE,
         },
     )

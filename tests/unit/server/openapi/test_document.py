@@ -252,6 +252,15 @@ async def test_openapi_stop_request_body_is_optional() -> None:
     assert paths["/v1/chat/completions"]["post"]["requestBody"]["required"] is True
 
 
+async def test_openapi_document_describes_the_events_of_a_stream_and_their_data() -> None:
+    async with run_app() as app:
+        document = (await fetch(app, "/openapi.json")).json
+    content = document["paths"]["/api/turns/{turn}/events"]["get"]["responses"]["200"]["content"]
+    data = content["text/event-stream"]["schema"]["properties"]["data"]
+    assert (data["type"], data["contentMediaType"]) == ("string", "application/json")
+    assert {"$ref": "#/components/schemas/TextDelta"} in data["contentSchema"]["anyOf"]
+
+
 @pytest.mark.parametrize("body", [b"", b" ", b"\r\n\t "])
 async def test_body_without_json_is_refused_unless_it_is_empty_and_optional(body: bytes) -> None:
     ids = IdSource(lambda: 1_700_000_000_000, SystemEntropy())
