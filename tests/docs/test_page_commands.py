@@ -77,7 +77,7 @@ def test_chats_commands_print_the_output_on_their_page(
     commands = [
         (command, printed) for command, printed in commands if command.startswith("turnledger chats ")
     ]
-    assert len(commands) == 9
+    assert len(commands) == 10
     for command, printed in commands:
         expected = r"[^\n]*".join(map(re.escape, printed.strip().split("…")))
         assert re.fullmatch(expected, run(command).strip()), command
@@ -94,6 +94,24 @@ def test_append_command_adds_the_items_of_its_page_as_one_turn(tmp_path: Path) -
     assert done.stdout.endswith(" as turn 1.\n"), done.stderr
     shown = run("turnledger chats show my-order", "--store", url)
     assert "  find({})\n  result: in Lyon\n  assistant: It is in Lyon.\n" in shown
+
+
+def test_shares_commands_print_the_output_on_their_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    (tmp_path / "turnledger").mkdir()
+    asyncio.run(talk(f"sqlite:///{tmp_path / 'turnledger' / 'chats.db'}", {}))
+    commands = COMMAND.findall("".join(CONSOLE.findall(page("access"))))
+    commands = [each for each in commands if each[0].startswith("turnledger shares ")]
+    assert [command.split()[2] for command, _ in commands] == ["create", "list", "revoke"]
+    id = ""
+    for command, printed in commands:
+        expected = r"[^\n]*".join(map(re.escape, printed.strip().split("…")))
+        output = CliRunner().invoke(app, shlex.split(command.replace("share_…", id))[1:]).output
+        assert re.fullmatch(expected, output.strip()), output
+        id = re.findall("share_[0-9a-f]+", output)[0]
 
 
 def test_export_commands_export_print_and_import_a_chat(

@@ -233,6 +233,7 @@ def test_branches_page_names_every_field() -> None:
 def test_command_line_page_names_every_command_and_flag() -> None:
     page = text_of("command-line")
     for name in (
+        "create",
         "list",
         "search",
         "show",

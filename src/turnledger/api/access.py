@@ -11,6 +11,9 @@ from turnledger.model.access.share import ShareKind
 from turnledger.model.access.token import TokenScope
 from turnledger.model.ids import ConversationId, ShareId, TokenId
 
+SHARE_PATH = "/share"
+"""The page of a link; its code follows after `#`."""
+
 
 class Token(Struct, frozen=True, kw_only=True):
     """A token without its text."""

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from msgspec import UNSET, Struct
 from msgspec.structs import asdict
 
-from turnledger.api.access import Share, Token
+from turnledger.api.access import SHARE_PATH, NewShare, Share, Token
 from turnledger.api.chats import ChatInfo, ListedChat
 from turnledger.api.events import Change
 from turnledger.api.turns import Attempt, Turn
@@ -140,6 +140,10 @@ def show_share(shape: type[AnyShare], share: StoredShare, /, **others: Any) -> A
         stored_chats=share.chats,
         **others,
     )
+
+
+def show_new_share(share: StoredShare, code: str) -> NewShare:
+    return show_share(NewShare, share, code=code, path=f"{SHARE_PATH}#{code}")
 
 
 def show_change(change: LiveChange) -> Change:

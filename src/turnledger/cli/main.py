@@ -14,6 +14,7 @@ from turnledger.cli.commands.chats import chats
 from turnledger.cli.commands.check import check
 from turnledger.cli.commands.doctor import doctor
 from turnledger.cli.commands.serve import serve
+from turnledger.cli.commands.shares import shares
 from turnledger.cli.commands.tokens import tokens
 from turnledger.cli.commands.transfer import backup, export, import_chats
 from turnledger.cli.failures import CommandGroup
@@ -53,3 +54,4 @@ chats.command("export")(export)
 chats.command("import")(import_chats)
 app.add_typer(chats, name="chats")
 app.add_typer(tokens, name="tokens")
+app.add_typer(shares, name="shares")

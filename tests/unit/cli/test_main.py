@@ -56,7 +56,7 @@ main()"""
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
 
 
-@pytest.mark.parametrize("command", [(), ("chats",), ("tokens",)])
+@pytest.mark.parametrize("command", [(), ("chats",), ("tokens",), ("shares",)])
 def test_help_describes_each_command(command: tuple[str, ...]) -> None:
     done = invoke(app, [*command, "--help"], prog_name="turnledger")
     assert done.exit_code == 0

@@ -12,7 +12,7 @@ from turnledger.cli.output.streams import print_message
 from turnledger.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from turnledger.api.access import Token
+    from turnledger.api.access import Share, Token
     from turnledger.api.chats import ChatInfo, Deletion, Hit, Page
     from turnledger.api.turns import ChatContext, ChatHistory, Turn
     from turnledger.model.transfer import ImportReport
@@ -102,6 +102,15 @@ class Backend(Protocol):
     async def revoke_token(self, token: str) -> Sequence[Token]:
         """Revoke a token, given by its id or its text, with all its descendants; itself comes first."""
         ...
+
+    async def create_share(self, **fields: Any) -> tuple[Share, bool]:
+        """Create a link, with the fields of ShareBody; also return whether callers without a token are
+        refused from now on."""
+        ...
+
+    async def list_shares(self) -> Sequence[Share]: ...
+
+    async def revoke_share(self, share: str) -> Share: ...
 
 
 class BackendSelector:

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
-from turnledger.api.access import Token
+from turnledger.api.access import Share, Token
 from turnledger.api.chats import ListedChat
 from turnledger.api.turns import Turn
-from turnledger.api.views import show_listed, show_token
+from turnledger.api.views import show_listed, show_share, show_token
 from turnledger.model import codec
 from turnledger.model.catalogue import ChatFilter
 from turnledger.model.conversation import LOCAL
 from turnledger.model.flags import hidden_in_parts, visible_items
 
-TOKENS = 1_000
+if TYPE_CHECKING:
+    from turnledger.engine.ports import WholeStore
+
+ROWS = 1_000
+"""Tokens or links read at once."""
+Row = TypeVar("Row")
+Request = TypeVar("Request")
 
 
 async def last_used(
@@ -42,17 +49,43 @@ async def all_tokens(url: str, owner: str | None) -> Sequence[Token]:
     from turnledger.engine.access.tokens import ListTokens, list_tokens
     from turnledger.model.access.token import Token as StoredToken
     from turnledger.model.conversation import EVERYWHERE
+
+    def request_after(last: StoredToken | None) -> ListTokens:
+        return ListTokens(owner, EVERYWHERE, None if last is None else last.id, ROWS)
+
+    return tuple(map(partial(show_token, Token), await _all_rows(url, list_tokens, request_after)))
+
+
+async def all_shares(url: str) -> Sequence[Share]:
+    """Return all share links, the newest first. Writes nothing."""
+    from turnledger.engine.access.shares import ListShares, ShareView, list_shares
+    from turnledger.model.access.share import Share as StoredShare
+    from turnledger.model.conversation import EVERYWHERE
+
+    def request_after(last: StoredShare | None) -> ListShares:
+        return ListShares(
+            ShareView(None, EVERYWHERE, only_chats=False), None if last is None else last.id, ROWS
+        )
+
+    return tuple(map(partial(show_share, Share), await _all_rows(url, list_shares, request_after)))
+
+
+async def _all_rows(
+    url: str,
+    list_rows: Callable[[WholeStore, Request], Awaitable[list[Row]]],
+    request_after: Callable[[Row | None], Request],
+) -> list[Row]:
+    """Read page after page; `request_after` is the request for the page after a row."""
     from turnledger.stores.url import visit_store
 
-    found: list[StoredToken] = []
+    found: list[Row] = []
     visit = await visit_store(url)
     try:
         while True:
-            before = found[-1].id if found else None
-            page = await visit.read_whole(list_tokens, ListTokens(owner, EVERYWHERE, before, TOKENS))
+            page = await visit.read_whole(list_rows, request_after(found[-1] if found else None))
             found += page
-            if len(page) < TOKENS:
-                return tuple(map(partial(show_token, Token), found))
+            if len(page) < ROWS:
+                return found
     finally:
         await visit.close()
 

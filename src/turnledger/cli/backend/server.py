@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from turnledger.api.access import Token
+from turnledger.api.access import Share, Token
 from turnledger.api.chats import ChatInfo, Deletion, Hit, Page, SearchPage
 from turnledger.api.turns import ChatContext, ChatHistory, Turn
 from turnledger.cli.backend.backend import API_KEY, ID_PREFIX, SERVER, Source, allows_http, check_chat_name
@@ -136,6 +136,16 @@ class ServerBackend:
                 return await bearer.tokens.revoke("self")
             except NotAdmitted:
                 raise TokenNotFound("No valid token has this text.") from None
+
+    async def create_share(self, **fields: Any) -> tuple[Share, bool]:
+        """Create a link. It is never the first: the request needs a token itself."""
+        return await self._client.shares.create(**fields), False
+
+    async def list_shares(self) -> Sequence[Share]:
+        return [share async for share in self._client.shares.list()]
+
+    async def revoke_share(self, share: str) -> Share:
+        return await self._client.shares.revoke(share)
 
     def _chat(self, name: str, scope: str) -> AsyncChat:
         check_chat_name(name)

@@ -7,21 +7,31 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
 
-from turnledger.api.access import NewToken, Token
+from turnledger.api.access import NewToken, Share, Token
 from turnledger.api.chats import ChatInfo, Deletion, Hit, Page, RestoredChat, SearchPage
 from turnledger.api.turns import ChatContext, ChatHistory
 from turnledger.api.turns import Turn as ShownTurn
-from turnledger.api.views import show_chat, show_listed, show_listed_as, show_token, show_turn, view
+from turnledger.api.views import (
+    show_chat,
+    show_listed,
+    show_listed_as,
+    show_new_share,
+    show_share,
+    show_token,
+    show_turn,
+    view,
+)
 from turnledger.chat import Chat
 from turnledger.chats import Chats
 from turnledger.cli.backend.backend import ID_PREFIX, Source, check_chat_name
-from turnledger.cli.backend.inspection import all_tokens, without_hidden
+from turnledger.cli.backend.inspection import all_shares, all_tokens, without_hidden
 from turnledger.engine.history.context import context_of
 from turnledger.engine.limits import Limits
 from turnledger.errors import NotAStore, TokenNotFound
 from turnledger.hosting import Host
 from turnledger.ledger import OWNER, Ledger
 from turnledger.model import codec
+from turnledger.model.access.share import VISIT
 from turnledger.model.access.token import digest_of, is_token_text
 from turnledger.model.retention import policy_of
 from turnledger.model.transfer import ImportReport
@@ -153,6 +163,22 @@ class StoreBackend:
                 raise TokenNotFound("No token has this text.")
             token = found.id
         return tuple(map(partial(show_token, Token), await tokens.revoke(token)))
+
+    async def create_share(
+        self, *, expires_in: float | None = None, visitor_expires_in: float | None = VISIT, **fields: Any
+    ) -> tuple[Share, bool]:
+        host = Host(await self._ledger())
+        is_first = not (await host.tokens.find(None)).any_tokens
+        created, code = await host.shares.create(
+            owner=self._owner, lifetime=expires_in, visitor_lifetime=visitor_expires_in, **fields
+        )
+        return show_new_share(created, code), is_first
+
+    async def list_shares(self) -> Sequence[Share]:
+        return await all_shares(self._url)
+
+    async def revoke_share(self, share: str) -> Share:
+        return show_share(Share, await Host(await self._ledger()).shares.revoke(share))
 
     async def _chat(self, name: str, scope: str) -> Chat:
         check_chat_name(name)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from turnledger.cli.backend.backend import Backend, BackendSelector
-from turnledger.cli.failures import FAILED, describe
+from turnledger.cli.commands.batch import run_each
 from turnledger.cli.options import (
     PAGE,
     AsJson,
@@ -27,11 +27,9 @@ from turnledger.cli.options import (
     date_of,
     seconds_of,
 )
-from turnledger.cli.output.progress import Progress
 from turnledger.cli.output.streams import is_terminal, json_of, print_message, print_result
 from turnledger.cli.output.table import GAP, print_records
-from turnledger.errors import ConversationUnavailable, InvalidInput
-from turnledger.model.text.plain import plain
+from turnledger.errors import InvalidInput
 
 if TYPE_CHECKING:
     from turnledger.api.chats import ChatInfo, Deletion, Hit
@@ -377,7 +375,7 @@ def delete(
         return json_of(deleted) if as_json else _deletion_message(deleted)
 
     selector = BackendSelector(server=server, store=store, config=config, owner=owner, uses_settings=True)
-    _run_each(selector, chats, change_one, "Deleting")
+    run_each(selector, chats, change_one, "Deleting")
 
 
 @chats.command()
@@ -395,7 +393,7 @@ def restore(
         chat = await backend.restore(name)
         return json_of(chat) if as_json else _restore_message(chat)
 
-    _run_each(
+    run_each(
         BackendSelector(server=server, store=store, config=config, owner=owner),
         chats,
         change_one,
@@ -422,32 +420,4 @@ def _update_each(
         chat = await backend.update(name, scope=scope, **changes)
         return json_of(chat) if as_json else f"{chat.id} {result}."
 
-    _run_each(selector, names, change_one, "Changing")
-
-
-def _run_each(
-    selector: BackendSelector,
-    names: Sequence[str],
-    change: Callable[[Backend, str], Awaitable[str]],
-    label: str,
-) -> None:
-    """Process each of these chats; print the results, and the errors of the others."""
-
-    problems: list[str] = []
-
-    async def work(backend: Backend) -> None:
-        with Progress(label, len(names)) as progress:
-            for name in names:
-                try:
-                    progress.print_line(plain(await change(backend, name)))
-                except (ConversationUnavailable, InvalidInput) as problem:
-                    problems.append(describe(problem, name))
-                progress.advance(1)
-
-    try:
-        selector.run(work)
-    finally:  # also after another error
-        for problem in problems:
-            print_message(problem)
-    if problems:
-        raise typer.Exit(FAILED)
+    run_each(selector, names, change_one, "Changing")

@@ -5,13 +5,14 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from turnledger.api.access import SHARE_PATH
 from turnledger.server.chat_page.files import POLICY, BuiltPage, PageFile, inline_page
 from turnledger.server.errors import RequestRefused
 from turnledger.server.openapi.endpoint import Content, Endpoint, Parameter
 from turnledger.server.openapi.schemas import NAME, STRING
 from turnledger.server.service import Service
 
-PAGE_PATH, SHARE_PATH = "/", "/share"
+PAGE_PATH = "/"
 REVALIDATED = b"no-cache"
 """Cached by browsers, but revalidated each time."""
 IMMUTABLE = b"public, max-age=31536000, immutable"

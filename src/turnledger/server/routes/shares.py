@@ -13,7 +13,7 @@ from turnledger.api.access import NewShare, Share, Visit
 from turnledger.api.chats import Listing
 from turnledger.api.json import decoder_of
 from turnledger.api.requests import ExchangeBody, ShareBody
-from turnledger.api.views import show_share
+from turnledger.api.views import show_new_share, show_share
 from turnledger.errors import LinkNotValid
 from turnledger.model.access.token import Bounds, TokenScope
 from turnledger.model.ids import ShareId
@@ -25,7 +25,6 @@ from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.openapi.schemas import PAGE_SIZE, id_schema
 from turnledger.server.requests.body import check_seconds, decode_body, read_body, read_small_body
 from turnledger.server.requests.query import number_of
-from turnledger.server.routes.page import SHARE_PATH
 from turnledger.server.service import Service
 from turnledger.server.wire.json import json_response
 
@@ -68,7 +67,7 @@ class ShareRoutes:
             **{name: getattr(body, name) for name in Bounds.__struct_fields__},
         )
         add_audit_fields(request.scope, target_share=share.id, target_chat=share.conversation)
-        return json_response(show_share(NewShare, share, code=code, path=f"{SHARE_PATH}#{code}"), 201)
+        return json_response(show_new_share(share, code), 201)
 
     async def list_shares(self, request: Request) -> Response:
         """List links, newest first: with `admin` those of all owners, else the caller's own chat links."""

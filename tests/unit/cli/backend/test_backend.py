@@ -339,6 +339,18 @@ def test_tokens_commands_work_on_a_server(url: str) -> None:
         _use_tokens(running.url, url, {"TURNLEDGER_API_KEY": admin})
 
 
+def _use_shares(server: str, store: str, env: dict[str, str]) -> None:
+    at = ("--server", server)
+    made = run("shares", "create", "--scope", "shop", "--max-uses", "3", "--expires", "12h", *at, **env)
+    assert made.stdout.startswith(f"{server}/share#tls_"), made.output
+    listed = json.loads(run("shares", "list", "--json", *at, **env).stdout)
+    assert listed == json.loads(run("shares", "list", "--json", "--store", store).stdout)
+    [share] = listed["data"]
+    assert (share["scope"], share["max_uses"], share["visitor_expires_in"]) == ("shop", 3, 86400)
+    assert run("shares", "revoke", share["id"], *at, **env).stdout == f"Revoked {share['id']}.\n"
+    assert json.loads(run("shares", "list", "--json", "--store", store).stdout) == {"data": []}
+
+
 def _use_tokens(server: str, store: str, env: dict[str, str]) -> None:
     at = ("--server", server)
     refused = run("chats", "list", *at)
@@ -357,5 +369,6 @@ def _use_tokens(server: str, store: str, env: dict[str, str]) -> None:
     assert (ended.exit_code, ended.stdout) == (0, f"Revoked {here['data'][0]['id']}.\n")
     again = run("tokens", "revoke", text, *at, **env)
     assert again.stderr == "token_not_found: a text: No valid token has this text.\n"
+    _use_shares(server, store, env)
     too_wide = run("tokens", "create", *at, TURNLEDGER_API_KEY="nonsense")
     assert (too_wide.exit_code, too_wide.stdout) == (2, "")

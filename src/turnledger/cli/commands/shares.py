@@ -1,0 +1,188 @@
+"""`turnledger shares`: create, list and revoke share links in the server's store, or on a server."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from turnledger.cli.backend.backend import Backend, BackendSelector
+from turnledger.cli.commands.batch import run_each
+from turnledger.cli.options import AsJson, Config, Owner, Server, Store, date_of, expiry_of, seconds_of
+from turnledger.cli.output.streams import json_of, print_message
+from turnledger.cli.output.table import Column, Record, print_records
+from turnledger.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from turnledger.api.access import Share
+
+COLUMNS = (
+    Column("ID"),
+    Column("LEADS TO", min_width=12, wraps=True),
+    Column("NAME", min_width=8),
+    Column("VISITORS"),
+    Column("EXPIRES"),
+    Column("STATE"),
+)
+
+shares = typer.Typer(help="Create, list and revoke links for visitors.", no_args_is_help=True)
+
+
+@shares.command()
+def create(
+    scope: Annotated[
+        str | None, typer.Option(help="Each visitor gets their own chats in this scope; needs `admin`.")
+    ] = None,
+    chat: Annotated[
+        str | None, typer.Option(metavar="ID", help="Or: visitors may read this chat, as in conv_….")
+    ] = None,
+    name: Annotated[str, typer.Option(help="A name for the link, which visitors see.")] = "",
+    expires: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="As in 12h, 30d or 2027-01-31. Default: never.")
+    ] = None,
+    visitor_expires: Annotated[
+        str | None, typer.Option(metavar="SPAN", help="How long each visitor may stay. Default: 1d.")
+    ] = None,
+    max_uses: Annotated[
+        int | None, typer.Option(metavar="N", help="Maximum number of visitors. Default: no limit.")
+    ] = None,
+    per_minute: Annotated[
+        int | None, typer.Option(metavar="N", help="Maximum visitors per minute. Default: 60.")
+    ] = None,
+    models: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="Only these models. Default: all.")
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(metavar="N", help="Maximum tokens per answer to a visitor.")
+    ] = None,
+    n: Annotated[
+        int | None, typer.Option("--n", metavar="N", help="Maximum answers per request of a visitor.")
+    ] = None,
+    turns: Annotated[
+        int | None, typer.Option(metavar="N", help="Maximum open turns of all visitors.")
+    ] = None,
+    turns_per_minute: Annotated[
+        int | None, typer.Option(metavar="N", help="Maximum turns per minute of all visitors.")
+    ] = None,
+    bytes: Annotated[
+        int | None, typer.Option(metavar="N", help="Maximum bytes stored by all visitors.")
+    ] = None,
+    chats: Annotated[int | None, typer.Option(metavar="N", help="Maximum chats of all visitors.")] = None,
+    owner: Owner = None,
+    server: Server = None,
+    store: Store = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Create a link to a scope or to a chat, and print it.
+
+    Its code is not stored, and printed only here: alone on the standard output, so that it can be piped. In a
+    store, the link is printed without the address of the server. Once a store has a link, callers without a
+    token are refused.
+    """
+    now = _now()
+    fields = {
+        "scope": scope,
+        "chat": chat,
+        "name": name,
+        "expires_in": None if expires is None else (expiry_of(expires, now) - now) / 1000,
+        "visitor_expires_in": visitor_expires and seconds_of("--visitor-expires", visitor_expires),
+        "max_uses": max_uses,
+        "per_minute": per_minute,
+        "models": None if models is None else [each.strip() for each in models.split(",") if each.strip()],
+        "max_tokens": max_tokens,
+        "n": n,
+        "turns": turns,
+        "turns_per_minute": turns_per_minute,
+        "bytes": bytes,
+        "chats": chats,
+    }
+    if fields["models"] == []:  # from an unset variable, for example: it would mean all
+        raise InvalidInput("--models is empty. Omit it to use all.")
+    selector = BackendSelector(server=server, store=store, config=config, owner=owner)
+    given = {name: value for name, value in fields.items() if value is not None}
+    created, is_first = selector.run(lambda backend: backend.create_share(**given))
+    if not as_json:
+        print_message(f"Created {created.id}: {_target_of(created)}; {_expiry_text(created)}.")
+    if is_first:
+        print_message("From now on, every request needs a token: turnledger tokens create")
+    if not as_json:
+        print_message("Keep the link, which is not shown again.")
+    typer.echo(json_of(created) if as_json else f"{(selector.server or '').rstrip('/')}{created.path}")
+
+
+@shares.command("list")
+def list_(
+    all_: Annotated[bool, typer.Option("--all", help="Include links that have ended.")] = False,
+    server: Server = None,
+    store: Store = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """List links that admit visitors, newest first. Their codes are not stored."""
+    selector = BackendSelector(server=server, store=store, config=config)
+    found, now = selector.run(lambda backend: backend.list_shares()), _now()
+    listed = [each for each in found if all_ or state_of(each, now) == "valid"]
+    if as_json:
+        from turnledger.api.chats import Listing
+
+        typer.echo(json_of(Listing(tuple(listed))))
+        return
+    print_records(COLUMNS, [record_of(each, now) for each in listed])
+    if not listed:
+        print_message("No links. Create one: turnledger shares create")
+
+
+@shares.command()
+def revoke(
+    ids: Annotated[list[str], typer.Argument(metavar="ID…", help="As in share_….")],
+    server: Server = None,
+    store: Store = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Revoke links at once, in every process, with the tokens of all their visitors."""
+    from turnledger.model.ids import ShareId
+
+    for id in ids:
+        ShareId(id)  # raises before any is revoked
+
+    async def revoke_one(backend: Backend, id: str) -> str:
+        share = await backend.revoke_share(id)
+        return json_of(share) if as_json else f"Revoked {share.id}."
+
+    run_each(BackendSelector(server=server, store=store, config=config), ids, revoke_one, "Revoking")
+
+
+def record_of(share: Share, now: int) -> Record:
+    target, state = _target_of(share), state_of(share, now)
+    visitors = f"{share.uses}" if share.max_uses is None else f"{share.uses} of {share.max_uses}"
+    expires = "never" if share.expires_at is None else date_of(share.expires_at)
+    lines = (
+        share.id,
+        f"{target}{f', {share.name!r}' if share.name else ''}",
+        f"visitors: {visitors}, {_expiry_text(share)}",
+        *(() if state == "valid" else (state,)),
+    )
+    return Record((share.id, target, share.name or "-", visitors, expires, state), lines)
+
+
+def state_of(share: Share, now: int) -> str:
+    if share.revoked_at is not None:
+        return "revoked"
+    if share.expires_at is not None and share.expires_at <= now:
+        return "expired"
+    return "used up" if share.max_uses is not None and share.uses >= share.max_uses else "valid"
+
+
+def _target_of(share: Share) -> str:
+    return f"reads {share.chat}" if share.chat is not None else f"chats in {share.scope!r}"
+
+
+def _expiry_text(share: Share) -> str:
+    return "never expires" if share.expires_at is None else f"expires {date_of(share.expires_at)} UTC"
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
