@@ -116,6 +116,22 @@ async def runs_the_calls_it_opened(stage: Stage, chat: Chat, sink: Sink) -> None
     assert kinds == [*["reasoning", "message", "function_call", "function_call_output"] * 3, "message"]
 
 
+async def streams_calls_in_parallel(stage: Stage, chat: Chat, sink: Sink) -> None:
+    async with chat.turn("q", on_event=sink) as turn:
+        for call_id in ("c", "d", "e"):
+            turn.begin_call(call_id, "look")
+        for call_id in ("c", "d", "e"):
+            turn.emit_arguments(call_id, '{"city": ')
+        turn.emit_arguments("c", '"Rome"}')
+        await turn.call(ROME, find)
+        turn.emit_arguments("d", "1}")
+        turn.emit_arguments("e", "2}")
+        await turn.add({"type": "function_call_output", "call_id": "e", "output": "found"})
+    assert turn.turn is not None
+    kinds = [(item.call_id, item.body) for item in turn.turn.output if item.is_call]
+    assert kinds == [("c", '{"city": "Rome"}'), ("e", '{"city": 2}'), ("d", '{"city": 1}')]
+
+
 async def puts_a_call_with_more_fields(stage: Stage, chat: Chat, sink: Sink) -> None:
     async with chat.turn("q", on_event=sink) as turn:
         ask(turn)
@@ -295,6 +311,7 @@ ENDS = [
     (refuses, AttemptState.COMPLETED),
     (leaves_interleaved_calls, AttemptState.COMPLETED),
     (runs_the_calls_it_opened, AttemptState.COMPLETED),
+    (streams_calls_in_parallel, AttemptState.COMPLETED),
     (puts_a_call_with_more_fields, AttemptState.COMPLETED),
     (adds_other_items_than_it_emitted, AttemptState.COMPLETED),
     (emits_while_it_adds, AttemptState.COMPLETED),
@@ -375,6 +392,7 @@ async def test_running_turn_of_every_kind_is_read_from_any_number_here_and_elsew
             turn.emit_reasoning(f"{number} ")
         await gates[2].pass_through()
         await turn.call(ROME, find)
+        await turn.add()
         turn._open.void_since_last_item()
         await gates[3].pass_through()
         await turn.add({"type": "function_call_output", "call_id": "d", "output": "x"})

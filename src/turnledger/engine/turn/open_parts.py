@@ -1,8 +1,8 @@
 """Open parts: what a draft has emitted besides text since its last item, and the items that end it.
 
-Reasoning becomes one item before the text, a refusal a message after it, and each open call an item, unless
-a given item takes its place: reasoning that of the reasoning, a refusal that of the refusal, and a call that
-of the open call with its id.
+Reasoning becomes one item before the text, a refusal a message after it, and an open call an item, unless a
+given item takes its place: reasoning that of the reasoning, a refusal that of the refusal, and a call that of
+the open call with its id. Several tasks may stream calls, so given items end only the calls that they name.
 """
 
 from __future__ import annotations
@@ -112,9 +112,16 @@ class OpenParts:
         return call.place, shown
 
     def ended_by(
-        self, given: Sequence[Item], text: Item | None, reaches: int, status: str | None
+        self,
+        given: Sequence[Item],
+        text: Item | None,
+        reaches: int,
+        status: str | None,
+        *,
+        ends_turn: bool,
     ) -> Addition:
-        """Return the items that end all parts and this message of text, and then the given ones."""
+        """Return the items that end the parts and this message of text, and then the given ones. At the end
+        of the turn, or without given items, they end all calls, otherwise those that the given ones name."""
         replacing = self._replacing(given)
         thought, refused = self._texts[REASONING].text, self._texts[REFUSAL].text
         addition = Addition([], [], reaches, {REASONING: len(thought), REFUSAL: len(refused)})
@@ -124,14 +131,17 @@ class OpenParts:
             _append(addition, text, OF_TEXT)
         if refused and REFUSAL not in replacing:
             _append(addition, refusal(refused, status=status), Made(MADE_OF[REFUSAL]))
-        for call_id, call in self.calls.items():
+        named = {item.call_id for item in given}
+        ended = [call_id for call_id in self.calls if ends_turn or not given or call_id in named]
+        for call_id in ended:
             if call_id not in replacing:
+                call = self.calls[call_id]
                 item = call_of(call.opening.type, call_id, call.opening.fields["name"], call.text)
                 _append(addition, item, Made(CALLED, call.place))
         made_of = {id(item): self._made_of(part, item) for part, item in replacing.items()}
         for item in given:
             _append(addition, item, made_of.get(id(item), GIVEN))
-        addition.calls = tuple(self.calls)
+        addition.calls = tuple(ended)
         return addition
 
     def _replacing(self, given: Sequence[Item]) -> dict[int | str, Item]:

@@ -148,11 +148,13 @@ class Draft:
         check_turn(self._pending, (*self._input, *without_open_reasoning(steps)))
         return addition
 
-    def _ended_by(self, items: Sequence[Item], *, status: str | None = None) -> Addition:
+    def _ended_by(
+        self, items: Sequence[Item], *, status: str | None = None, ends_turn: bool = False
+    ) -> Addition:
         reaches = self.emitted.length
         text = message("assistant", self.text, status=status) if reaches > self._taken else None
         if self._parts is not None:
-            return self._parts.ended_by(items, text, reaches, status)
+            return self._parts.ended_by(items, text, reaches, status, ends_turn=ends_turn)
         if text is None:
             return Addition([*items], [GIVEN] * len(items), reaches)
         return Addition([text, *items], [OF_TEXT, *([GIVEN] * len(items))], reaches)
@@ -227,7 +229,7 @@ class Draft:
     def whole(self) -> tuple[tuple[Item, ...], tuple[Item, ...], Addition]:
         """Return the output of the complete turn, the calls it leaves to its client, and the items that end
         it. Raises EmptyTurn or MalformedItems if it is not complete."""
-        ending = self._ended_by(self.last)
+        ending = self._ended_by(self.last, ends_turn=True)
         output = (*self._journal.items, *ending.items)
         if not output:
             raise EmptyTurn
@@ -767,9 +769,9 @@ class RunningTurn:
             self._open.live.record_refusal(shown)
 
     def begin_call(self, call_id: str, name: str, *, type: str = "function_call") -> None:
-        """Open a call whose arguments follow by `emit_arguments`. It ends with the next `add`, or with the
-        turn; a call with the same id that is added or put takes its place. A turn that is stopped or fails
-        keeps no open call. Raises MalformedItems if a call with this id is open."""
+        """Open a call whose arguments follow by `emit_arguments`. It ends with its result, with an `add`
+        without items, or with the turn; a call with the same id that is added or put takes its place. A turn
+        that is stopped or fails keeps no open call. Raises MalformedItems if a call with this id is open."""
         self._open.check_open()
         opening = call_of(type, call_id, name)
         parts = self._draft.parts(len(opening.raw))

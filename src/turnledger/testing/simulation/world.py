@@ -445,15 +445,19 @@ class SimulatedRunner:
         self._world.executions[request.token] = execution + 1
         breaks_at = request.fails_at[min(execution, len(request.fails_at) - 1)]
         if not turn.steps:
+            turn.emit_reasoning(f"What is {request.token}? ")
             turn.emit(f"thinking of {request.token}. ")
+            turn.emit_reasoning("Well.")
         if request.in_parallel and breaks_at != 0:
             await self._all_steps(turn)
         else:
             for step, read_only in enumerate(request.tools):
+                self._begin_call(turn, step)
                 await self._pace()
                 if step == breaks_at:
                     raise ModelFailed(request.token)
                 await self._step(turn, step, read_only)
+        turn.emit_reasoning("So: ")
         turn.emit(f"{ANSWER}{request.token}: ")
         run.has_emitted = True
         await self._pace()
@@ -480,6 +484,8 @@ class SimulatedRunner:
 
     async def _all_steps(self, turn: RunningTurn) -> None:
         """Run the tools concurrently; when one fails, cancel the others."""
+        for number in range(len(self._request.tools)):
+            self._begin_call(turn, number)
         steps = [
             asyncio.ensure_future(self._step(turn, step, read_only))
             for step, read_only in enumerate(self._request.tools)
@@ -491,12 +497,21 @@ class SimulatedRunner:
                 step.cancel()
             await asyncio.gather(*steps, return_exceptions=True)
 
+    def _call_id(self, step: int) -> str:
+        """Return the id of a call. Sequential calls repeat it, as those of some models do."""
+        return f"call_{step}" if self._request.in_parallel else "call_0"
+
+    def _begin_call(self, turn: RunningTurn, step: int) -> None:
+        """Stream the first half of a call: a turn that ends here drops it."""
+        turn.begin_call(self._call_id(step), "act")
+        turn.emit_arguments(self._call_id(step), '"')
+
     async def _step(self, turn: RunningTurn, step: int, read_only: bool) -> None:
         """Run one tool; in a resumed turn the call returns the recorded result."""
         name = f"{self._request.token}/{step}"
-        # Sequential calls repeat their ids, as those of some models do.
-        call_id = f"call_{step}" if self._request.in_parallel else "call_0"
+        call_id = self._call_id(step)
         call = {"type": "function_call", "call_id": call_id, "name": "act", "arguments": f'"{name}"'}
+        turn.emit_arguments(call_id, f'{name}"')
 
         async def act() -> str:
             history = tuple(name_of(each) for each in turn.history)

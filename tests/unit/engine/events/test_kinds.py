@@ -188,7 +188,7 @@ def test_items_of_all_parts_are_ordered_reasoning_text_refusal_calls() -> None:
     parts.add(REFUSAL, "No.")
     parts.add(REASONING, "Hm.")
     text = Item.of({"role": "assistant", "content": "Well."})
-    assert ended(parts.ended_by((), text, 5, None)) == ["Hm.", "Well.", "No.", "{}"]
+    assert ended(parts.ended_by((), text, 5, None, ends_turn=True)) == ["Hm.", "Well.", "No.", "{}"]
 
 
 def test_text_emitted_before_another_kind_keeps_its_numbers_and_costs_a_byte_each() -> None:
