@@ -93,7 +93,8 @@ class Draft:
         self._journal = journal
         self._not_redone = [place for place, item in enumerate(journal.items) if item.is_call]
         """Places of calls of earlier attempts that this one has not reached again."""
-        self._max_bytes = max_bytes
+        self._max_bytes = self._max_text = max_bytes
+        """Of everything, and of text beside what else was emitted."""
         self.emitted = EmittedText()
         """All text, including that of finished items."""
         self._parts: OpenParts | None = None
@@ -122,10 +123,9 @@ class Draft:
         if self._half or not text.isascii():
             text, self._half = whole_characters(self._half, text)
         if text:
-            parts = self._parts
-            length = self.emitted.length + len(text) + (parts.size if parts is not None else 0)
-            if length > self._max_bytes:
-                self._check_size(length)
+            length = self.emitted.length + len(text)
+            if length > self._max_text:
+                self._check_size(length + self._max_bytes - self._max_text)
             self.emitted.append(text)
         return text
 
@@ -135,7 +135,9 @@ class Draft:
         self.check_unended()
         if self._parts is None:
             self._parts = OpenParts()
-        self._check_size(self.emitted.length + self._parts.size + growth)
+        size = self._parts.size + growth
+        self._check_size(self.emitted.length + size)
+        self._max_text = self._max_bytes - size
         return self._parts
 
     def next_items(self, items: Sequence[Item]) -> Addition:
