@@ -39,8 +39,7 @@ export class TurnEvents extends Stream<TurnEvent> {
 
 /** A turn that is requested when this is created. */
 export class TurnStream extends TurnEvents {
-  /** The id of the turn once known: when it begins or, while it is queued, after 10 to 20 seconds. Null if it never
-   * began. */
+  /** The id of the turn once known: when it begins or is queued. Null if it never was. */
   declare readonly begun: Promise<string | null>;
   readonly #wire: Wire;
   readonly #followed: FollowedTurn;

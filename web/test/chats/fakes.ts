@@ -26,7 +26,7 @@ export function idOf(number: number, madeAt = 0): string {
 
 export function chat(facts: Partial<ChatRow> = {}): ChatInfo {
   const made = { conversationKey: null, namedBy: null, metadata: {}, tags: [], createdAt: 0 } as const;
-  return { ...made, ...row(facts) };
+  return { ...made, internal: false, expiresAfter: null, reset: "never", ...row(facts) };
 }
 
 /** Something that happened to a chat. */

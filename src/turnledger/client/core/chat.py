@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from itertools import count
 from threading import Lock
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakValueDictionary
 
 from msgspec import UNSET
 
@@ -75,9 +76,11 @@ class ChatCore:
         self.conversation_key = conversation_key
         self.scope = scope
         self._uses_key = uses_key
-        self._followers: WeakSet[TurnFollower] = WeakSet()
+        self._followers: WeakValueDictionary[int, TurnFollower] = WeakValueDictionary()
+        """In the order of their requests."""
+        self._numbers = count()
         self._lock = Lock()
-        """Guards that set: threads may share a chat."""
+        """Guards them: threads may share a chat."""
 
     @classmethod
     def open(
@@ -150,7 +153,7 @@ class ChatCore:
             on_conversation=self._set_id,
         )
         with self._lock:
-            self._followers.add(follower)
+            self._followers[next(self._numbers)] = follower
         return follower
 
     def _target(self) -> dict[str, Any]:
@@ -228,7 +231,7 @@ class ChatCore:
 
     def _running_followers(self) -> list[TurnFollower]:
         with self._lock:
-            return [each for each in self._followers if each.finished is None]
+            return [each for each in self._followers.values() if each.finished is None]
 
     def resolve_id(self) -> Steps[ConversationId]:
         """Return the id, looked up if only the conversation_key is known. Raises ConversationNotFound."""

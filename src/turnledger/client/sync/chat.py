@@ -96,7 +96,7 @@ class Chat:
     ) -> Answer | TurnStream:
         """Request a turn; return its answer, or with `stream` its events.
 
-        A stream is returned once the turn has begun or, while it is queued, after 10 to 20 seconds.
+        A stream is returned once the turn has begun or is queued, with its id.
         The turn happens once, whatever happens to the connection and the server. Raises the error of a turn
         that failed or was stopped, and ServerUnavailable if its end could not be learned.
         """

@@ -262,6 +262,8 @@ class Queued:
     ticket: Ticket
     in_the_way: tuple[tuple[LeaseId, int | None], ...]
     interrupted: TurnId | None
+    is_repeated: bool = False
+    """Whether a request with the same key waits ahead: its attempt may answer this one."""
 
 
 @dataclass(frozen=True)
@@ -499,7 +501,8 @@ async def _must_wait(
         await tables.save_attempt(replace(running, stop=policy))
     leases = [ticket.lease for ticket in before] + ([running.lease] if running else [])
     seen = [(lease, await beat_of(tables, lease)) for lease in dict.fromkeys(leases)]
-    return Queued(own, tuple(seen), running.id if running and front else None)
+    is_repeated = request.key is not None and request.key.text in [each.idempotency_key for each in before]
+    return Queued(own, tuple(seen), running.id if running and front else None, is_repeated)
 
 
 async def _check_before_stopping(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
@@ -63,6 +63,9 @@ from turnledger.model.turn import Turn
 
 log = logging.getLogger("turnledger")
 
+QueueSink: TypeAlias = Callable[[ConversationId], None]
+"""Is called with the conversation in whose lane a turn waits."""
+
 
 @dataclass(frozen=True)
 class Replayed:
@@ -72,10 +75,12 @@ class Replayed:
     conversation: ConversationId
 
 
-async def enter(process: Process, asked: AcquireRequest, on_event: EventSink | None) -> OpenTurn | Replayed:
+async def enter(
+    process: Process, asked: AcquireRequest, on_event: EventSink | None, on_queued: QueueSink | None = None
+) -> OpenTurn | Replayed:
     """Begin a turn, or return how the attempt ended that answers this request. Raises TurnAttached if that
     attempt runs and the caller asked to follow it."""
-    begun = await acquire(process, asked)
+    begun = await acquire(process, asked, on_queued)
     if isinstance(begun, Replayed):
         return begun
     assert isinstance(begun, Begun)  # noqa: S101 - only `relocate` asks for a move
@@ -120,7 +125,9 @@ async def append_items(process: Process, asked: AcquireRequest) -> Turn:
     return committed_turn(answer.ended)
 
 
-async def acquire(process: Process, asked: AcquireRequest) -> Begun | MoveResult | Replayed:
+async def acquire(
+    process: Process, asked: AcquireRequest, on_queued: QueueSink | None = None
+) -> Begun | MoveResult | Replayed:
     """Take the lane, or find the attempt that answers the request.
 
     Each round sends one begin; every reason for another round is a branch of this loop. Most turns need one
@@ -128,7 +135,7 @@ async def acquire(process: Process, asked: AcquireRequest) -> Begun | MoveResult
     store is unavailable, recovery removes them later.
     """
     request = asked.begin
-    place = _PlaceInQueue(process, request)
+    place = _PlaceInQueue(process, request, on_queued)
     is_in_doubt = is_outcome_unknown = False
     try:
         request = await _first_round(process, asked, request)
@@ -232,9 +239,10 @@ async def _reread(
 
 
 class _PlaceInQueue:
-    def __init__(self, process: Process, request: BeginRequest) -> None:
+    def __init__(self, process: Process, request: BeginRequest, on_queued: QueueSink | None) -> None:
         self._process = process
         self._attempt = request.attempt
+        self._on_queued = on_queued
         self._conversation: ConversationId | None = None
         self._enlisted: ExitStack
         self._waiter: Waiter
@@ -262,6 +270,8 @@ class _PlaceInQueue:
         place = (not ticket.front, ticket.number)
         listening = process.waiters.enlist(ticket.conversation, place, self._attempt)
         self._waiter = self._enlisted.enter_context(listening)
+        if self._on_queued is not None and not queued.is_repeated:
+            self._on_queued(ticket.conversation)
 
     def leave(self, *, has_begun: bool = False) -> None:
         if self._conversation is None:
@@ -370,6 +380,7 @@ class TurnBlock:
         self._process = process
         self._request = request
         self._on_event = on_event
+        self._on_queued: QueueSink | None = None
         self._running: OpenTurn | None = None
         self._is_used = False
         self._is_lost = False
@@ -387,6 +398,12 @@ class TurnBlock:
         """The conversation in whose lane it currently waits, or None."""
         return self._process.waiters.lane_of(self._request.begin.attempt)
 
+    def when_queued(self, call: QueueSink) -> None:
+        """Call this with the conversation once the turn has its place in the queue: `chat.stop(id)` then
+        reaches it. Not called if the lane is free, nor while a request with the same idempotency_key waits
+        ahead: the turn of that one may answer, under its own id."""
+        self._on_queued = call
+
     def note_delivery(self, *, is_delivered: bool) -> None:
         """Record whether the answer was delivered or lost; see Host.delivered and Host.lost."""
         request = self._request.begin
@@ -403,7 +420,8 @@ class TurnBlock:
         if self._is_used:
             raise InvalidInput("A turn runs once. Call chat.turn() again for another one.")
         self._is_used = True
-        entered = await enter(self._process, self._request, self._on_event)
+        on_queued, self._on_queued = self._on_queued, None  # it may refer to this block
+        entered = await enter(self._process, self._request, self._on_event, on_queued)
         if isinstance(entered, Replayed):
             raise TurnReplayed(committed_turn(entered.ended), entered.conversation)
         entered.generator = generator_around(sys._getframe(1))

@@ -33,8 +33,8 @@ def endpoints(service: Service) -> list[Endpoint]:
             response_headers=ANSWER_HEADERS,
             content={200: {"application/json": TurnAnswer, "text/event-stream": {}}},
             responses={
-                200: "The committed turn, or a stream of its events as from `/api/turns/{turn}/events`. While"
-                " the turn is queued, the stream sends comments, and reports a failure as an `error` event.",
+                200: "The committed turn, or a stream of its events as from `/api/turns/{turn}/events`. It"
+                " begins as soon as the turn is queued, and reports a failure as an `error` event.",
                 404: "Chat, turn or model not found.",
                 409: "The chat is busy or not stored here, or the turn was stopped.",
                 410: "The chat was deleted or has expired.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -22,6 +23,7 @@ from turnledger.runners.chat_model import ChatModel
 from turnledger.runners.chat_runner import ChatRunner
 from turnledger.server.requests.turn import TurnRequest, turn_request
 from turnledger.server.turns.run import TurnApi, TurnExchange
+from turnledger.server.wire.client_stream import Headers
 from turnledger.server.wire.shapes import without_content
 from turnledger.server.wire.sse import error_event, event_bytes, redact_events
 
@@ -102,18 +104,16 @@ class NativeTurn:
             **options,
         )
         if request.stream:
-            exchange.keep_alive(self._waiting_headers)
+            self._queued_state = "branched" if request.replaces_turn else "continued"
+            self.block.when_queued(partial(exchange.begin_queued, self.block.id, self._queued_state))
+            exchange.keep_alive(self._queued_headers)
 
-    def _waiting_headers(self) -> dict[bytes, str] | None:
-        """Return headers with the place of a turn that waits for its lane; None if it does not wait."""
+    def _queued_headers(self) -> Headers | None:
+        """Return the headers of a turn that waits for its lane; None if it does not wait."""
         conversation = self.block.waits_in
         if conversation is None:
             return None
-        return {
-            b"x-conversation-id": conversation,
-            b"x-conversation-state": "branched" if self._request.replaces_turn else "continued",
-            b"x-turn-id": self.block.id,
-        }
+        return self._exchange.queued_headers(self.block.id, self._queued_state, conversation)
 
     async def answer(self, running: RunningTurn) -> None:
         self._events.begin()

@@ -47,7 +47,7 @@ from turnledger.server.requests.body import read_body
 from turnledger.server.requests.turn import OnDisconnect, TurnTerms
 from turnledger.server.service import Service
 from turnledger.server.wire.client_stream import ClientStream, Headers, cut_of
-from turnledger.server.wire.sse import EVENTS
+from turnledger.server.wire.sse import COMMENT, EVENTS
 
 _JSON = (b"content-type", b"application/json")
 
@@ -68,6 +68,8 @@ class TurnExchange:
         self.slot = slot
         self.client = ClientStream(send, receive, cut=cut_of(scope))
         self.turn: TurnId | None = None
+        self.queued_in: ConversationId | None = None
+        """The conversation in whose lane the turn waited."""
         self.conversation_state = ""
         """How the turn relates to its conversation, for the client: created, continued, branched."""
         self.began_at = 0.0
@@ -141,18 +143,22 @@ class TurnExchange:
         self.has_first_token = True
         self.service.metrics.first_token.observe(time.monotonic() - self.began_at)
 
-    def keep_alive(self, waiting_headers: Callable[[], Mapping[bytes, str] | None]) -> None:
-        """Send comments while the stream is silent. The response may begin with one once
-        `waiting_headers` returns those of a turn that waits for its lane."""
-
-        def headers() -> Headers | None:
-            values = waiting_headers()
-            if values is None:
-                return None
-            return [*((name, value.encode("latin-1")) for name, value in values.items()), EVENTS]
-
+    def keep_alive(self, headers: Callable[[], Headers | None]) -> None:
+        """Send comments while the stream is silent. The response may begin with one once `headers` returns
+        those of a turn that waits for its lane."""
         self._is_kept_alive = True
         self.service.streams.keep_alive(self.client, headers)
+
+    def begin_queued(self, turn: TurnId, state: str, conversation: ConversationId) -> None:
+        """Begin the response while the turn waits for its lane: its client can then stop it by its id."""
+        self.client.begin(200, self.queued_headers(turn, state, conversation))
+        self.client.write(COMMENT)
+
+    def queued_headers(self, turn: TurnId, state: str, conversation: ConversationId) -> Headers:
+        """Return the headers of a stream that begins before its turn."""
+        self.queued_in = conversation
+        values = {b"x-conversation-id": conversation, b"x-conversation-state": state, b"x-turn-id": turn}
+        return [*((name, value.encode()) for name, value in values.items()), EVENTS]
 
     def send_whole(self, body: bytes, status: int = 200, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
         length = (b"content-length", b"%d" % len(body))
@@ -366,9 +372,11 @@ class TurnRun:
         self._exchange.state["retry"] = outcome
 
     def _set_turn(self, conversation: ConversationId, state: str, turn: TurnId) -> None:
-        if turn != self._block.id and self._exchange.client.has_begun:  # it waited under its own id
+        exchange = self._exchange
+        # It waited under its own id; a chat that was deleted meanwhile left its key to another one.
+        if exchange.client.has_begun and (turn, conversation) != (self._block.id, exchange.queued_in):
             raise moved_error()
-        self._exchange.set_turn(conversation, state, turn)
+        exchange.set_turn(conversation, state, turn)
 
     async def _follow(self, turn: TurnId) -> None:
         """Follow a turn that another request runs. The turn does not depend on this reader, so this request
@@ -418,8 +426,8 @@ class TurnRun:
 
 
 def moved_error() -> RequestRefused:
-    """Return the error for a request that waited under one turn's id, and turned out to be another turn."""
-    message = "Another request with this Idempotency-Key runs the turn. Send the request again to follow it."
+    """Return the error for a request that waited as one turn of one chat, and turned out to be another."""
+    message = "The turn runs under another id or in another chat. Send the request again to follow it."
     return RequestRefused(503, "turn_moved", message)
 
 

@@ -26,6 +26,7 @@ from turnledger import errors
 from turnledger.client.core.chat import ChatCore
 from turnledger.client.core.client import ClientCore
 from turnledger.client.core.steps import ConnectionFailure
+from turnledger.model.ids import TurnId
 
 ITEM = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hello"}]}
 COMMITTED = {"id": TURN, "number": 1, "kind": "completed", "parent": None, "input": [], "output": [ITEM]}
@@ -139,6 +140,18 @@ def test_stop_names_a_turn_or_stops_the_running_one() -> None:
     assert requests(script) == ["POST /api/turns/T/stop", *["POST /api/chats/C/stop"] * 2]
     with pytest.raises(errors.InvalidInput):
         script.play(this.stop(None, "drop"))
+
+
+def test_stop_tries_own_turns_in_the_order_of_their_requests() -> None:
+    nothing = reply({"state": None, "committed": False, "failure": None})
+    script = Script(*[nothing] * 65)
+    this = chat(script)
+    own = [this.send("Hi", {}) for _ in range(64)]
+    for number, follower in enumerate(own):  # queued ones have their ids, too
+        follower.turn = TurnId(f"{TURN[:-2]}{number:02x}")
+    assert script.play(this.stop(None, None)) is None
+    stops = [f"/api/turns/{follower.turn}/stop" for follower in own]
+    assert [each.path for each in script.received] == [*stops, f"/api/chats/{CHAT}/stop"]
 
 
 def test_stop_before_the_turn_began_is_sent_once_it_has() -> None:

@@ -15,6 +15,7 @@ from starlette.types import Message
 
 from tests.unit.server.asgi import HOST, JSON, Reply, fetch
 from turnledger import Ledger
+from turnledger.errors import ConversationDeleted
 from turnledger.hosting import Host
 from turnledger.runners.chat_model import ModelRequest
 from turnledger.runners.demo import DemoModel
@@ -22,6 +23,8 @@ from turnledger.server.app import App, make_app
 from turnledger.server.config.settings import Settings
 from turnledger.server.models.models import Models, ResolvedModel
 from turnledger.server.wire.sse import COMMENT
+
+UNKNOWN = "turn_01890000000070008000000000000000"
 
 
 @pytest.fixture
@@ -403,21 +406,23 @@ async def test_queued_requests_with_one_idempotency_key_are_one_turn(leaves: boo
     for reply in (second, late) if leaves else (first, second, late):
         assert (reply.status, reply.header(b"x-turn-id")) == (200, turns[1].encode()), reply.body
     assert second.body == late.body if stream else second.json["turn"] == late.json["turn"]
-    assert (first.status, late.header(b"idempotency-replayed")) == (0 if leaves else 200, b"true")
+    # A stream begins at once; its client left later.
+    assert (first.status, late.header(b"idempotency-replayed")) == (
+        0 if leaves and not stream else 200,
+        b"true",
+    )
 
 
 @asynccontextmanager
 async def queued_behind_another(
     place: Place, *replies: Reply, **fields: Any
 ) -> AsyncIterator[list[asyncio.Task[Reply]]]:
-    """Requests that wait for a turn, which ends with the block, and have received nothing yet."""
+    """Requests that wait for a turn, which ends with the block."""
     body = {"model": "demo", "input": "Hi", "conversation_key": "k", "stream": True, **fields}
     async with place.ledger.turn("Before", conversation_key="k") as before:
         pending = [asyncio.create_task(place.once(body, asyncio.Event(), reply)) for reply in replies]
         while Host(place.ledger).at_work().waiting < len(replies):
             await asyncio.sleep(0)
-        for _ in range(2):
-            place.app.service.streams.send_heartbeats()
         yield pending
         before.emit("Yes.")
 
@@ -444,11 +449,14 @@ async def test_turn_stream_of_a_silent_model_is_kept_alive_until_it_ends() -> No
     assert events_of(reply)[-1][0] == "turn.finished"
 
 
-async def test_queued_turn_stream_sends_its_turn_id_and_heartbeats_while_waiting() -> None:
+async def test_queued_turn_stream_sends_its_turn_id_at_once_and_heartbeats_while_waiting() -> None:
     reply = Reply()
     async with serving() as place, asyncio.timeout(10):
         async with queued_behind_another(place, reply) as pending:
             assert (reply.status, reply.body) == (200, COMMENT)
+            for _ in range(2):
+                place.app.service.streams.send_heartbeats()
+            assert reply.body == COMMENT * 2
             id = (reply.header(b"x-turn-id") or b"").decode()
             standing = await place.get(f"/api/turns/{id}")
         await asyncio.gather(*pending)
@@ -465,11 +473,70 @@ async def test_queued_turn_stream_sends_its_turn_id_and_heartbeats_while_waiting
 async def test_queued_turn_stopped_while_waiting_ends_its_stream_with_an_error() -> None:
     reply = Reply()
     async with serving() as place, asyncio.timeout(10), queued_behind_another(place, reply) as pending:
-        chat = await place.ledger.conversation(conversation_key="k")
-        await chat.stop((reply.header(b"x-turn-id") or b"").decode())
+        turn = (reply.header(b"x-turn-id") or b"").decode()
+        stopped = await place.post(f"/api/turns/{turn}/stop", {})
         await asyncio.gather(*pending)
+        assert (stopped.json["turn"], stopped.json["state"]) == (turn, "discarded")
         assert (reply.status, reply.body.count(b"event: error")) == (200, 1)
         assert b'"code":"turn_stopped"' in reply.body
+
+
+async def test_queued_turn_refused_when_the_lane_is_free_ends_its_stream_with_an_error() -> None:
+    reply, result = Reply(), {"type": "function_call_output", "call_id": "c", "output": "x"}
+    async with serving() as place, asyncio.timeout(10):
+        async with queued_behind_another(place, reply, input=[result]) as pending:
+            assert reply.status == 200
+        await asyncio.gather(*pending)
+        assert reply.body.count(b"event: error") == 1
+        assert b'"code":"malformed_items"' in reply.body
+
+
+async def test_queued_turn_whose_key_names_another_chat_meanwhile_is_reported_as_moved() -> None:
+    reply, body = Reply(), {"model": "demo", "input": "Hi", "conversation_key": "k", "stream": True}
+    async with serving() as place, asyncio.timeout(10):
+        with pytest.raises(ConversationDeleted):  # the turn before it
+            async with queued_behind_another(place, reply) as pending:
+                deleted = await place.ledger.conversation(conversation_key="k")
+                await deleted.delete()
+        await asyncio.gather(*pending)
+        assert reply.header(b"x-conversation-id") == deleted.id.encode()
+        assert b'"code":"turn_moved"' in reply.body
+        again = await place.once(body, asyncio.Event())
+        assert again.header(b"x-conversation-id") not in (None, deleted.id.encode())
+        assert events_of(again)[-1][1]["state"] == "completed"
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "status", "code"),
+    [
+        ({"X-Turn-On-Busy": "reject"}, {}, 409, "conversation_busy"),
+        ({}, {"input": []}, 400, "no_new_input"),
+        ({}, {"model": "none"}, 404, "model_not_found"),
+        ({"X-Turn-On-Busy": "interrupt"}, {"replaces": UNKNOWN}, 404, "turn_not_found"),
+    ],
+)
+async def test_stream_refused_at_once_has_its_own_status(
+    headers: dict[str, str], body: dict[str, Any], status: int, code: str
+) -> None:
+    async with serving() as place, asyncio.timeout(10):
+        async with place.ledger.turn("Before", conversation_key="k") as before:
+            sent = {"input": "Hi", "conversation_key": "k", "stream": True, **body}
+            refused = asyncio.create_task(place.turn(headers=headers, **sent))
+            reply = await refused  # a task of its own: this one runs a turn
+            before.emit("Yes.")
+        assert (reply.status, reply.code) == (status, code)
+
+
+async def test_queued_duplicate_turn_stream_begins_with_the_turn_that_answers_it() -> None:
+    replies = [Reply(), Reply()]
+    async with serving() as place, asyncio.timeout(10):
+        async with queued_behind_another(place, *replies) as pending:
+            assert sorted(reply.status for reply in replies) == [0, 200]
+        await asyncio.gather(*pending)
+        chat = await place.ledger.conversation(conversation_key="k")
+        [_, turn] = await chat.turns()
+    assert {reply.header(b"x-turn-id") for reply in replies} == {turn.id.encode()}
+    assert events_of(replies[0]) == events_of(replies[1])
 
 
 async def test_queued_duplicate_turn_stream_ends_with_turn_moved_and_its_retry_follows() -> None:
@@ -477,7 +544,8 @@ async def test_queued_duplicate_turn_stream_ends_with_turn_moved_and_its_retry_f
     body = {"model": "demo", "input": "Hi", "conversation_key": "k", "stream": True}
     async with serving() as place, asyncio.timeout(10):
         async with queued_behind_another(place, *replies) as pending:
-            pass
+            for _ in range(2):
+                place.app.service.streams.send_heartbeats()
         await asyncio.gather(*pending)
         again = await place.once(body, asyncio.Event())
         chat = await place.ledger.conversation(conversation_key="k")
