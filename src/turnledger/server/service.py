@@ -82,7 +82,7 @@ class Service:
     ) -> Chats:
         """Return chats whose changes authorize the caller again if a token was revoked meanwhile."""
         readmit = partial(self.authenticator.readmit, head, needed)
-        authorization = Authorization(principal.version, principal.expires_at, readmit)
+        authorization = Authorization(principal.version, principal.expires_at, readmit, principal.token_id)
         owner, within = principal.owner, principal.within
         return self.ledger.for_owner(owner, scope=scope, within=within, authorization=authorization)
 

@@ -9,6 +9,7 @@ from turnledger.engine.attempt import end
 from turnledger.engine.clock import TrustedClock
 from turnledger.engine.conversations import resolve
 from turnledger.model.conversation import Conversation, ConversationState
+from turnledger.stores.memory.database import MemoryRows
 from turnledger.stores.memory.tables import MemoryTables
 
 
@@ -63,10 +64,10 @@ def lets_a_conversation_lapse_while_a_turn_runs() -> list[Patch]:
     async def is_in_use(tables: Any, found: Any) -> bool:
         return bool(await tables.tickets(found.branch))
 
-    def waits(rows: Any, found: Any) -> bool:
-        return any(ticket.branch == found.branch for ticket in rows._db.tickets.values())
+    def waiting(rows: Any) -> Any:
+        return {ticket.conversation for ticket in rows._db.tickets.values()}
 
-    return [(resolve, "is_in_use", is_in_use), (MemoryTables, "_is_in_use", waits)]
+    return [(resolve, "is_in_use", is_in_use), (MemoryRows, "_in_use", waiting)]
 
 
 @broken

@@ -139,12 +139,12 @@ def settles_turns_to_be_forgotten() -> list[Patch]:
 
 @broken
 def forgets_effects_when_it_deletes() -> list[Patch]:
-    true = delete._close_lane
+    true = delete._close_lanes
 
     async def close_lane(tables: Any, conversation: Any, now: int, *, forget: bool) -> None:
         await true(tables, conversation, now, forget=True)
 
-    return [(delete, "_close_lane", close_lane)]
+    return [(delete, "_close_lanes", close_lane)]
 
 
 @broken

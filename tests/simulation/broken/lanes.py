@@ -152,7 +152,7 @@ def deletes_without_raising_the_fence() -> list[Patch]:
         for ticket in await tables.tickets(conversation.branch):
             await tables.drop_ticket(ticket.attempt)
 
-    return [(delete, "_close_lane", drop_the_queue_only)]
+    return [(delete, "_close_lanes", drop_the_queue_only)]
 
 
 @broken

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from tests.simulation.broken.registry import Patch, broken, nothing
 from turnledger.engine.attempt import durable, end, stop, takeover, unfinished
+from turnledger.engine.attempt.end import Outcome
 from turnledger.engine.events import reader
 from turnledger.engine.lane import queue
 from turnledger.engine.ports import Sync
@@ -15,7 +16,7 @@ from turnledger.engine.process import Process
 from turnledger.engine.tables.jobs import ReadyJob
 from turnledger.engine.turn import begin, jobs, worker
 from turnledger.engine.turn.running_turn import Draft
-from turnledger.model.conversation import NOBODY, Ticket
+from turnledger.model.conversation import NOBODY
 from turnledger.model.turn import AttemptState
 
 # A job is taken once, by the process that finds it free, in its order.
@@ -23,27 +24,14 @@ from turnledger.model.turn import AttemptState
 
 @broken
 def begins_work_that_was_stopped_in_the_queue() -> list[Patch]:
-    async def keep_job(tables: Any, id: Any) -> Any:
-        return await tables.job(id)
+    true = stop.end_queued
 
-    async def take(tables: Any, request: Any) -> Any:
-        job, attempt = await tables.job(request.id), await tables.attempt(request.id)
-        if job is not None and attempt is not None and attempt.state is AttemptState.DISCARDED:
-            branch = await tables.branch(attempt.branch)
-            if branch.running is None:
-                ticket = Ticket(
-                    attempt=job.id, conversation=job.conversation, branch=branch.id, lease=NOBODY, deadline=0
-                )
-                await tables.drop_attempt(job.id)
-                return await jobs._begin(tables, request, job, ticket)
-        return await true(tables, request)
+    async def end_queued(tables: Any, conversation: Any, ticket: Any, *others: Any) -> Any:
+        if ticket.lease == NOBODY and len(others) == 1:
+            return Outcome(AttemptState.DISCARDED)
+        return await true(tables, conversation, ticket, *others)
 
-    async def ready(whole: Any, limit: int) -> Any:
-        found = await whole.ready_jobs(limit)
-        return found + [ReadyJob(each.owner, each.row.id) for each in await whole.all_jobs(None, limit)]
-
-    true = jobs.take
-    return [(stop, "drop_job", keep_job), (worker, "take", take), (worker, "ready_jobs", ready)]
+    return [(stop, "end_queued", end_queued)]
 
 
 @broken
@@ -81,10 +69,6 @@ def passes_work_that_waits_for_a_process() -> list[Patch]:
 
 @broken
 def enqueues_without_sync() -> list[Patch]:
-    return [(begin, "_demand_disk", lambda request: None), *_without_disk()]
-
-
-def _without_disk() -> list[Patch]:
     true = Process.persist
 
     async def persist(self: Any, operation: Any, request: Any, owner: Any, sync: Any = Sync.DISK) -> Any:
