@@ -64,7 +64,7 @@ from turnledger.errors import InvalidInput
 from turnledger.model.catalogue import ChatEntry
 from turnledger.model.conversation import EVERYWHERE, Branch, Conversation, Within
 from turnledger.model.event import Event
-from turnledger.model.flags import FlagsByTurn
+from turnledger.model.flags import FlagsByTurn, HiddenItems
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.text.plain import plain
@@ -354,8 +354,9 @@ class Chat:
         *,
         to_model: bool | None = None,
         to_user: bool | None = None,
-    ) -> None:
-        """Show or hide items of a committed turn, by their places among `turn.items`, or all of them.
+    ) -> HiddenItems:
+        """Show or hide items of a committed turn, by their places among `turn.items`, or all of them; return
+        the places of those that are hidden.
 
         Applies to turns that begin later, not to a running one. Hiding a call or its result hides both, and
         the reasoning that led to them. Raises TurnNotFound.
@@ -372,7 +373,7 @@ class Chat:
             now=process.clock.now_ms(),
             due=process.clock.due_ms(),
         )
-        await process.persist(flag, request, self.owner)
+        return await process.persist(flag, request, self.owner)
 
     async def flags(self, *turns: str) -> FlagsByTurn:
         """Return the flags of these turns: turn → place among its items → flags, for each hidden item."""
@@ -381,8 +382,9 @@ class Chat:
         request = FlagsOfRequest(self.id, names, self._process.clock.due_ms())
         return await self._process.store.read(flags_in, request, self.owner)
 
-    async def hidden(self, turns: Sequence[Turn]) -> list[tuple[int, ...]]:
-        """Return, for each of these turns as read here, the places of the items that `history` leaves out."""
+    async def hidden(self, turns: Sequence[Turn]) -> list[HiddenItems]:
+        """Return, for each of these turns as read here, the places of the items that `history` leaves out,
+        and of those that the model of a later turn does not receive."""
         return await hidden_in(self._process.store, self.owner, turns, PAGE)
 
     async def instructions(self) -> tuple[Item, ...]:

@@ -17,7 +17,7 @@ from turnledger.model.catalogue import ChatEntry, Page
 from turnledger.model.change import ChangeKind, LiveChange
 from turnledger.model.check import Finding, Rule
 from turnledger.model.conversation import Conversation, TitleSource, Usage
-from turnledger.model.flags import Flags
+from turnledger.model.flags import Flags, HiddenItems
 from turnledger.model.retention import Lifetime, Lifetimes, ResetPolicy, RetentionReport, RetiredConversation
 from turnledger.model.transfer import ImportReport
 from turnledger.model.turn import AttemptState, BeginKind, TurnKind
@@ -32,6 +32,7 @@ __all__ = [
     "Conversation",
     "Finding",
     "Flags",
+    "HiddenItems",
     "Hit",
     "ImportReport",
     "Lifetime",

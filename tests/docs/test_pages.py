@@ -234,6 +234,7 @@ def test_command_line_page_names_every_command_and_flag() -> None:
     page = text_of("command-line")
     for name in (
         "create",
+        "flag",
         "list",
         "search",
         "show",

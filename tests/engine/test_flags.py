@@ -14,7 +14,7 @@ from turnledger.engine.limits import Limits
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.commit import commit
 from turnledger.errors import ConversationDeleted, InvalidInput, TurnNotFound
-from turnledger.model.flags import Flags
+from turnledger.model.flags import Flags, HiddenItems
 from turnledger.model.ids import TurnId
 from turnledger.model.item import Item
 from turnledger.model.messages.messages import messages_of
@@ -96,14 +96,17 @@ class TestFlags:
     ) -> None:
         chat, same = await stage.shared_chat()
         first, second = await played(chat), await played(chat, ["a"])
-        assert await chat.hidden(await chat.turns()) == [(), ()]
+        assert await chat.hidden(await chat.turns()) == [HiddenItems(), HiddenItems()]
         await chat.flag(first, 3, to_user=False)  # a result: its call is hidden with it
         await chat.flag(first, 0, to_model=False)
         await chat.flag(second, to_user=False)
         fork = await same.fork(second)
         read = await fork.turns()
         await fork.undo()
-        assert await fork.hidden(read) == await chat.hidden(read) == [(1, 2, 3), (0, 1)]
+        assert await fork.hidden(read) == await chat.hidden(read)
+        assert await chat.hidden(read) == [HiddenItems((1, 2, 3), (0,)), HiddenItems((0, 1))]
+        assert await chat.flag(first, 2, to_model=False) == HiddenItems((1, 2, 3), (0, 1, 2, 3))
+        assert await chat.flag(first) == HiddenItems((1, 2, 3), (0, 1, 2, 3))
         assert await chat.hidden([]) == []
 
     async def test_item_hidden_from_the_user_is_left_out_of_the_history(self, stage: Stage) -> None:

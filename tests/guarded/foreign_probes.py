@@ -74,6 +74,10 @@ def _mixed(theirs: Ids, own: Ids) -> Iterator[Probe]:
     yield Probe("switch to their branch", "POST", f"{mine}/switch", {"branch": theirs.branch})
     yield Probe("undo their turn", "POST", f"{mine}/undo", {"turn": theirs.turn})
     yield Probe("fork at their turn", "POST", f"{mine}/fork", {"turn": theirs.turn})
+    yield Probe("hide their turn", "PATCH", f"{mine}/turns/{theirs.turn}", {"to_model": False})
+    yield Probe(
+        "hide in their chat", "PATCH", f"/api/chats/{theirs.chat}/turns/{own.turn}", {"to_user": False}
+    )
     yield Probe("siblings in their chat", "GET", f"/api/chats/{theirs.chat}/turns/{own.turn}/siblings")
     for field in ("replaces", "regenerates"):
         body = {"model": "demo", "input": "Hi", "chat": own.chat, field: theirs.turn}

@@ -163,6 +163,7 @@ BODIES: dict[str, Any] = {
     "POST /api/import": {"type": "chat", "schema_version": 1, "id": "a", "created_at": 1, "touched_at": 1},
     "POST /api/chats": {"conversation_key": "another"},
     "PATCH /api/chats/{chat}": {"title": "Mine"},
+    "PATCH /api/chats/{chat}/turns/{turn}": {"to_model": False},
     "POST /api/chats/{chat}/fork": {},
     "POST /api/chats/{chat}/switch": {},
     "POST /api/chats/{chat}/undo": {},

@@ -20,6 +20,7 @@ import type {
   ResetPolicy,
   Sibling,
   Turn,
+  TurnFlags,
 } from "./shapes.js";
 import { lineCutter } from "./server-sent-events.js";
 import { newFollowedTurn, stopAt, TurnEvents, TurnStream, type StopOptions } from "./turn-stream.js";
@@ -285,6 +286,14 @@ export class Chat {
     return this.update({ archived }, options);
   }
 
+  /** Show items of a committed turn to models of later turns and to the user, or hide them; by their places through
+   * `input` and then `output`, or all. A flag left out stays. A call and its result are hidden together. */
+  async flag(turn: Identified, options: FlagOptions): Promise<TurnFlags> {
+    const { signal, items, toModel, toUser } = options;
+    const fields = { items, to_model: toModel, to_user: toUser };
+    return this.#json(signal, `/turns/${idOf("turn", turn)}`, fields, undefined, "PATCH");
+  }
+
   /** Start a chat with the history of this one, up to a turn or to its end. */
   async fork(options: ForkOptions = {}): Promise<Chat> {
     const { at, title, internal, expiresAfter: expires_after } = options;
@@ -337,6 +346,13 @@ export class Chat {
     if (!found) throw errorOf("conversation_not_found", "No chat has that conversationKey.");
     return (this.#id = found.id);
   }
+}
+
+export interface FlagOptions extends CallOptions {
+  /** Default: all items of the turn. */
+  items?: readonly number[];
+  toModel?: boolean;
+  toUser?: boolean;
 }
 
 export interface ForkOptions extends CallOptions {

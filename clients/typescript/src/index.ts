@@ -1,6 +1,6 @@
 export { Chat } from "./chat.js";
 export type { AnswerOptions, AppendOptions, ChatChanges, ChatName, StreamOptions, TurnOptions } from "./chat.js";
-export type { ForkOptions, MoveOptions } from "./chat.js";
+export type { FlagOptions, ForkOptions, MoveOptions } from "./chat.js";
 export { Client } from "./client.js";
 export type { Chats, ListOptions, NewChat } from "./client.js";
 export * as errors from "./errors.js";

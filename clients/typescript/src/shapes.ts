@@ -93,8 +93,17 @@ export interface Turn {
   readonly output: readonly Item[];
   /** Places of items that are hidden from the user, counted from 0 through `input` and then `output`. */
   readonly hidden: readonly number[];
+  /** Likewise, of items that the model of a later turn does not receive. */
+  readonly hiddenFromModel: readonly number[];
   /** Set by its runner, such as model and usage. */
   readonly details: Readonly<Record<string, unknown>>;
+}
+
+/** The hidden items of a turn, as in the turn itself. */
+export interface TurnFlags {
+  readonly turn: string;
+  readonly hidden: readonly number[];
+  readonly hiddenFromModel: readonly number[];
 }
 
 export interface Failure {

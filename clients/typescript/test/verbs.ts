@@ -157,6 +157,7 @@ const VERBS: Record<string, (call: Call) => unknown> = {
   "chat.rename": async ({ on, given: { title, ...given } }) => snake(await on.rename(title, given)),
   "chat.pin": async ({ on, given: { on: isOn, ...given } }) => snake(await on.pin(isOn, given)),
   "chat.archive": async ({ on, given: { on: isOn, ...given } }) => snake(await on.archive(isOn, given)),
+  "chat.flag": async ({ on, given: { turn, ...given } }) => snake(await on.flag(turn, given)),
   "chat.fork": async (call) => chatMade(call, await call.on.fork(call.given)),
   "chat.switch": async ({ on, given: { branch, ...given } }) => snake(await on.switch(branch, given)),
   "chat.undo": async ({ on, given }) => snake(await on.undo(given)),

@@ -147,6 +147,20 @@ class AppendBody(Struct, forbid_unknown_fields=True):
     interaction: Interaction = True
 
 
+class FlagsBody(Struct, forbid_unknown_fields=True):
+    """Items of a turn to show or hide; a flag that is left out stays."""
+
+    items: (
+        Annotated[
+            list[Annotated[int, schema(minimum=0)]],
+            schema("Indexes through `input` and then `output`; omitted: all items."),
+        ]
+        | None
+    ) = None
+    to_model: Annotated[bool, schema("Whether models of later turns receive them.")] | None = None
+    to_user: Annotated[bool, schema("Whether the user sees them.")] | None = None
+
+
 class StopBody(Struct, forbid_unknown_fields=True):
     """What to do with the text of a stopped turn."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 from msgspec import Struct, field
 
@@ -13,6 +13,9 @@ from turnledger.api.fields import Count, RawItems, Time, one_of, schema
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.turn import QUEUED, AttemptState, BeginKind, Failure, TurnKind
+
+Places: TypeAlias = tuple[Count, ...]
+"""Indexes of items, counted from 0 through the `input` of a turn and then its `output`."""
 
 
 class Turn(Struct, frozen=True, kw_only=True, dict=True):
@@ -27,11 +30,14 @@ class Turn(Struct, frozen=True, kw_only=True, dict=True):
     raw_input: RawItems = field(name="input", default=())
     raw_output: RawItems = field(name="output", default=())
     hidden: Annotated[
-        tuple[Count, ...],
+        Places,
         schema(
             "Indexes of items that are hidden from the user, counted from 0 through `input` and then"
             " `output`."
         ),
+    ] = ()
+    hidden_from_model: Annotated[
+        Places, schema("Likewise, of items that the model of a later turn does not receive.")
     ] = ()
     details: Mapping[str, Any] = {}
 
@@ -155,6 +161,14 @@ class TurnState(Struct, frozen=True, kw_only=True):
     ] = {}
     chat: ListedChat
     branch: Annotated[BranchId, schema("The branch on which it was committed.")] | None = None
+
+
+class TurnFlags(Struct, frozen=True, kw_only=True):
+    """The hidden items of a turn, as in the turn itself."""
+
+    turn: TurnId
+    hidden: Places = ()
+    hidden_from_model: Places = ()
 
 
 class StopAnswer(Struct, frozen=True, kw_only=True):

@@ -3,7 +3,7 @@ the same object; `others` are fields that the store does not have."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from msgspec import UNSET, Struct
@@ -12,13 +12,15 @@ from msgspec.structs import asdict
 from turnledger.api.access import SHARE_PATH, NewShare, Share, Token
 from turnledger.api.chats import ChatInfo, ListedChat
 from turnledger.api.events import Change
-from turnledger.api.turns import Attempt, Turn
+from turnledger.api.turns import Attempt, Turn, TurnFlags
 from turnledger.model import codec
 from turnledger.model.access.share import Share as StoredShare
 from turnledger.model.access.token import Token as StoredToken
 from turnledger.model.catalogue import ChatEntry
 from turnledger.model.change import ChangeKind, LiveChange
 from turnledger.model.conversation import Conversation
+from turnledger.model.flags import NOTHING_HIDDEN, HiddenItems
+from turnledger.model.ids import TurnId
 from turnledger.model.item import Item
 from turnledger.model.turn import Attempt as StoredAttempt
 from turnledger.model.turn import Failure
@@ -92,8 +94,7 @@ def show_listed_as(shape: type[AnyListed], listed: ChatEntry, /, **others: Any) 
     return shape(**asdict(show_listed(listed)), **others)
 
 
-def show_turn(turn: StoredTurn, hidden: Sequence[int] = ()) -> Turn:
-    """Return the turn, with the places of the items that its user does not see."""
+def show_turn(turn: StoredTurn, hidden: HiddenItems = NOTHING_HIDDEN) -> Turn:
     items, count = codec.raws(turn.items), len(turn.input)
     return Turn(
         id=turn.id,
@@ -104,9 +105,14 @@ def show_turn(turn: StoredTurn, hidden: Sequence[int] = ()) -> Turn:
         committed_at=turn.committed_at,
         raw_input=items[:count],
         raw_output=items[count:],
-        hidden=tuple(hidden),
+        hidden=hidden.from_user,
+        hidden_from_model=hidden.from_model,
         details=turn.details,
     )
+
+
+def show_flags(turn: str, hidden: HiddenItems) -> TurnFlags:
+    return TurnFlags(turn=TurnId(turn), hidden=hidden.from_user, hidden_from_model=hidden.from_model)
 
 
 def show_attempt(attempt: StoredAttempt, steps: Iterable[Item], failure: Failure | None) -> Attempt:

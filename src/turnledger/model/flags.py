@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import accumulate
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
 
@@ -21,6 +21,16 @@ class Flags(Struct, frozen=True):
 
 
 SHOWN = Flags()
+
+
+class HiddenItems(NamedTuple):
+    """The places of a turn's items that are hidden, in order, with those hidden along with them."""
+
+    from_user: tuple[int, ...] = ()
+    from_model: tuple[int, ...] = ()
+
+
+NOTHING_HIDDEN = HiddenItems()
 
 FlagsByTurn: TypeAlias = Mapping[TurnId, Mapping[int, Flags]]
 """Turn → place among its items → flags, for items with a flag."""
@@ -56,6 +66,13 @@ def with_counterparts(items: Sequence[Item], hidden: Collection[int]) -> set[int
         if found.issuperset(targets):
             found.add(place)
     return found
+
+
+def hidden_items(items: Sequence[Item], flags: Mapping[int, Flags]) -> HiddenItems:
+    """Return the places that these flags hide among the items of one turn."""
+    from_user = with_counterparts(items, [place for place, each in flags.items() if not each.to_user])
+    from_model = with_counterparts(items, [place for place, each in flags.items() if not each.to_model])
+    return HiddenItems(tuple(sorted(from_user)), tuple(sorted(from_model)))
 
 
 def hidden_in_parts(parts: Sequence[tuple[Item, ...]], hidden: Sequence[Collection[int]]) -> list[set[int]]:

@@ -14,7 +14,7 @@ from tests.clients.drivers.python import context
 from turnledger import Ledger
 from turnledger.api.chats import ChatInfo
 from turnledger.api.json import encode
-from turnledger.api.views import show_chat, show_listed
+from turnledger.api.views import show_chat, show_flags, show_listed
 from turnledger.chat import Chat
 from turnledger.engine.attempt.end import Outcome
 from turnledger.engine.attempt.outcome import committed_turn
@@ -337,6 +337,11 @@ class EmbeddedDriver(Driver):
 
     async def _chat_archive(self, chat: NamedChat, *, on: bool = True) -> Any:
         return await self._chat_update(chat, archived=on)
+
+    async def _chat_flag(
+        self, chat: NamedChat, *, turn: str, items: list[int] | None = None, **flags: bool
+    ) -> Any:
+        return plain(show_flags(turn, await (await chat.opened()).flag(turn, items, **flags)))
 
     async def _chat_fork(self, chat: NamedChat, *, at: str | None = None, **details: Any) -> NamedChat:
         made = await (await chat.opened()).fork(at, **details)

@@ -17,6 +17,7 @@ from turnledger.api.turns import ShownChat, StopAnswer, Turn
 from turnledger.api.views import show_change, show_chat, show_turn
 from turnledger.model.change import ChangeKind, LiveChange
 from turnledger.model.conversation import Conversation
+from turnledger.model.flags import HiddenItems
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item, message
 from turnledger.model.turn import Turn as StoredTurn
@@ -41,7 +42,7 @@ def test_items_are_encoded_and_decoded_byte_for_byte() -> None:
         output=(Item(ANSWER),),
         details=b'{"model":"m"}',
     )
-    sent = encode(show_turn(turn, [0]))
+    sent = encode(show_turn(turn, HiddenItems((0,))))
     assert ANSWER in sent
     read = decode(Turn, sent)
     assert read.output[0].raw == ANSWER

@@ -186,6 +186,7 @@ export class UnkeptThread implements Thread {
       input: pending.input.peek(),
       output: outputOf(pending),
       hidden: [],
+      hiddenFromModel: [],
       details,
     };
     this.#names.set(turn.id, pending.name);

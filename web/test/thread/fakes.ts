@@ -26,6 +26,7 @@ export function turnOf(number: number, more: Partial<Turn> = {}): Turn {
     input: [said(`Question ${number}`)],
     output: [said(`Answer ${number}`, "assistant")],
     hidden: [],
+    hiddenFromModel: [],
     details: {},
     ...more,
   };

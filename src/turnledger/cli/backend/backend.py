@@ -14,7 +14,7 @@ from turnledger.errors import InvalidInput
 if TYPE_CHECKING:
     from turnledger.api.access import Share, Token
     from turnledger.api.chats import ChatInfo, Deletion, Hit, Page
-    from turnledger.api.turns import ChatContext, ChatHistory, Turn
+    from turnledger.api.turns import ChatContext, ChatHistory, Turn, TurnFlags
     from turnledger.model.transfer import ImportReport
 
 SERVER, API_KEY = "TURNLEDGER_SERVER", "TURNLEDGER_API_KEY"
@@ -77,6 +77,8 @@ class Backend(Protocol):
     async def append(self, chat: str, items: Sequence[Any], *, scope: str, key: str | None) -> Turn:
         """Add a turn that no model answers; once under the same idempotency key."""
         ...
+
+    async def flag(self, chat: str, turn: str, *, scope: str, **flags: Any) -> TurnFlags: ...
 
     async def delete(self, chat: str, *, scope: str, purge: bool) -> Deletion:
         """Delete a chat; a deleted one can be named by its id."""

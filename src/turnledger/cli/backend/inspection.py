@@ -103,4 +103,6 @@ def without_hidden(turns: Sequence[Turn]) -> tuple[Turn, ...]:
 def _drop_items(turn: Turn, dropped: Collection[int]) -> Turn:
     input = codec.raws(visible_items(turn.input, dropped))
     output = codec.raws(visible_items(turn.output, dropped, len(turn.input)))
-    return replace(turn, raw_input=input, raw_output=output, hidden=())
+    kept = [place for place in range(len(turn.input) + len(turn.output)) if place not in dropped]
+    unsent = tuple(at for at, place in enumerate(kept) if place in turn.hidden_from_model)
+    return replace(turn, raw_input=input, raw_output=output, hidden=(), hidden_from_model=unsent)

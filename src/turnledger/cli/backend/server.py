@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 
 from turnledger.api.access import Share, Token
 from turnledger.api.chats import ChatInfo, Deletion, Hit, Page, SearchPage
-from turnledger.api.turns import ChatContext, ChatHistory, Turn
+from turnledger.api.turns import ChatContext, ChatHistory, Turn, TurnFlags
 from turnledger.cli.backend.backend import API_KEY, ID_PREFIX, SERVER, Source, allows_http, check_chat_name
 from turnledger.cli.backend.inspection import without_hidden
 from turnledger.client import AsyncChat, AsyncClient, Retries, Timeouts
@@ -96,6 +96,9 @@ class ServerBackend:
 
     async def append(self, chat: str, items: Sequence[Any], *, scope: str, key: str | None) -> Turn:
         return await self._chat(chat, scope).append(items, idempotency_key=key)
+
+    async def flag(self, chat: str, turn: str, *, scope: str, **flags: Any) -> TurnFlags:
+        return await self._chat(chat, scope).flag(turn, **flags)
 
     async def delete(self, chat: str, *, scope: str, purge: bool) -> Deletion:
         return await self._chat(chat, scope).delete(purge=purge)

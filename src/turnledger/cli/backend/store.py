@@ -9,10 +9,11 @@ from typing import Any
 
 from turnledger.api.access import NewToken, Share, Token
 from turnledger.api.chats import ChatInfo, Deletion, Hit, Page, RestoredChat, SearchPage
-from turnledger.api.turns import ChatContext, ChatHistory
+from turnledger.api.turns import ChatContext, ChatHistory, TurnFlags
 from turnledger.api.turns import Turn as ShownTurn
 from turnledger.api.views import (
     show_chat,
+    show_flags,
     show_listed,
     show_listed_as,
     show_new_share,
@@ -117,7 +118,13 @@ class StoreBackend:
         return show_listed(await found.summary())
 
     async def append(self, chat: str, items: Sequence[Any], *, scope: str, key: str | None) -> ShownTurn:
-        return show_turn(await (await self._chat(chat, scope)).append(items, idempotency_key=key), ())
+        return show_turn(await (await self._chat(chat, scope)).append(items, idempotency_key=key))
+
+    async def flag(
+        self, chat: str, turn: str, *, scope: str, items: Sequence[int] | None = None, **flags: Any
+    ) -> TurnFlags:
+        hidden = await (await self._chat(chat, scope)).flag(turn, items, **flags)
+        return show_flags(turn, hidden)
 
     async def delete(self, chat: str, *, scope: str, purge: bool) -> Deletion:
         chats, id = await self._chats(), await self._id(chat, scope)

@@ -321,6 +321,41 @@ def rename(
 
 
 @chats.command()
+def flag(
+    chat: ChatName,
+    turn: Annotated[str, typer.Argument(metavar="TURN", help="The id of a turn, as in turn_….")],
+    item: Annotated[
+        list[int] | None,
+        typer.Option(min=0, metavar="N", help="An item, from 0 through input and output. Default: all."),
+    ] = None,
+    to_model: Annotated[
+        bool | None, typer.Option("--to-model/--not-to-model", help="Whether models receive it later.")
+    ] = None,
+    to_user: Annotated[
+        bool | None, typer.Option("--to-user/--not-to-user", help="Whether the user sees it.")
+    ] = None,
+    owner: Owner = None,
+    scope: Scope = "",
+    server: Server = None,
+    store: Store = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show items of a turn to the model and the user, or hide them; without a flag, print what is hidden."""
+    selector = BackendSelector(server=server, store=store, config=config, owner=owner)
+    hidden = selector.run(
+        lambda backend: backend.flag(
+            chat, turn, scope=scope, items=item or None, to_model=to_model, to_user=to_user
+        )
+    )
+    if as_json:
+        typer.echo(json_of(hidden))
+        return
+    for name, places in (("model", hidden.hidden_from_model), ("user", hidden.hidden)):
+        print_result(f"Hidden from the {name}: {', '.join(map(str, places)) or 'nothing'}.")
+
+
+@chats.command()
 def pin(
     chats: ChatNames,
     off: Off = False,

@@ -21,6 +21,7 @@ from turnledger.api.turns import (
     Sibling,
     Turn,
     TurnAnswer,
+    TurnFlags,
     TurnState,
 )
 from turnledger.client.core.client import ClientCore, check_stop_policy, query_of
@@ -319,6 +320,14 @@ class ChatCore:
         path = f"/api/chats/{id}/items"
         answer = yield from self._client.post(path, TurnAnswer, values, options=options)
         return answer.turn
+
+    def flag(self, turn: str, **fields: Any) -> Steps[TurnFlags]:
+        values = {name: value for name, value in fields.items() if value is not None}
+        path = f"/api/chats/{(yield from self.resolve_id())}/turns/{TurnId(turn)}"
+        headers = {"content-type": JSON_TYPE}
+        request = Request(method="PATCH", path=path, headers=headers, body=body_of(values))
+        reply = yield from RepeatedExchange(self._client.new_retry_count()).run(request)
+        return decode_shape(TurnFlags, reply.body)
 
     def fork(self, at: str | None, fields: Mapping[str, Any], options: TurnOptions) -> Steps[ChatInfo]:
         values = {name: value for name, value in fields.items() if value is not None}

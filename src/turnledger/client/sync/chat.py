@@ -10,7 +10,7 @@ from typing import Any, Literal, Unpack, overload
 from msgspec import UNSET, UnsetType
 
 from turnledger.api.chats import ChatInfo, Deletion
-from turnledger.api.turns import Branch, ChatContext, Sibling, Turn
+from turnledger.api.turns import Branch, ChatContext, Sibling, Turn, TurnFlags
 from turnledger.client.core.chat import ChatCore
 from turnledger.client.core.client import ClientCore
 from turnledger.client.core.turn_request import Input, TurnOptions
@@ -242,6 +242,19 @@ class Chat:
     def archive(self, on: bool = True) -> ChatInfo:
         """Archive or unarchive it."""
         return self._wire.run(self._core.update(archived=on))
+
+    def flag(
+        self,
+        turn: str,
+        items: Sequence[int] | None = None,
+        *,
+        to_model: bool | None = None,
+        to_user: bool | None = None,
+    ) -> TurnFlags:
+        """Show items of a committed turn to models of later turns and to the user, or hide them; by their
+        places through `input` and then `output`, or all. A flag left out stays. A call and its result are
+        hidden together."""
+        return self._wire.run(self._core.flag(turn, items=items, to_model=to_model, to_user=to_user))
 
     def fork(
         self,

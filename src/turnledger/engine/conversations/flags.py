@@ -15,7 +15,7 @@ from turnledger.engine.history import line
 from turnledger.engine.ports import Tables
 from turnledger.errors import InvalidInput, TurnNotFound
 from turnledger.model.conversation import Branch, Conversation
-from turnledger.model.flags import SHOWN, Flags, FlagsByTurn
+from turnledger.model.flags import SHOWN, Flags, FlagsByTurn, HiddenItems, hidden_items
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.turn import Turn
 
@@ -34,9 +34,10 @@ class FlagRequest:
     due: int
 
 
-async def flag(tables: Tables, request: FlagRequest) -> None:
-    """Show or hide items. Repeating it changes nothing. Raises TurnNotFound, or InvalidInput for a place that
-    the turn does not have or for too many flags on one turn; then nothing has changed."""
+async def flag(tables: Tables, request: FlagRequest) -> HiddenItems:
+    """Show or hide items, and return those that are hidden. Repeating it changes nothing. Raises
+    TurnNotFound, or InvalidInput for a place that the turn does not have or for too many flags on one turn;
+    then nothing has changed."""
     conversation = await live_conversation(tables, request.conversation, request.due)
     turn = await _turn_of(tables, conversation, request.turn)
     places = range(len(turn.items)) if request.places is None else request.places
@@ -46,7 +47,7 @@ async def flag(tables: Tables, request: FlagRequest) -> None:
     after = {**before, **{place: _change(before.get(place, SHOWN), request) for place in places}}
     after = {place: flags for place, flags in after.items() if flags != SHOWN}
     if after == before:
-        return
+        return hidden_items(turn.items, after)
     if len(after) > request.limit:
         raise InvalidInput(f"At most {request.limit} items of one turn can be flagged.")
     await tables.save_flags(turn.id, after)
@@ -54,6 +55,7 @@ async def flag(tables: Tables, request: FlagRequest) -> None:
         await update_previews(tables, conversation, turn)
         hidden = [place for place, flags in before.items() if not flags.to_user]
         await rename_by_words(tables, conversation, turn, hidden, request.now)
+    return hidden_items(turn.items, after)
 
 
 def _change(flags: Flags, request: FlagRequest) -> Flags:

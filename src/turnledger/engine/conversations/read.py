@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec import Struct
@@ -14,7 +14,17 @@ from turnledger.engine.ports import Store, Tables
 from turnledger.errors import BranchNotFound, StoreCorrupt, TurnNotFound
 from turnledger.model.catalogue import ChatEntry
 from turnledger.model.conversation import EVERYWHERE, Branch, Conversation, Within
-from turnledger.model.flags import Flags, FlagsByTurn, hidden_from_user, hidden_in_parts, without_hidden
+from turnledger.model.flags import (
+    NOTHING_HIDDEN,
+    Flags,
+    FlagsByTurn,
+    HiddenItems,
+    HiddenPlaces,
+    hidden_from_model,
+    hidden_from_user,
+    hidden_in_parts,
+    without_hidden,
+)
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
@@ -232,18 +242,21 @@ async def flags_of_read(tables: Tables, request: ReadTurns) -> FlagsByTurn:
     return await tables.flags(request.turns)
 
 
-async def hidden_in(store: Store, owner: str, turns: Sequence[Turn], page: int) -> list[tuple[int, ...]]:
-    """Return for each turn the places of the items hidden from the user, in order; read in pages."""
-    hidden: dict[TurnId, Collection[int]] = {}
+async def hidden_in(store: Store, owner: str, turns: Sequence[Turn], page: int) -> list[HiddenItems]:
+    """Return for each turn the places of its hidden items; read in pages."""
+    flags: dict[TurnId, Mapping[int, Flags]] = {}
     for start in range(0, len(turns), page):
         read = ReadTurns(tuple(turn.id for turn in turns[start : start + page]))
-        hidden |= hidden_from_user(await store.read(flags_of_read, read, owner))
-    if not hidden:
-        return [()] * len(turns)
-    hidden_places = hidden_in_parts(
-        [turn.items for turn in turns], [hidden.get(turn.id, ()) for turn in turns]
-    )
-    return [tuple(sorted(places)) for places in hidden_places]
+        flags |= await store.read(flags_of_read, read, owner)
+    if not flags:
+        return [NOTHING_HIDDEN] * len(turns)
+    from_user, from_model = _places(turns, hidden_from_user(flags)), _places(turns, hidden_from_model(flags))
+    return list(map(HiddenItems, from_user, from_model))
+
+
+def _places(turns: Sequence[Turn], hidden: HiddenPlaces) -> list[tuple[int, ...]]:
+    parts, named = [turn.items for turn in turns], [hidden.get(turn.id, ()) for turn in turns]
+    return [tuple(sorted(places)) for places in hidden_in_parts(parts, named)]
 
 
 async def whole_history(

@@ -42,7 +42,7 @@ async def _title_for_reader(chat: Chat) -> str | None:
     """Return the first words that readers see: the stored title stays when its words are hidden or edited."""
     for turn in await chat.turns(before=2, limit=1):
         [hidden] = await chat.hidden([turn])
-        return first_words(_messages(enumerate(turn.input), hidden))
+        return first_words(_messages(enumerate(turn.input), hidden.from_user))
     return None
 
 
@@ -53,6 +53,7 @@ def _show_turn(turn: Turn) -> Turn:
         raw_input=codec.raws(_messages(enumerate(turn.input), turn.hidden)),
         raw_output=codec.raws(_messages(enumerate(turn.output, count), turn.hidden)),
         hidden=(),
+        hidden_from_model=(),
         details={},
     )
 

@@ -45,7 +45,7 @@ class AppendRoute:
         service.persistence.check(chat.scope)
         turn = await chat.append(body.items, details=body.details, interaction=body.interaction, **options)
         answer = TurnAnswer(
-            turn=show_turn(turn, ()),
+            turn=show_turn(turn),
             chat=await show_moved(principal, chat, turn.branch, turn.number, ""),
             branch=turn.branch,
             state=BeginKind.CONTINUED,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -17,6 +17,7 @@ from turnledger.engine.attempt.outcome import TurnStatus
 from turnledger.errors import InvalidInput
 from turnledger.model.access.token import TokenScope
 from turnledger.model.event import Event
+from turnledger.model.flags import NOTHING_HIDDEN, HiddenItems
 from turnledger.model.ids import TurnId
 from turnledger.server.access.auth import Principal
 from turnledger.server.models.redaction import redact_failure
@@ -41,7 +42,7 @@ class TurnRoutes:
         turn = request.path_params["turn"]
         chat = await self._service.chats(principal).of_turn(turn)
         status = await chat.status(turn)
-        [hidden] = await chat.hidden([status.turn]) if status.turn is not None else [()]
+        [hidden] = await chat.hidden([status.turn]) if status.turn is not None else [NOTHING_HIDDEN]
         if principal.is_narrowed:
             status = replace(status, failure=redact_failure(status.failure))
         return json_response(_show_state(status, hidden))
@@ -182,7 +183,7 @@ def _events_endpoint(events: StreamEndpoint) -> Endpoint:
     )
 
 
-def _show_state(status: TurnStatus, hidden: Sequence[int]) -> TurnState:
+def _show_state(status: TurnStatus, hidden: HiddenItems) -> TurnState:
     turn = status.turn
     return TurnState(
         turn=show_turn(turn, hidden) if turn is not None else None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -16,6 +15,7 @@ from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import TurnledgerError
 from turnledger.model.catalogue import ChatEntry
 from turnledger.model.event import Event, TurnFinished
+from turnledger.model.flags import NOTHING_HIDDEN, HiddenItems
 from turnledger.model.ids import TurnId
 from turnledger.model.retention import policy_of
 from turnledger.model.turn import Turn
@@ -134,7 +134,7 @@ class NativeTurn:
         turn = running.turn
         assert turn is not None  # noqa: S101 - it has just been committed
         summary = ChatEntry(running.conversation, turn.number, "", is_running=False)
-        hidden: Sequence[int] = ()
+        hidden = NOTHING_HIDDEN
         if not is_cancelled:
             # The chat after the commit: title, number of turns, last use. Items of a question that were
             # hidden stay hidden when it is regenerated.
@@ -166,7 +166,7 @@ class NativeTurn:
             await self._exchange.client.wait_for_room()
         self._exchange.end()
 
-    def _send_whole(self, turn: Turn, chat: ChatEntry, hidden: Sequence[int]) -> None:
+    def _send_whole(self, turn: Turn, chat: ChatEntry, hidden: HiddenItems) -> None:
         answer = TurnAnswer(
             turn=show_turn(turn, hidden),
             chat=without_content(self._exchange.principal, show_listed(chat)),

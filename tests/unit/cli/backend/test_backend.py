@@ -172,6 +172,15 @@ def test_chat_is_created_on_a_server(store: str, server: str) -> None:
     assert (shown["reset"], shown["expires_after"]) == ("idle 60", 3600)
 
 
+def test_items_are_hidden_on_a_server(store: str, server: str) -> None:
+    add_turns(store, "flagged", ("Hello", "Hi."))
+    [turn] = json.loads(run("chats", "show", "flagged", "--json", "--store", store).stdout)["turns"]
+    done = run("chats", "flag", "flagged", turn["id"], "--item", "1", "--not-to-model", "--server", server)
+    assert done.stdout == "Hidden from the model: 1.\nHidden from the user: nothing.\n", done.output
+    [shown] = json.loads(same(store, server, "chats", "show", "flagged", "--json").stdout)["turns"]
+    assert shown["hidden_from_model"] == [1]
+
+
 def test_chats_are_renamed_pinned_archived_and_deleted_on_a_server(store: str, server: str) -> None:
     id = add_turns(store, "mine", ("Hello", "Hi."))
     at = ("--server", server)

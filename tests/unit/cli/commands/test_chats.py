@@ -332,6 +332,22 @@ def test_create_with_an_invalid_lifetime_is_refused(
     assert done.stderr.startswith(message)
 
 
+def test_flag_hides_items_and_shows_them_again(url: str) -> None:
+    add_turns(url, "k", ("Hello", "Hi."))
+    turn = json.loads(run("show", "k", "--json", "--store", url).stdout)["turns"][0]["id"]
+    hidden = run("flag", "k", turn, "--item", "1", "--not-to-model", "--store", url)
+    assert hidden.stdout == "Hidden from the model: 1.\nHidden from the user: nothing.\n", hidden.output
+    run("flag", "k", turn, "--item", "0", "--not-to-user", "--store", url)
+    listed = json.loads(run("flag", "k", turn, "--json", "--store", url).stdout)
+    assert listed == {"turn": turn, "hidden": [0], "hidden_from_model": [1]}
+    [shown] = json.loads(run("show", "k", "--json", "--store", url).stdout)["turns"]
+    assert (len(shown["input"]), len(shown["output"]), shown["hidden_from_model"]) == (0, 1, [0])
+    again = run("flag", "k", turn, "--to-model", "--to-user", "--store", url)
+    assert again.stdout == "Hidden from the model: nothing.\nHidden from the user: nothing.\n"
+    refused = run("flag", "k", turn, "--item", "2", "--not-to-model", "--store", url)
+    assert (refused.exit_code, refused.stderr.startswith("invalid_input: ")) == (2, True)
+
+
 def test_rename_changes_the_title(url: str) -> None:
     id = add_turns(url, "k", ("Hello", "Hi."))
     done = run("rename", "k", "Über uns", "--store", url)
