@@ -317,6 +317,19 @@ class TestKeylessRetries:
         assert [turn.kind for turn in await chat.turns()] == [TurnKind.INTERRUPTED, TurnKind.COMPLETED]
         assert (await chat.turns())[-1] == second
 
+    async def test_later_try_receives_a_kept_turn_whose_loss_was_noted_late(self, stage: Stage) -> None:
+        """Its process was only slow: it notes the loss, and the fifteen minutes run from there."""
+        here, there = await stage.processes()
+        chat = await here.chat()
+        block, _ = await runs(stage, chat, 0, on_failure="keep")
+        await stage.bury_others(there)
+        stage.clock.advance(LOST_KEPT_MS / 1000 + 1)
+        Host(here.ledger).lost(block)
+        await noted(here)
+        _, turn = await answered(await there.chat(chat), 1)
+        assert turn.kind is TurnKind.INTERRUPTED
+        assert await chat.turns() == [turn]
+
     async def test_later_try_resumes_a_failed_turn_only_if_its_error_was_lost(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()

@@ -110,7 +110,8 @@ async def look_up(tables: Tables, target: Target, retry: Retry, sender: TurnId, 
             return NOTHING_CLAIMED
         if is_over(claim, now):
             return NOTHING_CLAIMED
-        if is_process_death(failure) and claim.sender != sender and turn.committed_at + LOST_KEPT_MS <= now:
+        is_old = turn.committed_at + LOST_KEPT_MS <= now
+        if is_process_death(failure) and is_old and not claim.is_lost and claim.sender != sender:
             return NOTHING_CLAIMED  # a dead process records no loss, so its claim has not expired yet
         ended = Outcome(STATE_OF[turn.kind], turn)
     else:
