@@ -104,6 +104,25 @@ def test_chat_menu_saves_and_forks_a_chat_and_undoes_its_last_turn(spoken: Page,
     assert person.turns(chat["id"]) == [("One", "One.")]
 
 
+def test_turn_hidden_from_the_model_is_marked_and_left_out_of_later_answers(
+    spoken: Page, person: Person
+) -> None:
+    mark = spoken.get_by_text("The model no longer sees this turn.")
+    spoken.get_by_role("button", name="More actions").first.click()
+    spoken.get_by_role("menuitem", name="Hide from the model").click()
+    expect(mark).to_have_count(1)
+    spoken.reload()
+    expect(mark).to_have_count(1)
+    [chat] = person.chats()
+    context = person.fetch("GET", f"/api/chats/{chat['id']}/context")
+    assert "Two" in str(context)
+    assert "One" not in str(context["items"])
+    spoken.get_by_role("button", name="More actions").first.click()
+    spoken.get_by_role("menuitem", name="Show to the model").click()
+    expect(mark).to_have_count(0)
+    assert "One" in str(person.fetch("GET", f"/api/chats/{chat['id']}/context")["items"])
+
+
 def test_switch_to_an_early_sibling_keeps_the_scroll_position(tab: Page, person: Person) -> None:
     turns = [
         {

@@ -1,7 +1,8 @@
 /** The turns that a chat shows: the last pages of its branch, as far back as the user has scrolled. */
 
 import { batch, computed, signal, type ReadonlySignal } from "@preact/signals";
-import { errors, type CallOptions, type Chat, type ChatInfo, type ChatPage, type Turn } from "turnledger";
+import { errors, type CallOptions, type Chat, type ChatInfo, type ChatPage } from "turnledger";
+import type { Turn, TurnFlags } from "turnledger";
 
 /** Turns to read first: enough for a large screen. */
 const FIRST_PAGE = 12;
@@ -95,6 +96,13 @@ export class History {
     }
   }
 
+  /** Take the flags of a turn that were set here. */
+  takeFlags({ turn: id, hidden, hiddenFromModel }: TurnFlags): void {
+    this.#turns.value = this.#turns
+      .peek()
+      .map((turn) => (turn.id === id ? { ...turn, hidden, hiddenFromModel } : turn));
+  }
+
   #page(options: Parameters<Chat["read"]>[0] & CallOptions): Promise<ChatPage> {
     return this.#read({ ...options, signal: this.#ending });
   }
@@ -120,8 +128,15 @@ export function continuation(current: readonly Turn[], end: readonly Turn[]): re
   return isAdjacent ? [...kept, ...same(current, end)] : null;
 }
 
-/** The turns; known ones as the identical objects. */
+/** The turns; known ones as the identical objects, unless their items were hidden or shown meanwhile. */
 function same(current: readonly Turn[], turns: readonly Turn[]): readonly Turn[] {
   const known = new Map(current.map((turn) => [turn.id, turn]));
-  return turns.map((turn) => known.get(turn.id) ?? turn);
+  return turns.map((turn) => {
+    const before = known.get(turn.id);
+    return before && flagsOf(before) === flagsOf(turn) ? before : turn;
+  });
+}
+
+function flagsOf({ hidden, hiddenFromModel }: Turn): string {
+  return `${hidden};${hiddenFromModel}`;
 }

@@ -245,6 +245,14 @@ export class KeptThread implements Thread {
     if (last) await this.#move((chat) => chat.undo({ turn: last.id, ...options }));
   }
 
+  async showToModel(turn: Turn, isShown: boolean): Promise<void> {
+    try {
+      this.#history.takeFlags(await this.#chat.chat.flag(turn.id, { toModel: isShown }));
+    } catch (problem) {
+      this.#report(problem);
+    }
+  }
+
   async fork(at: Turn): Promise<string | null> {
     try {
       return (await this.#chat.chat.fork({ at: at.id, idempotencyKey: freshKey() })).id;

@@ -103,6 +103,7 @@ export class UnkeptThread implements Thread {
   async undo(): Promise<void> {
     this.#history.value = this.#history.peek().slice(0, -1);
   }
+  async showToModel(): Promise<void> {}
   async fork(): Promise<string | null> {
     return null;
   }

@@ -32,6 +32,7 @@ function icon(path: string, { isFilled = false, flips = false }: IconOptions = {
 }
 
 const PIN = "M9 4h6l-.8 6.2 3.3 3.3H6.5l3.3-3.3zM12 13.5V21";
+const EYE = "M2.5 12S6 6 12 6s9.5 6 9.5 6-3.5 6-9.5 6-9.5-6-9.5-6zM12 14.5a2.5 2.5 0 1 0 0-5 2.5 2.5 0 0 0 0 5z";
 
 export const ArchiveIcon = icon("M4 5h16v4H4zM5.5 9v10h13V9M10 13h4");
 export const BackIcon = icon("M19 12H5M11 6l-6 6 6 6", { flips: true });
@@ -48,6 +49,8 @@ export const DownloadIcon = icon("M12 4v11M7 10.5l5 5 5-5M5 20h14");
 export const EditIcon = icon("M4.5 19.5l1-4.5L16.5 4l3.5 3.5-11 11zM14 6.5l3.5 3.5");
 export const ExternalIcon = icon("M18.5 13.5V20H4V5.5h6.5M14 4h6v6M20 4l-9 9", { flips: true });
 export const FolderIcon = icon("M3.5 6h6l2 2.5h9V19h-17z");
+export const EyeIcon = icon(EYE);
+export const HideIcon = icon(`${EYE}M4 4l16 16`);
 export const InfoIcon = icon("M12 20.5a8.5 8.5 0 1 0 0-17 8.5 8.5 0 0 0 0 17zM12 11v5M12 8v.1");
 export const LeftIcon = icon("M14.5 6l-6 6 6 6", { flips: true });
 export const MenuIcon = icon("M4 7h16M4 12h16M4 17h16");

@@ -1,7 +1,8 @@
 /** Turns, events and a server that says what a test has written down. */
 
 import { signal, type Signal } from "@preact/signals";
-import type { Attempt, Branch, Change, ChatInfo, ChatPage, Item, Sibling, Turn, TurnEvent, UnsentMessage } from "turnledger";
+import type { Attempt, Branch, Change, ChatInfo, ChatPage, Item, Sibling, UnsentMessage } from "turnledger";
+import type { Turn, TurnEvent, TurnFlags } from "turnledger";
 import { Outbox } from "turnledger/outbox";
 import type { ConnectionState } from "../../src/feed/change-feed";
 import { Notices } from "../../src/session/notices";
@@ -149,6 +150,12 @@ export class MadeUpChat {
   async switch(branch: string): Promise<ChatInfo> {
     this.did.push(["switch", branch]);
     return this.info;
+  }
+
+  async flag(turn: string, { toModel }: { toModel: boolean }): Promise<TurnFlags> {
+    this.did.push(["flag", turn, toModel]);
+    if (this.problem) throw this.problem;
+    return { turn, hidden: [], hiddenFromModel: toModel ? [] : [0, 1] };
   }
 
   async undo({ turn }: { turn: string }): Promise<ChatInfo> {

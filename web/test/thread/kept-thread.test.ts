@@ -363,6 +363,26 @@ describe("a chat", () => {
     expect(made.chat.did).toContainEqual(["switch", "branch_2"]);
   });
 
+  it("hides a turn from the model, and shows it again", async () => {
+    made.chat.turns = turnsOf(1, 2);
+    await open();
+    const [first, second] = thread.turns.value;
+    await thread.showToModel(first!, false);
+    expect(thread.turns.value.map((turn) => turn.hiddenFromModel)).toEqual([[0, 1], []]);
+    expect(thread.turns.value[1]).toBe(second);
+    await thread.showToModel(first!, true);
+    expect(thread.turns.value[0]!.hiddenFromModel).toEqual([]);
+    expect(made.chat.did).toEqual(expect.arrayContaining([["flag", "turn_1", false], ["flag", "turn_1", true]]));
+  });
+
+  it("shows what another tab has hidden from the model", async () => {
+    made.chat.turns = turnsOf(1, 2);
+    await open();
+    made.chat.turns = [turnOf(1, { hiddenFromModel: [0] }), turnOf(2)];
+    await thread.load();
+    expect(thread.turns.value.map((turn) => turn.hiddenFromModel)).toEqual([[0], []]);
+  });
+
   it("keeps its turns while the server is unavailable", async () => {
     made.chat.turns = turnsOf(1, 2);
     await open();

@@ -7,7 +7,7 @@ import { copyText, selectContents } from "../../markdown/clipboard";
 import type { Session } from "../../session/session";
 import { markdownOf, type TurnPart } from "../../thread/turn-parts";
 import type { Thread } from "../../thread/thread";
-import { BranchIcon, CheckIcon, CopyIcon, EditIcon, MoreIcon, RetryIcon, UndoIcon } from "../icons";
+import { BranchIcon, CheckIcon, CopyIcon, EditIcon, EyeIcon, HideIcon, MoreIcon, RetryIcon, UndoIcon } from "../icons";
 import { Menu, type MenuEntry } from "../menu";
 import { VersionSwitcher } from "./version-switcher";
 import { TurnUsageView } from "./turn-usage";
@@ -100,6 +100,13 @@ function entriesOf(session: Session, thread: Thread, turn: Turn, isLast: boolean
     hint: strings.turn.forkHint,
     icon: <BranchIcon size={16} />,
     run: () => void fork(),
+  });
+  const isHidden = turn.hiddenFromModel.length > 0;
+  entries.push({
+    label: isHidden ? strings.turn.showToModel : strings.turn.hideFromModel,
+    hint: isHidden ? strings.turn.showToModelHint : strings.turn.hideFromModelHint,
+    icon: isHidden ? <EyeIcon size={16} /> : <HideIcon size={16} />,
+    run: () => void thread.showToModel(turn, isHidden),
   });
   if (isLast) {
     const run = (): void => void thread.undo();

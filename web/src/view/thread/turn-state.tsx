@@ -8,7 +8,7 @@ import type { Session } from "../../session/session";
 import type { PendingTurn } from "../../thread/pending-turn";
 import type { Thread } from "../../thread/thread";
 import { formatDuration } from "../../thread/turn-usage";
-import { CloseIcon, InfoIcon, OfflineIcon, QueueIcon, StopIcon, WarningIcon } from "../icons";
+import { CloseIcon, HideIcon, InfoIcon, OfflineIcon, QueueIcon, StopIcon, WarningIcon } from "../icons";
 import { useOffline } from "../connection";
 import { strings } from "../../strings";
 
@@ -63,13 +63,17 @@ export function PendingStateView({ session, thread, pending }: PendingProps) {
 
 /** The state of a turn that did not complete. */
 export function EndStateView({ turn }: { turn: Turn }) {
-  if (turn.kind === "completed") return null;
+  const hidden = turn.hiddenFromModel.length;
+  if (turn.kind === "completed" && !hidden) return null;
+  const isWhole = hidden === turn.input.length + turn.output.length;
   return (
     <div class="turn-state">
-      {turn.kind === "interrupted" ? (
-        <Line icon={<StopIcon size={16} />}>{strings.turn.interrupted}</Line>
-      ) : (
-        <Line icon={<WarningIcon size={16} />}>{strings.turn.failedWithEffects}</Line>
+      {turn.kind === "interrupted" && <Line icon={<StopIcon size={16} />}>{strings.turn.interrupted}</Line>}
+      {turn.kind === "settled" && <Line icon={<WarningIcon size={16} />}>{strings.turn.failedWithEffects}</Line>}
+      {hidden > 0 && (
+        <Line icon={<HideIcon size={16} />}>
+          {isWhole ? strings.turn.isHiddenFromModel : strings.turn.isPartlyHiddenFromModel}
+        </Line>
       )}
     </div>
   );

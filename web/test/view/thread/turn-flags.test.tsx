@@ -1,0 +1,64 @@
+import { signal } from "@preact/signals";
+import { render } from "preact";
+import { act } from "preact/test-utils";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import type { Turn } from "turnledger";
+import type { Session } from "../../../src/session/session";
+import type { Thread } from "../../../src/thread/thread";
+import { strings } from "../../../src/strings";
+import { AnswerActions } from "../../../src/view/thread/turn-actions";
+import { EndStateView } from "../../../src/view/thread/turn-state";
+import { turnOf } from "../../thread/fakes";
+
+let home: HTMLElement;
+
+beforeEach(() => {
+  home = document.body.appendChild(document.createElement("div"));
+});
+afterEach(() => {
+  act(() => render(null, home));
+  home.remove();
+});
+
+describe("the end of a turn", () => {
+  it.each([
+    [[], "completed", []],
+    [[0], "completed", [strings.turn.isPartlyHiddenFromModel]],
+    [[0, 1], "completed", [strings.turn.isHiddenFromModel]],
+    [[0, 1], "interrupted", [strings.turn.interrupted, strings.turn.isHiddenFromModel]],
+    [[], "settled", [strings.turn.failedWithEffects]],
+  ] as const)("with %j hidden from the model says so: %s", (hiddenFromModel, kind, lines) => {
+    act(() => render(<EndStateView turn={turnOf(1, { hiddenFromModel, kind })} />, home));
+    expect(home.textContent).toBe(lines.join(""));
+  });
+});
+
+describe("the menu of a turn", () => {
+  const asked: unknown[] = [];
+
+  function entries(turn: Turn, mayWrite = true): HTMLElement[] {
+    const thread = {
+      isKept: true,
+      pending: signal([]),
+      siblings: () => signal(null),
+      showToModel: async (of: Turn, isShown: boolean) => void asked.push([of.id, isShown]),
+    } as unknown as Thread;
+    const session = { mayWrite, mayRun: false, models: signal([]) } as unknown as Session;
+    act(() => render(<AnswerActions {...{ session, thread, turn, parts: [], isLast: false }} />, home));
+    act(() => home.querySelector<HTMLElement>(`[aria-label="${strings.turn.moreActions}"]`)?.click());
+    return [...document.querySelectorAll<HTMLElement>("[role=menuitem]")];
+  }
+
+  it.each([
+    [[], strings.turn.hideFromModel, false],
+    [[0], strings.turn.showToModel, true],
+  ] as const)("with %j hidden from the model offers: %s", (hiddenFromModel, label, isShown) => {
+    const entry = entries(turnOf(3, { hiddenFromModel })).find((each) => each.textContent?.startsWith(label));
+    act(() => entry!.click());
+    expect(asked.at(-1)).toEqual(["turn_3", isShown]);
+  });
+
+  it("offers neither to a caller that may only read", () => {
+    expect(entries(turnOf(3), false)).toEqual([]);
+  });
+});
