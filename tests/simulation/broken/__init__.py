@@ -14,6 +14,7 @@ from tests.simulation.broken import (  # noqa: F401 - each registers its engines
     ends,
     events,
     lanes,
+    parallel,
     resend,
     retries,
     work,

@@ -144,6 +144,11 @@ CAUGHT: dict[tuple[str, str], int] = {
     ("sqlite", "removes_turns_that_a_fork_still_needs"): 598,
     ("memory", "finds_hidden_texts"): 38,
     ("memory", "leaves_its_orphans"): 60,
+    ("memory", "copies_effects_onto_a_running_side_branch"): 126,
+    ("memory", "ends_only_the_shown_turn_of_a_deleted_chat"): 17,
+    ("memory", "expires_beside_a_parallel_turn"): 54,
+    ("memory", "makes_another_branch_when_begin_is_repeated"): 65,
+    ("memory", "switches_to_effects_that_still_wait"): 65,
 }
 """By store and name; engines caught by one of the first seeds are left out."""
 

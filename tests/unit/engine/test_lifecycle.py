@@ -125,7 +125,7 @@ def test_switches_of_a_conversation_are_remembered_up_to_a_limit() -> None:
     tables, lane, _ = stored(PLAIN)
     attempts = [some_id(TurnId, 50 + number) for number in range(SWITCHES_KEPT + 1)]
     for each in attempts:
-        drive(move(tables, lane, Switch(BRANCH), each))
+        drive(move(tables, lane, Switch(BRANCH), each, 1))
     assert drive(tables.switches(CONVERSATION)) == tuple(attempts[1:])
 
 

@@ -112,7 +112,7 @@ def _check_last(undo: Undo, last: TurnId) -> None:
 
 
 async def move(
-    tables: Tables, lane: Branch, move: Move, attempt: TurnId, quota: Quota = UNLIMITED
+    tables: Tables, lane: Branch, move: Move, attempt: TurnId, now: int, quota: Quota = UNLIMITED
 ) -> MoveResult:
     """Move the conversation; the caller has the lane. Raises TurnNotFound without a turn to undo,
     HistoryDiverged if the last turn is another, BranchNotFound, and StorageFull without room for effects."""
@@ -128,6 +128,9 @@ async def move(
     if missing and target.running is not None:
         raise ConversationBusy("A turn runs on that branch. Wait for it, or stop it, then switch.")
     target = replace(target, used_at=None)  # shown from now on, so retention spares it
+    waiting = await tables.attempt(target.unsettled) if target.unsettled else None
+    if waiting is not None:
+        target = await settle(tables, target, waiting, now)  # before copies, which close the calls it answers
     await tables.save_branch(target)
     if missing:
         # Copies hold results of any size, on each branch. Refusing hides no effect: the current branch shows

@@ -352,7 +352,7 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
         made = conversation if fresh is not None and fresh.id == conversation.id else None
         await check_quota(tables, request.bounds.quota, made=made)
     if request.content.after is not None:
-        branch = await branch_after(
+        free = await branch_after(
             tables,
             branch,
             request.content.after,
@@ -361,7 +361,11 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
             earlier=verdict.earlier,
             demand_disk=lambda: _demand_disk(request),
         )
-        begun = await take_lane(tables, conversation, branch, request, verdict)
+        if free is None:
+            assert verdict.earlier is not None  # noqa: S101 - it was settled
+            settled = verdict.earlier.id
+            return SharedOutcome(settled, await read_outcome(tables, settled), conversation.id)
+        begun = await take_lane(tables, conversation, free, request, verdict)
         return replace(begun, flag_version=lane.flag_version)
     if request.job is not None:
         return await _enqueue(tables, conversation, branch, request, verdict)
@@ -533,7 +537,7 @@ async def _move(
     """Do the whole move now, while the lane is free."""
     _demand_disk(request)
     branch = await _settled(tables, branch, request)
-    moved = await move(tables, branch, wish, request.attempt, request.bounds.quota)
+    moved = await move(tables, branch, wish, request.attempt, request.round.now, request.bounds.quota)
     await tables.drop_ticket(request.attempt)
     await tables.touch_conversation(conversation.id, request.round.now)
     if request.key is not None:

@@ -40,9 +40,11 @@ async def branch_after(
     *,
     earlier: Attempt | None,
     demand_disk: Callable[[], None],
-) -> Branch:
+) -> Branch | None:
     """Return the branch on which an attempt after a turn runs; its lane is free. `earlier` is the failed one
-    that it retries, whose branch is reused. Calls `demand_disk` before it settles. Raises TurnNotFound."""
+    that it retries, on the same branch. If that has moved on, effects of `earlier` are settled there and
+    None is returned: a retry must not act again. Calls `demand_disk` before it settles. Raises
+    TurnNotFound."""
     turn = await tables.turn(after)
     if turn is None:
         raise TurnNotFound
@@ -51,6 +53,10 @@ async def branch_after(
     for branch in (tried, home, current):
         if branch is not None and await _can_follow(tables, current, branch, turn):
             return branch
+    if earlier is not None and tried is not None and tried.unsettled == earlier.id:
+        demand_disk()
+        await tables.save_branch(await settle(tables, tried, earlier, now))
+        return None
     source = await line_with(tables, current, home, turn)
     sources = [source] if source.id == current.id else [source, current]
     for place, branch in enumerate(sources):

@@ -61,17 +61,19 @@ FEATURES: dict[str, Callable[[int], list[str]]] = {
     "forget": lambda count: ["forget"] * (count // 2 + 1),
     "append": lambda count: ["append"] * (count // 2 + 1),
     "work": lambda count: ["work"] * count,
+    "parallel": lambda count: ["parallel"] * count + ["show"] * (count // 4 + 1),
 }
 """Additional actions of some schedules, by the number of actions already drawn."""
 FEATURE_SHARE = 0.2
 """Share of schedules that have each feature."""
-RARE_FEATURES = {"lapse": 0.05, "forget": 0.05, "append": 0.1}
-"""Long turns are slow to simulate, forgotten effects cannot be checked, and appended turns run no model."""
+RARE_FEATURES = {"lapse": 0.05, "forget": 0.05, "append": 0.1, "parallel": 0.1}
+"""Long turns are slow to simulate, forgotten effects cannot be checked, appended turns run no model, and many
+branches take long to check."""
 TTL_SHARE = 0.03
 """Share of schedules on a memory store whose `ttl` ends conversations."""
 DAY = 24 * 3600.0
 """Longer than any schedule."""
-BRANCHING = frozenset({"diverge", "undo", "switch", "fork", "wander", "forget"})
+BRANCHING = frozenset({"diverge", "undo", "switch", "fork", "wander", "forget", "parallel"})
 NEEDS_HISTORY = BRANCHING | {"resend", "flag", "restore", "undo once", "say"}
 FEW, MANY = (1, 2, 3, 5), (2, 3, 5, 7)
 """Actions per client: more where they need a history."""
@@ -215,6 +217,10 @@ class Schedule:
                 await do(actions.switch(scene, name))
             case "wander":
                 await do(actions.switch(scene, name, and_back=True))
+            case "parallel":
+                await sender.run_in_parallel(name, token, purge="restore" not in self._actions)
+            case "show":
+                await do(actions.show(scene, name))
             case "forget":
                 await do(actions.forget(scene, name))
             case "fork":

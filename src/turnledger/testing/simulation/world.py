@@ -84,6 +84,8 @@ class ClientRequest:
     kind: RequestKind = RequestKind.TURN
     instead_of: TurnId | None = None
     """The turn to edit or regenerate; None for the last one."""
+    after: TurnId | None = None
+    """The turn to follow without waiting, on any branch."""
     briefing: Briefing = SILENT
     resent: SentHistory | None = None
     is_interaction: bool = True
@@ -105,6 +107,7 @@ class ClientRequest:
             "on_failure": self.on_failure,
             "details": {"request": self.token},
             **({} if self.is_interaction else {"interaction": False}),
+            **({} if self.after is None else {"after": self.after}),
         }
 
     @property

@@ -24,15 +24,17 @@ from turnledger.errors import (
 from turnledger.model.change import ChangeKind
 from turnledger.model.turn import AttemptState, Turn
 from turnledger.testing.gates import Fate, Gate
-from turnledger.testing.scripted_model import ScriptedModel, Tool
+from turnledger.testing.scripted_model import Ask, ScriptedModel, Tool
 from turnledger.testing.store_contract.deletion import MONTH, changes_of
 from turnledger.testing.store_contract.effects import BOOM, PAID, kinds
+from turnledger.testing.store_contract.idempotency import NEVER
 from turnledger.testing.store_contract.rows.kit import do, read
 from turnledger.testing.store_contract.stage import (
     LIMITS,
     Contract,
     Stage,
     StageProcess,
+    answer_to,
     chain,
     exchange,
     input_texts,
@@ -219,6 +221,28 @@ class LostParallelTurns(Contract):
         assert [each.branch.id for each in await side_branches(chat)] == [done.branch]
         assert kinds(await chat.turns(branch=done.branch)) == ["completed", "completed"]
 
+    async def test_retry_that_others_wait_before_receives_its_settled_effects(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        first = await exchange(chat, "q1")
+        gate = Gate()
+        failing = chat.run(ScriptedModel([PAYS[0], gate, BOOM]), "Pay.", after=first.id, idempotency_key="i")
+        task = stage.start(failing)
+        await stage.reach(gate, task)
+        waiting = await stage.queue(chat, ScriptedModel(["a"]), "q2")
+        with here.store.hold(begin) as held:
+            gate.release()
+            await stage.reach(held, waiting)
+            same = await there.chat(chat)
+            settled = await soon(same.run(NEVER, "Pay.", after=first.id, idempotency_key="i"))
+            held.release()
+            await soon(waiting)
+        assert kinds([settled]) == ["settled"]
+        assert (await chat.turns())[1] == settled
+        assert await input_texts(chat) == ["q1", "Pay.", "q2"]
+        assert await there.ledger.check(at_rest=True) == []
+        await asyncio.wait((task,))
+
     async def test_dead_process_leaves_its_side_branches_free(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
@@ -311,6 +335,21 @@ class ParallelEffects(Contract):
         await soon(chat.run(model, "on"))
         assert PAID in model.seen[0]
         assert await here.ledger.check(at_rest=True) == []
+
+    async def test_switch_settles_effects_before_it_copies_others(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        asked = await soon(chat.run(ScriptedModel([Ask("choose", call_id="c1")]), "q1"))
+        await exchange(chat, "q2")
+        with pytest.raises(RuntimeError):
+            await soon(chat.run(ScriptedModel([*PAYS]), [answer_to("c1", "red")], after=asked.id))
+        with pytest.raises(RuntimeError):
+            await exchange_with(chat, ScriptedModel([*PAYS]))
+        [made] = await side_branches(chat)
+        await soon(chat.switch(made.branch.id))
+        assert kinds(await chat.turns()) == ["completed", "settled", "settled"]
+        model = ScriptedModel(["a"])
+        await soon(chat.run(model, "on"))
+        assert model.seen[0].count(PAID) == 2
 
     async def test_switch_to_a_running_side_branch_follows_it(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()

@@ -68,6 +68,21 @@ def switch(scene: Scene, name: str, *, and_back: bool = False) -> Work:
     return switch
 
 
+def show(scene: Scene, name: str) -> Work:
+    """Switch to a side branch on which a turn runs, or to any branch."""
+    random = scene.random
+    on_busy = random.choice(tuple(OnBusy))
+
+    async def show(ledger: Ledger) -> None:
+        with suppress(TurnledgerError):
+            chat = await scene.names.open(ledger, name)
+            found = await chat.branches()
+            busy = [each for each in found if each.branch.running is not None and each.branch.is_side]
+            await chat.switch(random.choice(busy or found).branch.id, on_busy=on_busy)
+
+    return show
+
+
 def forget(scene: Scene, name: str) -> Work:
     """Undo, forgetting effects, then switch to the old branch and back."""
     on_busy = scene.random.choice(tuple(OnBusy))

@@ -108,6 +108,32 @@ class RequestSender:
             request, kind=RequestKind.EDIT, instead_of=self._random.choice(turns), answers_call=answers
         )
 
+    async def run_in_parallel(self, name: str, token: str, *, purge: bool) -> None:
+        """Run several turns at once after one that any branch has, then perhaps one after the first. Rarely
+        the chat is deleted meanwhile."""
+        turns = await self.read_turns(name, all_branches=True)
+        if not turns:
+            await self.send_and_answer(token)
+            return
+        after = self._random.choice(turns).id
+        requests = [
+            self._beside(name, f"{token}|{number}", after) for number in range(self._random.choice((1, 2, 3)))
+        ]
+        deletion = self._delete_soon(name, purge=purge) if self._random.random() < 0.05 else asyncio.sleep(0)
+        *answers, _ = await asyncio.gather(*map(self.send, requests), deletion)
+        first = next((answer for answer in answers if answer is not None), None)
+        if first is not None and self._random.random() < 0.5:
+            await self.send(self._beside(name, f"{token}||", first.id))
+
+    async def _delete_soon(self, name: str, *, purge: bool) -> None:
+        await asyncio.sleep(self._random.choice((0.01, 0.1, 1.0)))
+        await self._scene.servers.do(actions.delete(self._scene, name, purge=purge))
+
+    def _beside(self, name: str, token: str, after: TurnId) -> ClientRequest:
+        answers = self._random.random() < 0.1
+        request = replace(self.draw(token), conversation=name, after=after, on_busy=OnBusy.QUEUE)
+        return replace(request, answers_call=answers)
+
     async def fork_or_send(self, name: str, token: str) -> None:
         """Fork at a turn the client sees; send a request if there is none."""
         turns = await self.read_turns(name)
@@ -149,13 +175,15 @@ class RequestSender:
         self._world.violations.append(f"{token} could not be stopped")
         task.cancel()
 
-    async def read_turns(self, name: str) -> list[Turn]:
-        """Read the turns that a client sees; none if no server answers."""
+    async def read_turns(self, name: str, *, all_branches: bool = False) -> list[Turn]:
+        """Read the turns that a client sees, or those of all branches; none if no server answers."""
         turns: list[Turn] = []
 
         async def see(ledger: Ledger) -> None:
             with suppress(TurnledgerError):
                 chat = await self._scene.names.open(ledger, name)
+                for each in await chat.branches() if all_branches else ():
+                    turns.extend(await chat.turns(branch=each.branch.id))
                 turns.extend(await chat.turns())
                 self._world.shown_turns.update({(chat.id, turn.id): turn.body for turn in turns})
 

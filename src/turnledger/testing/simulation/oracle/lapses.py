@@ -54,8 +54,9 @@ async def read_expirable(whole: Inspection, request: Any) -> Expirable | None:
 
 
 async def _is_in_use(tables: Tables, conversation: Conversation) -> bool:
-    branch = await tables.branch(conversation.branch)
-    return branch is not None and (branch.running is not None or bool(await tables.tickets(branch.id)))
+    running = [await tables.branch(each.branch) for each in await tables.attempts(conversation.id, MOST)]
+    is_running = any(each is not None and each.running is not None for each in running)
+    return is_running or bool(await tables.tickets(conversation.branch))
 
 
 async def check_ends(whole: Inspection, request: Any, before: Expirable, world: World) -> AsyncIterator[str]:

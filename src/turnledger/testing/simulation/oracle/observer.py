@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -35,6 +36,8 @@ from turnledger.testing.simulation.oracle.pointer import (
     turns_on,
 )
 from turnledger.testing.simulation.world import Hidden, World, effects_in
+
+ALL = 1_000
 
 
 def observe(operation: AnyOperation, owner: str | None, world: World) -> AnyOperation:
@@ -107,6 +110,9 @@ async def _run_and_note(tables: Tables, operation: AnyOperation, request: Any, w
     if isinstance(request, DeleteRequest):
         world.taken_over.update(world.begun_at)
         world.deleted.add(request.id)
+        for each in await tables.attempts(request.id, ALL):
+            if each.state is AttemptState.RUNNING:
+                world.violations.append(f"{each.id} goes on in a deleted conversation")
     if isinstance(request, EndDueRequest):
         # A commit in doubt may have been written, and have expired with its conversation since.
         for attempt, conversation in world.begun_in.items():
@@ -129,6 +135,8 @@ async def _run_begin(tables: Tables, operation: AnyOperation, request: BeginRequ
     found = await target_conversation(tables, request)
     before = await tables.branch(found.branch) if found else None
     queue = await tables.tickets(before.id) if before else []
+    settles_beside = request.content.after is not None or request.move is not None
+    beside = await tables.branches(found.id, None, ALL) if found and settles_beside else []
     was_buried = await tables.lease(request.lease) is None
     running = await tables.attempt(before.running) if before is not None and before.running else None
     holder = running.lease if running is not None else None
@@ -149,6 +157,8 @@ async def _run_begin(tables: Tables, operation: AnyOperation, request: BeginRequ
         world.enqueued.add(result.attempt)
         world.waiting_since.setdefault(result.attempt, world.begins)
         lapses.note_use(world, result.attempt, result.conversation)
+    if isinstance(result, Queued) and request.content.after is not None:
+        world.violations.append(f"{request.attempt} waits, although it runs in parallel")
     if isinstance(result, Queued):
         world.waiting_since.setdefault(request.attempt, world.begins)
         if result.interrupted:
@@ -172,8 +182,12 @@ async def _run_begin(tables: Tables, operation: AnyOperation, request: BeginRequ
                 world.unseen_at_begin.setdefault(
                     request.attempt, await _hidden_from_user(tables, request, lane)
                 )
-        if before is None or before.running != request.attempt:
+        if before is None or (before.running != request.attempt and before.id == lane):
             _check_order(queue, request, world)
+        if before is not None and request.content.after is not None:
+            world.violations += [
+                problem async for problem in _check_beside(tables, before, request, result, world)
+            ]
     appends = (
         request.content.is_whole
         and isinstance(result, SharedOutcome)
@@ -194,6 +208,7 @@ async def _run_begin(tables: Tables, operation: AnyOperation, request: BeginRequ
         if before is not None:
             waited = (before.unsettled, before.running)
             world.settled_by_begin.update(attempt for attempt in waited if attempt is not None)
+    world.settled_by_begin.update(each.unsettled for each in beside if each.unsettled is not None)
     moves = found is not None and isinstance(result, MoveResult) and result.branch.id != found.branch
     if moves and await _is_shown(tables, request, result.branch.id):
         _check_order(queue, request, world)
@@ -229,6 +244,32 @@ async def _run_take(tables: Tables, operation: AnyOperation, request: TakeReques
     if await tables.ticket(attempt.id) is not None:
         world.violations.append(f"{attempt.id} left its ticket in the queue")
     return result
+
+
+async def _check_beside(
+    tables: Tables, current: Branch, request: BeginRequest, begun: Begun, world: World
+) -> AsyncIterator[str]:
+    """Check a turn that follows another one without waiting: its line ends with that turn and settled ones,
+    lacks no effect of the shown line, and is the same whenever its begin is repeated."""
+    attempt, made = begun.attempt, begun.branch
+    if world.places[attempt.id][0] != made.id:
+        yield f"{attempt.id} began on {made.id} and on {world.places[attempt.id][0]}"
+    turns = await turns_on(tables, made)
+    behind = [turn for turn in turns if turn.number > _number_of(turns, request.content.after)]
+    if not behind and request.content.after not in (turns[-1].id if turns else None,):
+        yield f"{attempt.id} does not follow {request.content.after}"
+    if any(turn.kind is not TurnKind.SETTLED for turn in behind):
+        yield f"{attempt.id} follows more than {request.content.after}"
+    if made.fence > 1 or made.id == current.id:
+        return  # an old branch: others may have acted since it was made
+    listed = {effect for turn in turns for effect in effects_in(turn)} | world.forgotten_effects
+    for turn in await turns_on(tables, current.id):
+        if missing := set(world.unfinished_effects(turn)) - listed:
+            yield f"{made.id} leaves out what the tools of {turn.id} did: {min(missing)}"
+
+
+def _number_of(turns: list[Turn], id: TurnId | None) -> int:
+    return next((turn.number for turn in turns if turn.id == id), len(turns))
 
 
 async def _note_loss(tables: Tables, name: str, world: World) -> None:

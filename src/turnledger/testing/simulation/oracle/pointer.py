@@ -100,7 +100,9 @@ async def check_pointer(
     if isinstance(result, Begun) and result.conversation.id != was.id and not has_moved_on:
         yield f"{result.attempt.id} began in {result.conversation.id}, but belongs to {was.id}"
     elif isinstance(result, Begun) and result.branch.id != now.branch and not has_moved_on:
-        yield f"{result.attempt.id} began on {result.branch.id}, which is not current"
+        is_beside = request.content.after is not None and result.branch.is_side
+        if not is_beside:
+            yield f"{result.attempt.id} began on {result.branch.id}, which is not current"
     # A repeated commit no longer holds the lane, and the conversation may have moved since.
     commits = isinstance(result, Turn) and before.running is not None and before.running.id == result.id
     if commits and result.branch != now.branch:

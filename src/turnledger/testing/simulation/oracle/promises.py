@@ -157,7 +157,11 @@ def _check_answers(world: World, conversation: ConversationId, turns: dict[TurnI
         if view.turn not in turns or turns[view.turn].body != view.body:
             yield f"{view.turn} was acknowledged and is missing or changed"
         made_for = world.requests.get(view.turn)
-        if made_for is not None and made_for.instead_of != view.request.instead_of:
+        is_there = made_for is None or (made_for.instead_of, made_for.after) == (
+            view.request.instead_of,
+            view.request.after,
+        )
+        if not is_there:
             yield f"{view.turn} was the answer to a request for another place"
     states = {"completed": TurnKind.COMPLETED, "kept": TurnKind.INTERRUPTED, "settled": TurnKind.SETTLED}
     for id, state in world.stops:
