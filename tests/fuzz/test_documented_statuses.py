@@ -86,6 +86,7 @@ class Place:
             "/api/shares": {"chat": self.ids["chat"]},
             EXCHANGE: {"code": code, "nonce": "n" * 32},
             "/api/chats/{chat}/items": {"items": "Hi"},
+            "/api/chats/{chat}/turns/{turn}": {"to_model": False},
             "/api/turns/{turn}/stop": {},
             "/api/turns/stop": {"idempotency_key": "once"},
             "/api/chats/{chat}/stop": {},

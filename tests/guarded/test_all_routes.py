@@ -171,7 +171,7 @@ async def test_foreign_id_is_answered_like_an_unknown_one(who: str) -> None:
         assert await place.alices() == before
 
 
-OPEN_TO_READERS = {"GET /api/chats/{chat}", "GET /api/tokens/self"}
+OPEN_TO_READERS = {"GET /api/chats/{chat}", "GET /api/events", "GET /api/tokens/self"}
 
 
 async def test_guest_of_a_scope_gets_the_same_status_as_a_stranger_on_every_route() -> None:

@@ -64,7 +64,7 @@ def test_shared_chat_shows_earlier_and_later_turns_and_has_no_composer(
     chat = chat_of(person, "The first of many")
     for number in range(40):
         person.run_turn(f"Question {number}", chat)
-    page = follow(profile, create_link(person, chat=chat), FAST_TIMERS)
+    page = follow(profile, create_link(person, chat=chat))
     expect(page.get_by_role("log").get_by_text("Question 39")).to_be_visible()
     expect(visit_note(page)).to_contain_text("You can read this chat until")
     expect(page.get_by_role("textbox")).to_have_count(0)

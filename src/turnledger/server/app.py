@@ -265,7 +265,8 @@ class App:
         if principal is not None and endpoint.is_stream:
             # Refuse from the cache, without the store; an admitted caller is looked up below.
             is_tokenless = principal.token is None
-            self.service.quotas.check_streams(principal.owner, is_tokenless=is_tokenless, link=principal.link)
+            name, link = principal.quota_name, principal.link
+            self.service.quotas.check_streams(name, is_tokenless=is_tokenless, link=link)
         if principal is None or not endpoint.checks_version or not principal.has(endpoint.needs):
             principal = await authenticator.admit(head)  # also before a 403: the token may have ended since
         if principal.token is not None or not endpoint.is_open_without_tokens:

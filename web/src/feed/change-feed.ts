@@ -22,7 +22,7 @@ const MAX_UNANSWERED = 2;
 /** Milliseconds before a refused stream is requested again. */
 const RETRY_PAUSE = 5_000;
 /** Milliseconds within which a restarted server is back. */
-const LOSS_DELAY = 1_000;
+export const LOSS_DELAY = 1_000;
 
 /** The leader reads the stream and passes it on to the other tabs; the next leader continues after the last change that
  * it received. Without locks or channels, each tab reads for itself while it is visible. */
@@ -262,7 +262,7 @@ function freshEpoch(): FeedPosition["epoch"] {
   return { name: Math.random().toString(36).slice(2), since: Date.now() };
 }
 
-function pause(milliseconds: number, ending: AbortSignal): Promise<void> {
+export function pause(milliseconds: number, ending: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     const timer = setTimeout(resolve, milliseconds);
     ending.addEventListener("abort", () => (clearTimeout(timer), resolve()), { once: true });

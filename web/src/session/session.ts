@@ -35,7 +35,7 @@ export class Session {
   readonly outbox: Outbox;
   readonly controls: SessionControls;
   readonly notices: Notices;
-  readonly feed: Pick<ChangeFeed, "start" | "connection" | "listen" | "close">;
+  readonly feed: Pick<ChangeFeed, "start" | "connection" | "listen" | "noteConnection" | "close">;
   readonly chats: ChatList;
   readonly router: Router;
   readonly threads: Threads;
@@ -129,7 +129,7 @@ export class Session {
 
   /** The client reports whether its requests reach the server. */
   noteConnection(isLost: boolean): void {
-    if (this.feed instanceof ChangeFeed) this.feed.noteConnection(isLost);
+    this.feed.noteConnection(isLost);
   }
 
   #has(scope: "turns:run" | "chats:write"): boolean {

@@ -5,7 +5,7 @@ Only the messages: no key or metadata of its owner, no tool calls, no failed att
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from turnledger.api.turns import ShownChat, Turn
 from turnledger.chat import Chat
 from turnledger.model import codec
+from turnledger.model.change import ChangeKind, LiveChange
 from turnledger.model.conversation import TitleSource
 from turnledger.model.item import Item
 from turnledger.model.retention import NEVER
@@ -36,6 +37,29 @@ async def show_to_reader(chat: Chat, view: ShownChat) -> ShownChat:
         turns=tuple(map(_show_turn, view.turns)),
         **title,
     )
+
+
+VISIBLE_CHANGES = frozenset(
+    {
+        ChangeKind.START,
+        ChangeKind.GAP,
+        ChangeKind.CHAT_CHANGED,
+        ChangeKind.CHAT_DELETED,
+        ChangeKind.CHAT_RESTORED,
+        ChangeKind.CHAT_SWITCHED,
+        ChangeKind.TURN_COMMITTED,
+    }
+)
+"""Attempts that run or failed are not shown."""
+
+
+def changes_for_reader(changes: Sequence[LiveChange]) -> list[LiveChange]:
+    """Return the changes of the chat that a reader may notice, without their content: it reads the chat."""
+    return [
+        replace(change, scope="", turn=None, branch=None, detail=None, chat=None)
+        for change in changes
+        if change.kind in VISIBLE_CHANGES
+    ]
 
 
 async def _title_for_reader(chat: Chat) -> str | None:

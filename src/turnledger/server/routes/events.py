@@ -15,6 +15,7 @@ from turnledger.model.access.token import TokenScope
 from turnledger.model.change import LiveChange, Position
 from turnledger.server.access.auth import Principal
 from turnledger.server.access.cursors import Seal
+from turnledger.server.access.share_view import changes_for_reader
 from turnledger.server.errors import shutdown_error
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.service import Service
@@ -39,7 +40,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             path="/api/events",
             handler=StreamEndpoint(service.streams, LiveUpdates(service).follow),
             needs=TokenScope.CHATS_READ,
-            summary="Follow changes to the owner's chats and their turns.",
+            summary="Follow changes to the owner's chats and their turns; as a visitor, to the shared chat.",
             tag="chats",
             headers={
                 "Last-Event-ID": Parameter(
@@ -48,6 +49,7 @@ def endpoints(service: Service) -> list[Endpoint]:
                 )
             },
             is_stream=True,
+            is_for_readers=True,
             content={200: {"text/event-stream": {}}},
             responses={200: "Events without end, beginning with `start`; an `error` event ends the stream."},
         )
@@ -76,22 +78,28 @@ class LiveUpdates:
             if after is not None:
                 reader.wake()  # on reconnect, send a comment immediately, even without changes
             try:
-                yield Stream(self._encode_changes(reader, seal))
+                yield Stream(self._encode_changes(reader, seal, is_visitor=principal.is_reader))
             finally:
                 self._remove(reader)
 
-    async def _encode_changes(self, reader: ChangeReader, seal: Seal) -> AsyncIterator[bytes]:
+    async def _encode_changes(
+        self, reader: ChangeReader, seal: Seal, *, is_visitor: bool
+    ) -> AsyncIterator[bytes]:
         """Yield changes until the server shuts down, which does not wait for streams."""
         while not self._service.shutting_down.is_set():
             batch = await reader.next_batch()
             if batch:
-                self._open[reader] = True
-                for piece in self._encode_batch(batch, seal):
+                encode_batch = self._encode_for_visitor if is_visitor else self._encode_batch
+                for piece in encode_batch(batch, seal):
+                    self._open[reader] = True
                     yield piece
             elif not self._service.shutting_down.is_set():
                 # With the id, a client that reconnects after an hour of silence continues here.
                 yield b": \nid: %s\n\n" % seal_position(seal, reader.position).encode()
         raise shutdown_error()
+
+    def _encode_for_visitor(self, batch: Sequence[LiveChange], seal: Seal) -> list[bytes]:
+        return join_events([encode_change(change, seal) for change in changes_for_reader(batch)])
 
     def _encode_batch(self, batch: Sequence[LiveChange], seal: Seal) -> list[bytes]:
         cached = self._encoded.get(id(batch))

@@ -114,7 +114,7 @@ class Streams:
         request = Request(scope, receive)
         principal: Principal = request.state.principal
         slot = self._quotas.admit_stream(
-            principal.owner, is_tokenless=principal.token is None, link=principal.link
+            principal.quota_name, is_tokenless=principal.token is None, link=principal.link
         )
         try:
             async with source(principal, request) as stream:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import msgspec
@@ -16,6 +16,7 @@ from turnledger import Ledger
 from turnledger.api.json import encode
 from turnledger.api.views import show_change
 from turnledger.hosting import OWNER, Host
+from turnledger.model.access.share import VISIT
 from turnledger.model.change import ChangeKind, LiveChange, Position
 from turnledger.model.ids import ConversationId
 from turnledger.server.access.cursors import Seal
@@ -23,6 +24,8 @@ from turnledger.server.app import App, make_app
 from turnledger.server.config.settings import ServerLimits, Settings
 from turnledger.server.models.models import Models
 from turnledger.server.routes import events
+from turnledger.stores.memory import MemoryStore
+from turnledger.testing.fake_clock import FakeClock
 
 CHAT = ConversationId("conv_01890000000070008000000000000000")
 
@@ -109,6 +112,77 @@ async def test_event_stream_sends_each_change_with_id_and_type() -> None:
         assert (renamed["tags"], renamed["pinned"], renamed["archived"]) == ([], False, False)
         await stream.leave()
         assert Host(ledger).at_work().readers == 0
+
+
+@asynccontextmanager
+async def shared_chat(app: App, ledger: Ledger) -> AsyncIterator[tuple[Any, str, tuple[bytes, bytes]]]:
+    """A chat of Ann, the id of a link to it, and the header of its visitor."""
+    chat = await ledger.for_owner("ann").conversation(title="Secret plans", tags=["war"])
+    shares = Host(ledger).shares
+    share, code = await shares.create(chat=str(chat.id), owner="ann")
+    text = (await shares.exchange(code, "n" * 32)).text
+    yield chat, str(share.id), (b"authorization", f"Bearer {text}".encode())
+
+
+async def test_visitor_of_a_chat_receives_its_visible_changes_without_their_content() -> None:
+    async with serving() as (app, ledger), shared_chat(app, ledger) as (chat, _, visitor):
+        stream = Stream(app, visitor)
+        assert (await stream.next())["event"] == "start"
+        other = await ledger.for_owner("ann").conversation(title="Another")
+        async with other.turn("Elsewhere") as turn:
+            turn.emit("Yes.")
+        with suppress(RuntimeError):
+            async with chat.turn("Attempt"):
+                raise RuntimeError
+        async with chat.turn("Hello") as turn:
+            turn.emit("Hi.")
+        await chat.update(title="Renamed", metadata={"a": "b"})
+        await chat.undo()
+        await chat.delete()
+        received = [await stream.next() for _ in range(4)]
+        await stream.leave()
+        kinds = ["turn.committed", "chat.changed", "chat.switched", "chat.deleted"]
+        assert [each["event"] for each in received] == kinds
+        for each, kind in zip(received, kinds, strict=True):
+            fields = {name: value for name, value in each["data"].items() if value is not None}
+            assert fields.keys() == {"type", "at", "chat"}
+            assert (fields["type"], fields["chat"]) == (kind, chat.id)
+        again = Stream(app, visitor, (b"last-event-id", received[2]["id"].encode()))
+        assert (await again.next())["event"] == "chat.deleted"
+        await again.leave()
+
+
+@pytest.mark.parametrize("ending", ["revoked", "expired"])
+async def test_stream_of_a_visitor_ends_with_its_link(ending: str) -> None:
+    clock = FakeClock()
+    async with await Ledger.over(MemoryStore(), clock=clock) as ledger:
+        app = make_app(ledger, Models({}), Settings())
+        async with shared_chat(app, ledger) as (_, share, visitor):
+            stream = Stream(app, visitor)
+            await stream.next()
+            if ending == "revoked":
+                await Host(ledger).shares.revoke(share)
+            else:
+                clock.advance(VISIT + 1)
+            await app.service.streams.check_tokens()
+            last = await stream.next()
+            async with asyncio.timeout(10):
+                await stream.task
+            assert (last["event"], last["data"]["error"]["code"]) == ("error", f"token_{ending}")
+
+
+async def test_streams_of_visitors_count_apart_from_those_of_the_owner() -> None:
+    async with serving(owner_streams=1) as (app, ledger), shared_chat(app, ledger) as (_, _, visitor):
+        _, text = await Host(ledger).tokens.create(owner="ann", scopes=["chats:read"])
+        owner = (b"authorization", f"Bearer {text}".encode())
+        streams = [Stream(app, who) for who in (visitor, owner)]
+        for each in streams:
+            assert (await each.next())["event"] == "start"
+        for who in (visitor, owner):
+            refused = await fetch(app, "/api/events", headers=[HOST, who])
+            assert (refused.status, refused.code) == (429, "too_many_streams")
+        for each in streams:
+            await each.leave()
 
 
 async def test_event_stream_resumes_after_last_event_id() -> None:
