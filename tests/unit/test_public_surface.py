@@ -67,9 +67,11 @@ def test_chats_has_exactly_these_public_members() -> None:
         "changes",
         "conversation",
         "delete",
+        "enqueue",
         "export",
         "export_all",
         "import_lines",
+        "jobs",
         "list",
         "markdown",
         "named",
@@ -88,7 +90,7 @@ def test_chats_has_exactly_these_public_members() -> None:
 
 
 def test_ledger_adds_exactly_these_public_members() -> None:
-    assert public(Ledger) == {"backup", "check", "close", "for_owner", "open", "over", "retain"}
+    assert public(Ledger) == {"backup", "check", "close", "for_owner", "open", "over", "retain", "work"}
 
 
 def test_host_has_exactly_these_public_members() -> None:
@@ -144,6 +146,7 @@ def test_chat_has_exactly_these_public_members() -> None:
         "conversation_key",
         "delete",
         "edit",
+        "enqueue",
         "flag",
         "flags",
         "events",
