@@ -215,7 +215,7 @@ async def test_running_turn_has_exactly_these_public_members() -> None:
 
 
 def test_turn_block_has_exactly_these_public_members() -> None:
-    assert public(TurnBlock) == {"id", "note_delivery", "run", "waits_in"}
+    assert public(TurnBlock) == {"id", "note_delivery", "run", "waits_in", "when_queued"}
 
 
 @pytest.mark.parametrize("kind", [Chats, Ledger, Chat, Host, RunningTurn, Tokens, TurnBlock])
