@@ -392,10 +392,14 @@ class Chat:
         request = InfoRequest(self.id, self._process.clock.due_ms())
         return await self._process.store.read(instructions_in_force, request, self.owner)
 
-    async def attempts(self, *, limit: int = 50, most_bytes: int | None = None) -> list[SetAsideAttempt]:
+    async def attempts(
+        self, *, limit: int = 50, most_bytes: int | None = None, branch: str | None = None
+    ) -> list[SetAsideAttempt]:
         """Return the attempts outside the history: running, failed, discarded; newest first. With
-        `most_bytes` the page ends before it is larger, but has at least one."""
-        page = replace(self._page(None, limit), most_bytes=most_bytes)
+        `most_bytes` the page ends before it is larger, but has at least one. With `branch`, attempts of other
+        side branches are left out; raises BranchNotFound."""
+        of = BranchId(branch) if branch is not None else None
+        page = replace(self._page(None, limit), most_bytes=most_bytes, branch=of)
         return await self._process.store.read(attempts_page, page, self.owner)
 
     def _page(self, before: int | None, limit: int) -> TurnPageRequest:

@@ -232,10 +232,12 @@ class Chats:
         the turn costs no more than one of a Chat. `create=False` refuses to create one, with
         ConversationNotFound. `turn.began` says what happened; for `reset` see `conversation`. With
         `replaces`, the id of a turn, it takes the place of that turn, see Chat.edit; with `regenerates`, such
-        an id or True for the last turn, and no input, see Chat.regenerate. Neither creates a chat.
+        an id or True for the last turn, and no input, see Chat.regenerate. Neither of them creates a chat,
+        nor does a turn with `after`.
         """
         place = divergence_of(self._process, replaces, regenerates)
-        target = self._new_turn(conversation, conversation_key, create and place is None, reset)
+        creates = create and place is None and options.get("after") is None
+        target = self._new_turn(conversation, conversation_key, creates, reset)
         request = turn_request(self._process, target, self._authorization, input, place, **options)
         return TurnBlock(self._process, request, on_event)
 

@@ -231,7 +231,7 @@ def check_stream(pending: PendingCommand, task: asyncio.Task[Any]) -> None:
         return
     if pending.events and pending.events != events:
         raise ScenarioFailed(f"events sent: {pending.events}; events in the result: {events}")
-    after = int(pending.command.arguments.get("after", 0))
+    after = 0 if pending.command.do == "chat.send" else int(pending.command.arguments.get("after", 0))
     part = check_numbers(events, after)
     if problem is not None:
         return

@@ -68,7 +68,7 @@ def test_example_with_a_server_prints_the_output_on_its_page(
 def test_branches_page_examples_run_as_one_program(server: LiveServer, tmp_path: Path) -> None:
     page = (DOCS / "branches.md").read_text()
     examples = re.findall(SERVED, page, re.DOTALL)
-    assert len(examples) == page.count("```py\n") == 6
+    assert len(examples) == page.count("```py\n") == 7
     code = "print('---')\n".join(code for code, _ in examples)
     (tmp_path / "examples.py").write_text(code.replace(URL, server.url))
     done = run_script(tmp_path / "examples.py", cwd=tmp_path)

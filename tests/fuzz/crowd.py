@@ -176,7 +176,7 @@ class Crowd:
             body[where] = (
                 random.choice(self._chats[-6:]) if where == "chat" else random.choice(("one", "two"))
             )
-        wish = random.choice((None, None, "replaces", "regenerates"))
+        wish = random.choice((None, None, "replaces", "regenerates", "after"))
         if wish is not None:
             body[wish] = (
                 random.choice((self._known_turn(), True)) if wish == "regenerates" else self._known_turn()

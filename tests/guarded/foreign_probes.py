@@ -79,7 +79,7 @@ def _mixed(theirs: Ids, own: Ids) -> Iterator[Probe]:
         "hide in their chat", "PATCH", f"/api/chats/{theirs.chat}/turns/{own.turn}", {"to_user": False}
     )
     yield Probe("siblings in their chat", "GET", f"/api/chats/{theirs.chat}/turns/{own.turn}/siblings")
-    for field in ("replaces", "regenerates"):
+    for field in ("replaces", "regenerates", "after"):
         body = {"model": "demo", "input": "Hi", "chat": own.chat, field: theirs.turn}
         yield Probe(f"{field} their turn", "POST", "/api/turns", body)
     reset = {"conversation_key": own.conversation_key, "replaces": theirs.chat}

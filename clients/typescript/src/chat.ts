@@ -47,6 +47,8 @@ export interface TurnOptions extends CallOptions {
   mustExist?: boolean;
   /** The policy of the conversationKey from this turn on. */
   reset?: ResetPolicy;
+  /** For `send`: the turn to follow, on any branch. It never waits, and runs on a side branch if need be. */
+  after?: Identified;
   /** False for turns that a program runs by itself: they postpone neither expiry nor a reset. */
   interaction?: boolean;
   /** Names the request, so that it is carried out once however often it is sent; by default a fresh one. */
@@ -162,6 +164,7 @@ export class Chat {
   #request(fields: object, options: TurnOptions & { stream?: boolean }): TurnStream | Promise<Answer> {
     const { stream, signal, idempotencyKey = freshKey() } = options;
     const { model, reset, interaction, instructions, primer, settings } = options;
+    const after = options.after ? idOf("turn", options.after) : undefined;
     const headers: Record<string, string | undefined> = idempotencyHeader(idempotencyKey);
     for (const policy of ["Busy", "Stop", "Failure", "Disconnect"] as const) {
       headers[`x-turn-on-${policy}`] = options[`on${policy}`];
@@ -174,6 +177,7 @@ export class Chat {
       body: JSON.stringify({
         model: model ?? (await this.#wire.model()),
         ...fields,
+        after,
         reset,
         interaction,
         instructions,

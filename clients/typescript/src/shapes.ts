@@ -146,6 +146,8 @@ export interface Branch {
   readonly base: string | null;
   readonly head: string | null;
   readonly isRunning: boolean;
+  /** Whether a turn made it to run beside others, and no switch has shown it. */
+  readonly isSide: boolean;
   readonly preview: string;
 }
 
@@ -242,7 +244,9 @@ export type Change =
   | (ChangeFacts & { readonly type: "start" | "gap" })
   | (ChatState & { readonly type: "chat.created" | "chat.changed" | "chat.restored" | "chat.switched" })
   | (ChatFacts & { readonly type: "chat.deleted"; readonly reason: string })
-  | (TurnFacts & { readonly type: "turn.queued" | "turn.running" | "turn.stopped" | "turn.withdrawn" })
+  | (TurnFacts & { readonly type: "turn.queued" | "turn.stopped" | "turn.withdrawn" })
+  /** With the branch if that is a side branch, which the chat does not show. */
+  | (TurnFacts & { readonly type: "turn.running"; readonly branch?: string })
   | (TurnFacts & {
       readonly type: "turn.committed";
       readonly outcome: "completed" | "interrupted" | "settled";

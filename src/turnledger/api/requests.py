@@ -127,6 +127,12 @@ class TurnBody(Struct, forbid_unknown_fields=True):
         bool | Annotated[str, id_of(TurnId)] | None,
         schema("Regenerate this turn, or with `true` the last one."),
     ] = None
+    after: (
+        Annotated[
+            str, id_of(TurnId, "The turn to follow, on any branch: at once, if need be on a side branch.")
+        ]
+        | None
+    ) = None
     stream: bool | None = None
     settings: Annotated[
         Raw,

@@ -124,6 +124,9 @@ class Branch(Struct, frozen=True, kw_only=True):
     base: Annotated[TurnId, schema("The turn it starts from.")] | None = None
     head: Annotated[TurnId, schema("Its last turn.")] | None = None
     is_running: bool = False
+    is_side: Annotated[
+        bool, schema("Whether a turn made it to run beside others, and no switch has shown it.")
+    ] = False
     preview: Annotated[str, schema("The beginning of its last text.")] = ""
 
 

@@ -290,7 +290,7 @@ class BeginKind(StrEnum):
 
     CREATED = "created"  # in a conversation that was made with its begin
     CONTINUED = "continued"  # after the last turn of one that was there
-    BRANCHED = "branched"  # in the place of an earlier turn, on a branch of its own
+    BRANCHED = "branched"  # on a branch of its own: in the place of a turn, or beside others
 
 
 class OnBusy(StrEnum):

@@ -29,7 +29,15 @@ from turnledger.model.turn import Turn
 from turnledger.runners.chat_runner import ChatRunner
 from turnledger.runners.demo import DemoModel
 
-TURN_HEADER_NAMES = ("instructions", "idempotency_key", "on_busy", "on_stop", "on_failure", "interaction")
+TURN_HEADER_NAMES = (
+    "instructions",
+    "idempotency_key",
+    "on_busy",
+    "on_stop",
+    "on_failure",
+    "interaction",
+    "after",
+)
 
 
 @dataclass
@@ -364,6 +372,7 @@ class EmbeddedDriver(Driver):
                 "is_current": line.is_current,
                 "turns": line.branch.length,
                 "shared": line.branch.start,
+                "is_side": line.branch.is_side,
             }
             for line in await (await chat.opened()).branches()
         ]

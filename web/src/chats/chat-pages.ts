@@ -249,6 +249,7 @@ export class ChatPages {
         this.#applyUpdate(change);
         break;
       case "turn.running":
+        if (change.branch !== undefined) return; // it runs beside the branch that the chat shows
         this.#runs.set(change.chat, change.turn);
         this.#touch(change.chat, (row) => ({ ...row, isRunning: true }));
         break;

@@ -410,8 +410,10 @@ export class KeptThread implements Thread {
     }
     if (!("chat" in change) || change.chat !== this.id.peek()) return;
     switch (change.type) {
-      case "turn.queued":
       case "turn.running":
+        if (change.branch !== undefined) return; // it runs beside the branch that is shown
+        return this.#turnProgressed(change.turn, change.type);
+      case "turn.queued":
         return this.#turnProgressed(change.turn, change.type);
       case "turn.committed":
       case "turn.failed":

@@ -84,7 +84,7 @@ export class SiblingTurns {
 
 /** The turns after which branches fork; null: the beginning. */
 export function forkPoints(branches: readonly Branch[]): ReadonlySet<string | null> {
-  const grown = branches.filter(({ turns, shared }) => turns > shared);
+  const grown = branches.filter(({ turns, shared, isSide }) => turns > shared && !isSide);
   const bases = new Set(grown.map(({ base }) => base));
   // Every chat has one branch without a base; only a second one makes a fork.
   if (grown.filter(({ base }) => base === null).length < 2) bases.delete(null);

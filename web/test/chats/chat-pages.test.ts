@@ -110,6 +110,8 @@ describe("following", () => {
     expect(pages.row(idOf(0))?.isRunning).toBe(true);
     pages.applyChange(change("turn.failed", { id: idOf(0), turn: "turn_2" }));
     expect(pages.row(idOf(0))?.isRunning).toBe(false);
+    pages.applyChange(change("turn.running", { id: idOf(0), turn: "turn_3", branch: "branch_9" }));
+    expect(pages.row(idOf(0))?.isRunning).toBe(false);
   });
 
   test("looks up a used chat beyond the read pages, and sorts it in", async () => {

@@ -30,9 +30,12 @@ export function chat(facts: Partial<ChatRow> = {}): ChatInfo {
 }
 
 /** Something that happened to a chat. */
-export function change(type: Change["type"], facts: Partial<ChatRow> & { at?: number; turn?: string } = {}): Change {
+export function change(
+  type: Change["type"],
+  facts: Partial<ChatRow> & { at?: number; turn?: string; branch?: string } = {},
+): Change {
   const { id, touchedAt, isRunning, purgeAt, ...told } = row(facts);
-  const { at = touchedAt, turn } = facts;
+  const { at = touchedAt, turn, branch } = facts;
   return {
     type,
     chat: id,
@@ -42,6 +45,8 @@ export function change(type: Change["type"], facts: Partial<ChatRow> & { at?: nu
     metadata: {},
     tags: [],
     ...(turn && { turn }),
+    // A turn that runs has a branch only beside the one that is shown.
+    ...(type === "turn.running" && { branch }),
   } as unknown as Change;
 }
 

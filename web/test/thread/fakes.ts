@@ -239,9 +239,10 @@ export class MadeUpSession {
     return this as unknown as Session;
   }
 
-  /** Something happened to the chat. */
-  happens(type: Change["type"], turn?: string): void {
-    const change = { type, chat: "conv_1", turn, position: "1", at: 1, branch: this.chat.branch };
+  /** Something happened to the chat; a turn that runs has a branch only beside the one that is shown. */
+  happens(type: Change["type"], turn?: string, beside?: string): void {
+    const branch = type === "turn.running" ? beside : this.chat.branch;
+    const change = { type, chat: "conv_1", turn, position: "1", at: 1, branch };
     for (const listener of this.#listeners) listener(change as unknown as Change);
   }
 }

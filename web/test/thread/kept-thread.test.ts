@@ -306,6 +306,14 @@ describe("a chat", () => {
     expect([states(), thread.turns.value.length]).toEqual([[], 1]);
   });
 
+  it("ignores a turn that runs beside the branch it shows", async () => {
+    await open();
+    const reads = made.chat.reads.length;
+    made.happens("turn.running", "turn_1", "branch_9");
+    await rest();
+    expect([states(), made.chat.reads.length]).toEqual([[], reads]);
+  });
+
   it("shows queued turns of other tabs, and their input once received", async () => {
     await open();
     made.happens("turn.queued", "turn_5");

@@ -4,7 +4,7 @@ import { SiblingTurns, forkPoints } from "../../src/thread/sibling-turns";
 import { MadeUpChat, rest, turnOf } from "./fakes";
 
 function branch(id: string, base: string | null, turns: number, shared: number): Branch {
-  return { id, base, turns, shared, head: null, isCurrent: false, isRunning: false, preview: "" };
+  return { id, base, turns, shared, head: null, isCurrent: false, isRunning: false, isSide: false, preview: "" };
 }
 
 function branchingOf(chat: MadeUpChat): SiblingTurns {
@@ -18,6 +18,8 @@ describe("fork points", () => {
     expect(forkPoints([branch("a", null, 3, 0)])).toEqual(new Set());
     expect(forkPoints([branch("a", null, 3, 0), branch("b", "turn_1", 2, 1)])).toEqual(new Set(["turn_1"]));
     expect(forkPoints([branch("a", null, 3, 0), branch("b", null, 1, 0)])).toEqual(new Set([null]));
+    const side = { ...branch("b", "turn_1", 2, 1), isSide: true };
+    expect(forkPoints([branch("a", null, 3, 0), side])).toEqual(new Set());
   });
 
   it("are empty for an empty chat", () => {

@@ -25,6 +25,7 @@ def limits_of(store: str | None, config: Path | None) -> Limits:
     return Limits(
         lifetimes=chats.lifetimes,
         restore_time=chats.restore_for,
+        side_branches_kept=chats.retain_side_branches_for,
         clock_tolerance=chats.clock_tolerance,
         clock_agreement=chats.clock_agreement,
     )

@@ -120,6 +120,7 @@ class BranchSummary(Struct, frozen=True):
     length: int
     preview: str
     is_current: bool
+    is_side: bool
 
 
 class NewTurn(Struct, frozen=True, kw_only=True):

@@ -240,8 +240,8 @@ class Commands:
         found = await self._number_branches()
         for number, each in enumerate(found, 1):
             marker = "›" if each.is_current else " "
-            summary = f"{count_text(each.length, 'turn')}: {each.preview or '(empty)'}"
-            self._print_line(f"{marker} {number}  ", summary)
+            turns = count_text(each.length, "turn") + (", beside" if each.is_side else "")
+            self._print_line(f"{marker} {number}  ", f"{turns}: {each.preview or '(empty)'}")
         if len(found) > 1:
             self._print("/switch N switches to one.")
 

@@ -161,7 +161,10 @@ class ServerChat:
 
     async def branches(self) -> list[BranchSummary]:
         found = self._existing.branches()
-        return [BranchSummary(each.id, each.turns, each.preview, each.is_current) async for each in found]
+        return [
+            BranchSummary(each.id, each.turns, each.preview, each.is_current, each.is_side)
+            async for each in found
+        ]
 
     async def switch(self, branch: str) -> None:
         await self._existing.switch(branch)

@@ -223,7 +223,7 @@ class StoreChat:
         turns = await chat.turns(before=before, limit=limit)
         displayed = await make_displayed_turns(chat, turns)
         summary = await chat.summary()
-        aside = await chat.attempts(limit=10) if before is None else []
+        aside = await chat.attempts(limit=10, branch=(await chat.info()).branch) if before is None else []
         attempts = [each.attempt for each in aside]
         return ChatState(
             summarize_chat(summary),
@@ -240,8 +240,9 @@ class StoreChat:
 
     async def branches(self) -> list[BranchSummary]:
         return [
-            BranchSummary(line.branch.id, line.branch.length, line.branch.preview, line.is_current)
+            BranchSummary(each.id, each.length, each.preview, line.is_current, each.is_side)
             for line in await self._existing.branches()
+            for each in (line.branch,)
         ]
 
     async def switch(self, branch: str) -> None:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from turnledger.api.json import encode
 from turnledger.client.core.steps import JSON_TYPE, Request
 from turnledger.errors import InvalidInput
+from turnledger.model.ids import TurnId
 from turnledger.model.item import Item
 from turnledger.model.turn import OnBusy, OnFailure, OnStop
 
@@ -41,6 +42,8 @@ class TurnOptions(TypedDict, total=False):
     """Raise an error instead of creating a chat for an unknown conversation_key."""
     reset: str | None
     """The policy of the conversation_key: `never`, `idle 1800`, `daily 4 Europe/Berlin`."""
+    after: str | None
+    """For `send`: the turn to follow, on any branch. It never waits, and runs on a side branch if need be."""
     interaction: bool
     """False for turns that a program runs by itself: they postpone neither expiry nor a reset."""
     idempotency_key: str | None
@@ -54,7 +57,7 @@ _POLICIES: Mapping[str, tuple[str, frozenset[str]]] = {
     "on_failure": ("x-turn-on-failure", frozenset(OnFailure)),
     "on_disconnect": ("x-turn-on-disconnect", _DISCONNECTS),
 }
-_IN_BODY = ("reset", "interaction", "instructions", "primer", "settings")
+_IN_BODY = ("after", "reset", "interaction", "instructions", "primer", "settings")
 _OPTIONS = frozenset(TurnOptions.__annotations__)
 
 
@@ -75,6 +78,8 @@ def check(options: TurnOptions) -> None:
         value = cast(str | None, options.get(name))
         if value is not None and value not in values:
             raise InvalidInput(f"{name} is {value!r}; it must be one of {', '.join(sorted(values))}.")
+    if (after := options.get("after")) is not None:
+        TurnId(after)  # raises InvalidId
 
 
 def turn_request(

@@ -55,10 +55,7 @@ async def turns_page(tables: Tables, request: TurnPageRequest) -> list[Turn]:
     if request.branch is None:
         branch = await _shown_branch(tables, conversation)
     else:
-        named = await tables.branch(request.branch)
-        if named is None or named.conversation != conversation.id:
-            raise BranchNotFound
-        branch = named
+        branch = await _branch_in(tables, conversation, request.branch)
     through = branch.length if request.before is None else request.before - 1
     if request.most_bytes is None:
         return await turns_of(tables, branch, 0, through, request.limit)
@@ -127,11 +124,15 @@ class SetAsideAttempt:
 
 
 async def attempts_page(tables: Tables, request: TurnPageRequest) -> list[SetAsideAttempt]:
-    """Return the attempts of a conversation that run or were set aside, newest first."""
+    """Return the attempts of a conversation that run or were set aside, newest first; with a branch, without
+    those of other side branches. Raises BranchNotFound."""
     conversation = await live_conversation(tables, request.conversation, request.now)
     page: list[SetAsideAttempt] = []
     room = request.most_bytes
-    for attempt in await tables.attempts(conversation.id, request.limit):
+    found = await tables.attempts(conversation.id, request.limit)
+    if request.branch is not None:
+        found = await _attempts_around(tables, await _branch_in(tables, conversation, request.branch), found)
+    for attempt in found:
         records = await tables.journal(attempt.id)
         if room is not None:
             parts = (attempt.body, *records)
@@ -140,6 +141,23 @@ async def attempts_page(tables: Tables, request: TurnPageRequest) -> list[SetAsi
                 break
         page.append(SetAsideAttempt(attempt, Journal.of(records)))
     return page
+
+
+async def _attempts_around(tables: Tables, branch: Branch, found: list[Attempt]) -> list[Attempt]:
+    """Return these attempts without those of other side branches, and in any case the running one."""
+    homes = {id: await tables.branch(id) for id in {each.branch for each in found} - {branch.id}}
+    around = [each for each in found if (home := homes.get(each.branch)) is None or not home.is_side]
+    running = await tables.attempt(branch.running) if branch.running else None
+    if running is not None and running.id not in {each.id for each in around}:
+        around.append(running)  # older than all of them
+    return around
+
+
+async def _branch_in(tables: Tables, conversation: Conversation, id: BranchId) -> Branch:
+    found = await tables.branch(id)
+    if found is None or found.conversation != conversation.id:
+        raise BranchNotFound
+    return found
 
 
 @dataclass(frozen=True)

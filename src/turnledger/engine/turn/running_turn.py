@@ -396,8 +396,9 @@ class OpenTurn:
         self.conversation: Conversation = begun.conversation
         self.snapshot = snapshot
         self.is_resumed = bool(begun.journal.items)
+        branches = begun.place is not None or (begun.branch.is_side and begun.branch.fence == 1)
         self.began = (
-            BeginKind.CREATED if has_created else BeginKind.BRANCHED if begun.place else BeginKind.CONTINUED
+            BeginKind.CREATED if has_created else BeginKind.BRANCHED if branches else BeginKind.CONTINUED
         )
         self.number = (begun.place.length if begun.place else begun.branch.length) + 1
         self.state = AttemptState.RUNNING

@@ -150,6 +150,8 @@ class ChatSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds after which an unused chat is removed, unless it is pinned. None: never."""
     retain_bytes: Count | None = None
     """Bytes that the chats of one owner may take before the oldest are purged. None: no limit."""
+    retain_side_branches_for: LongTime = ENGINE.side_branches_kept
+    """Seconds for which a side branch is kept after its last use, at least a day."""
     clock_tolerance: LongTime = ENGINE.clock_tolerance
     """Seconds by which the wall clock may differ from the machine's monotonic clock; beyond that nothing is
     purged, expires, is reset or is unclaimed."""

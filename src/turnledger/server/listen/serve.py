@@ -106,6 +106,7 @@ def engine_limits(settings: Settings) -> Limits:
         restore_time=chats.restore_for,
         retain_for=chats.retain_for,
         retain_bytes=chats.retain_bytes,
+        side_branches_kept=chats.retain_side_branches_for,
         clock_tolerance=chats.clock_tolerance,
         clock_agreement=chats.clock_agreement,
         cached_bytes=int(defaults.cached_bytes * share),

@@ -369,8 +369,8 @@ def turn_request(
     RequestRefused, with the remedy."""
     header_values = read_supported_headers(headers, TURN_HEADER_NAMES)
     body = decode_body(raw, _turn_bodies)
-    if body.chat is None and body.conversation_key is None and _replaces_turn(body):
-        raise InvalidInput("replaces and regenerates need `chat`, the chat of the turn.")
+    if body.chat is None and body.conversation_key is None and (_replaces_turn(body) or body.after):
+        raise InvalidInput("replaces, regenerates and after need `chat`, the chat of the turn.")
     if body.chat is not None and body.scope:
         raise InvalidInput("scope: a chat named by its id has its own scope. Omit it.")
     settings = _settings(body)

@@ -160,6 +160,7 @@ def _show_branch(listed: ListedBranch) -> Branch:
         base=listed.base,
         head=branch.head,
         is_running=branch.running is not None,
+        is_side=branch.is_side,
         preview=branch.preview,
     )
 

@@ -46,8 +46,9 @@ def endpoints(service: Service) -> list[Endpoint]:
         turns = await chat.turns(
             before=before, limit=limit, most_bytes=PAGE_BYTES, branch=query.get("branch")
         )
-        attempts = await chat.attempts(limit=limit, most_bytes=PAGE_BYTES)
         listed = await chat.summary()
+        shown_branch = query.get("branch") or listed.conversation.branch
+        attempts = await chat.attempts(limit=limit, most_bytes=PAGE_BYTES, branch=shown_branch)
         hidden = await chat.hidden(turns)
         shown = show_listed_as(
             ShownChat,

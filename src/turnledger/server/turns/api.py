@@ -91,6 +91,8 @@ class NativeTurn:
             options["instructions"] = body.instructions
         if request.primer:
             options["primer"] = request.primer
+        if body.after is not None:
+            options["after"] = body.after
         self.on_disconnect = request.policies.on_disconnect
         self.block = exchange.chats(body.scope).turn(
             body.input,

@@ -9,7 +9,7 @@ import pytest
 
 from turnledger.chat import Chat
 from turnledger.engine.attempt.end import CLAIM_KEPT_MS
-from turnledger.engine.conversations.read import ListedBranch
+from turnledger.engine.conversations.read import ListedBranch, SetAsideAttempt
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.commit import commit
 from turnledger.errors import (
@@ -22,6 +22,7 @@ from turnledger.errors import (
     TurnNotFound,
 )
 from turnledger.model.change import ChangeKind
+from turnledger.model.ids import TurnId
 from turnledger.model.turn import AttemptState, Turn
 from turnledger.testing.gates import Fate, Gate
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Tool
@@ -75,6 +76,10 @@ async def start_many(
     return gate, tasks
 
 
+def holder_of(attempts: list[SetAsideAttempt], text: str) -> TurnId:
+    return next(each.attempt.id for each in attempts if each.attempt.input[0].text == text)
+
+
 class ParallelTurns(Contract):
     async def test_parallel_turns_run_at_once_and_leave_the_shown_branch(self, stage: Stage) -> None:
         here, there = await stage.processes()
@@ -99,6 +104,23 @@ class ParallelTurns(Contract):
         assert len(listed) == MANY
         assert len(await chat.siblings(turns[2].id)) == 1
         assert await here.ledger.check(at_rest=True) == []
+
+    async def test_attempts_around_a_branch_leave_out_other_side_branches(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        turns = await chain(chat, 2)
+        holder = await stage.hold_lane(chat)
+        gate, tasks = await start_many(stage, [chat], turns[0], 4)
+        around = await chat.attempts(limit=3, branch=(await chat.info()).branch)
+        assert [each.attempt.input[0].text for each in around] == ["first"]
+        side = await side_branches(chat)
+        around = await chat.attempts(branch=side[-1].branch.id)
+        assert {each.attempt.id for each in around} == {side[-1].branch.running, holder_of(around, "first")}
+        assert len(await chat.attempts()) == 5
+        with pytest.raises(BranchNotFound):
+            await chat.attempts(branch=(await (await here.chat()).info()).branch)
+        gate.release()
+        await soon(asyncio.gather(holder.finish(), *tasks))
 
     async def test_turn_after_the_head_takes_the_free_lane(self, stage: Stage) -> None:
         here = await stage.process()
