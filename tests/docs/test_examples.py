@@ -22,7 +22,7 @@ APART = (DOCS / "branches.md", DOCS / "stores.md", *(DOCS / "recipes").iterdir()
 """Pages whose examples build on each other, or are files of a program."""
 URL = "http://127.0.0.1:8383"
 LOCAL = r"```python\n(.*?)```\s*(?:```text\n(.*?)```)?"
-SERVED = r"```py\n(.*?)```\s*```text\n(.*?)```"
+SERVED = r"```py\n((?:(?!```).)*)```\s*```text\n(.*?)```"
 TYPESCRIPT = r"```ts\n(.*?)```\s*```text\n(.*?)```"
 
 
