@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import tracemalloc
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from statistics import median
 
 from bench.measures import ANSWER, QUESTION, Line, one_turn
 from turnledger import Chat, Ledger
+from turnledger.engine.turn.block import TurnBlock
 
 PAGE = 50
 
@@ -64,6 +66,39 @@ async def _read(chat: Chat) -> object:
     turns = await chat.turns(limit=PAGE)
     assert len(turns) == PAGE
     return turns
+
+
+async def parallel_turns(folder: Path, many: int, rounds: int) -> list[Line]:
+    """Measure many turns at once after one turn, each on a side branch of its own, against as many in as many
+    conversations: made before, with one turn each, and made by the turns themselves."""
+    ledger = await Ledger.open(f"sqlite:///{folder}/parallel.db")
+    ratios: tuple[list[float], ...] = ([], [])
+    for _ in range(rounds):
+        chat, chats = await ledger.conversation(), [await ledger.conversation() for _ in range(many)]
+        await asyncio.gather(*map(one_turn, (chat, *chats)))
+        [first] = await chat.turns()
+        await one_turn(chat)
+        apart = await _seconds([each.turn(QUESTION) for each in chats])
+        beside = await _seconds([chat.turn(QUESTION, after=first.id) for _ in range(many)])
+        fresh = await _seconds([ledger.turn(QUESTION) for _ in range(many)])
+        ratios[0].append(beside / apart)
+        ratios[1].append(beside / fresh)
+    await ledger.close()
+    known, new = map(median, ratios)
+    return [
+        Line(f"{many} turns after one turn at once, of {many} chats", known, 1.2),
+        Line(f"{many} turns after one turn at once, of {many} new chats", new, 1.2),
+    ]
+
+
+async def _seconds(blocks: Sequence[TurnBlock]) -> float:
+    async def run(block: TurnBlock) -> None:
+        async with block as turn:
+            turn.emit(ANSWER)
+
+    started = time.perf_counter()
+    await asyncio.gather(*map(run, blocks))
+    return time.perf_counter() - started
 
 
 async def memory(folder: Path, messages: int, conversations: int) -> list[Line]:

@@ -164,7 +164,8 @@ async def test_branch_operations_after_many_edits_cost_at_most_a_few_more_rows(
     few, many = [await costs(cost, chat, elsewhere) for chat in chats]
     more = {name: each.statements - few[name].statements for name, each in many.items()}
     near = ("a turn", "switch", "undo", "fork", "edit the last", "the last page", "siblings")
-    assert {name: more[name] for name in near if more[name] > 1} == {}
+    # A chat without edits has no rows about where its branch began.
+    assert {name: more[name] for name in near if more[name] > 3} == {}
     # Walking the line to a turn far back, or to the end of it, once to find it and once to branch there.
     assert max(more.values()) <= 2 * LINES
     assert {name: each.steps for name, each in many.items() if each.steps > 2 * few[name].steps} == {}

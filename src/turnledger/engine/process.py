@@ -326,13 +326,24 @@ class Process:
             await asyncio.sleep(FIRST_DELAY * 2 ** (tried - 1))
         raise AssertionError  # the last try returns or raises
 
-    async def snapshot(self, owner: str, branch: Branch, place: CommitPlace | None = None) -> History:
+    async def snapshot(
+        self,
+        owner: str,
+        branch: Branch,
+        place: CommitPlace | None = None,
+        current: BranchId | None = None,
+    ) -> History:
         """Return the turns that a turn runs on, up to the head or its place, from the cache and the rest from
-        the store. Raises ConversationDeleted, and StoreCorrupt if one is missing."""
+        the store. `current` is the branch that the conversation shows. Raises ConversationDeleted, and
+        StoreCorrupt if one is missing."""
         head, length = (branch.head, branch.length) if place is None else (place.fork.base, place.fork.number)
         if (head is None) != (length == 0):
             raise StoreCorrupt(MISSING)
         history = self.cache.prefix(branch.id, head, length)
+        if not history and branch.is_side and current is not None:
+            # Most turns in parallel follow one that the current branch has.
+            beside = self.cache.prefix(current, head, length)
+            history = beside if len(beside) == length else history
         if len(history) < length:
             if not history and branch.start:
                 # After an undo, a switch or a fork, most of it may be cached under another branch.

@@ -166,10 +166,13 @@ async def make_branch(
     place: CommitPlace,
     conversation: ConversationId,
     used_at: int | None = None,
+    base: Turn | None = None,
 ) -> Branch:
-    """Make the branch of a fork of this line, with the turns carried over; with `used_at`, a side branch."""
+    """Make the branch of a fork of this line, with the turns carried over; with `used_at`, a side branch.
+    `base` is the turn it is made from, if it was read."""
     fork = place.fork
-    base = await tables.turn(fork.base) if fork.base is not None else None
+    if base is None and fork.base is not None:
+        base = await tables.turn(fork.base)
     shared = await line.line_through(tables, lane, base) if base is not None else ()
     made = Branch(
         id=fork.branch,

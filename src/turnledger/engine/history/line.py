@@ -99,7 +99,7 @@ async def line_through(tables: Tables, branch: Branch, turn: Turn) -> tuple[Stre
     turn is not on the line."""
     line: tuple[Stretch, ...] = (_own(branch),)
     while line:
-        earlier = await earlier_stretches(tables, line[-1].branch)
+        earlier = await earlier_stretches(tables, line[-1].branch) if line[-1].after else ()
         for place, stretch in enumerate(line):
             if stretch.branch == turn.branch and stretch.after < turn.number <= stretch.through:
                 shared = Stretch(turn.branch, stretch.after, turn.number)

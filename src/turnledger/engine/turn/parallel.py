@@ -122,7 +122,7 @@ async def _make_side_branch(
         fork = await fork_at(tables, source, Divergence(branch=id, after=turn.id))
         base = await line.turn_at(tables, source, fork.number) or turn
     place = CommitPlace(fork=fork, copies=(), pending=calls_left_open(base.items), instructed=base.instructed)
-    made = await make_branch(tables, source, place, source.conversation, now)
+    made = await make_branch(tables, source, place, source.conversation, now, base)
     for each in sources:
         missing = await missing_effects(tables, each, made)
         if missing:

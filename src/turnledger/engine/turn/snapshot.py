@@ -166,7 +166,9 @@ async def snapshot(
     process: Process, begun: Begun, context: Context = ALL, primer: tuple[Item, ...] = ()
 ) -> Snapshot:
     if context is ALL:
-        history: Sequence[Turn] = await process.snapshot(begun.attempt.owner, begun.branch, begun.place)
+        history: Sequence[Turn] = await process.snapshot(
+            begun.attempt.owner, begun.branch, begun.place, begun.conversation.branch
+        )
         if not _is_special(begun, primer):
             return Snapshot(history)
         base = Base.of(begun)
