@@ -76,10 +76,10 @@ def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def own_home() -> Iterator[Path]:
+def own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """An empty home folder for each test; fixtures of a wider scope share that of the run."""
     shared = os.environ["HOME"]
-    own = tempfile.mkdtemp(dir=shared)
+    own = tempfile.mkdtemp(dir=tmp_path_factory.getbasetemp())  # a disk takes milliseconds to remove a folder
     os.environ["HOME"] = os.environ["USERPROFILE"] = own
     yield Path(own)
     os.environ["HOME"] = os.environ["USERPROFILE"] = shared
@@ -95,7 +95,13 @@ def pytest_xdist_auto_num_workers() -> int | None:
     return count + count // 2
 
 
+def pytest_collection() -> None:
+    """Stop garbage collection: compiling tests allocates much and leaves no cycles."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Exclude imported modules from garbage collection, which the simulator runs after each death."""
     gc.collect()
     gc.freeze()
+    gc.enable()
