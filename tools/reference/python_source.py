@@ -9,10 +9,12 @@ import pkgutil
 import textwrap
 import tokenize
 from collections.abc import Iterator, Sequence
+from functools import cache
 from io import StringIO
 from itertools import pairwise
 
 
+@cache
 def field_docs(kind: type) -> dict[str, str]:
     """Return the texts below the fields of a class, or behind them."""
     source = textwrap.dedent(inspect.getsource(kind))
