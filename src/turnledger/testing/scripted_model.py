@@ -91,7 +91,7 @@ class ScriptedModel:
         if tool.gate is not None:
             await tool.gate.pass_through()
         if tool.error is not None:
-            raise tool.error
+            raise tool.error.with_traceback(None)
         return tool.result
 
 
@@ -110,7 +110,7 @@ async def _play(turn: RunningTurn, step: str | Exception | Gate) -> None:
     elif isinstance(step, Gate):
         await step.pass_through()
     else:
-        raise step
+        raise step.with_traceback(None)  # of an earlier run, which would stay in memory
 
 
 def _call(turn: RunningTurn, step: Tool | Ask) -> Item:

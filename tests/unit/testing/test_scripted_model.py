@@ -75,6 +75,19 @@ async def test_scripted_model_counts_a_tool_that_raises_as_executed(chat: Chat) 
     assert model.executed == {"pay": 1}
 
 
+@pytest.mark.parametrize("step", [BOOM, Tool("pay", error=BOOM)])
+async def test_scripted_model_that_raises_an_error_again_drops_its_former_traceback(
+    chat: Chat, step: Exception | Tool
+) -> None:
+    model = ScriptedModel([step], [step])
+    depths = []
+    for _ in range(2):
+        with pytest.raises(RuntimeError) as raised:
+            await chat.run(model, "Hi")
+        depths.append(len(raised.traceback))
+    assert depths[0] == depths[1]
+
+
 @pytest.mark.parametrize("inside_a_tool", [False, True])
 async def test_scripted_model_gate_holds_the_run_until_released(chat: Chat, inside_a_tool: bool) -> None:
     gate = Gate()
