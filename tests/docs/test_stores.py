@@ -41,5 +41,5 @@ def test_contract_finds_a_store_that_keeps_what_it_should_undo(folder: Path) -> 
 
 def run_contract(folder: Path, *options: str) -> int:
     (folder / "test_snapshot_store.py").write_text(TEST.replace("StoreContract", "RowContract"))
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", folder, *options]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:schemathesis", "--rootdir", folder, *options]
     return subprocess.run([*command, folder / "test_snapshot_store.py"], cwd=folder, check=False).returncode
