@@ -6,6 +6,8 @@ an attempt of the same id.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -54,7 +56,7 @@ class TurnJob(Struct, frozen=True, kw_only=True, dict=True):
     conversation: ConversationId
     created_at: int
     resumes: int = 0
-    """How often it was left to be resumed."""
+    """How often its process died, or lost its store, and left it to be resumed."""
     body: bytes
 
     @codec.computed_once
@@ -65,6 +67,19 @@ class TurnJob(Struct, frozen=True, kw_only=True, dict=True):
     def bytes(self) -> int:
         """What it counts for its owner."""
         return ROW + len(self.body)
+
+
+@dataclass(frozen=True)
+class ListedJob:
+    """Durable work of an owner that waits or runs."""
+
+    id: TurnId
+    conversation: ConversationId
+    state: str
+    """QUEUED, or AttemptState.RUNNING, also while it waits to be resumed."""
+    created_at: int
+    resumes: int
+    details: Mapping[str, Any]
 
 
 def job_body(

@@ -96,7 +96,7 @@ def fails_work_whose_store_was_out_of_reach() -> list[Patch]:
 
 @broken
 def counts_no_resumes() -> list[Patch]:
-    async def leave_to_resume(tables: Any, raised: Any, attempt: Any) -> bool:
+    async def leave_to_resume(tables: Any, raised: Any, attempt: Any, cause: Any = None) -> bool:
         if not attempt.is_durable or attempt.stop is not None:
             return False
         await tables.save_branch(raised)
@@ -107,11 +107,16 @@ def counts_no_resumes() -> list[Patch]:
 
 
 @broken
+def counts_a_closed_ledger_as_a_death() -> list[Patch]:
+    return [(durable, "UNCOUNTED", frozenset())]
+
+
+@broken
 def resumes_without_raising_the_fence() -> list[Patch]:
     true = durable.leave_to_resume
 
-    async def leave_to_resume(tables: Any, raised: Any, attempt: Any) -> bool:
-        return await true(tables, replace(raised, fence=raised.fence - 1), attempt)
+    async def leave_to_resume(tables: Any, raised: Any, attempt: Any, cause: Any = None) -> bool:
+        return await true(tables, replace(raised, fence=raised.fence - 1), attempt, cause)
 
     async def resume(tables: Any, request: Any, attempt: Any) -> Any:
         branch = await tables.branch(attempt.branch)
@@ -160,8 +165,8 @@ class _SilentResume:
 def resumes_work_that_was_stopped() -> list[Patch]:
     true = durable.leave_to_resume
 
-    async def leave_to_resume(tables: Any, raised: Any, attempt: Any) -> bool:
-        return await true(tables, raised, replace(attempt, stop=None))
+    async def leave_to_resume(tables: Any, raised: Any, attempt: Any, cause: Any = None) -> bool:
+        return await true(tables, raised, replace(attempt, stop=None), cause)
 
     return [(where, "leave_to_resume", leave_to_resume) for where in (takeover, end)]
 

@@ -3,7 +3,7 @@
 queued ──► running ──► ended                   the job is dropped with the end, whatever that is
    ▲         │  ▲
    │         ▼  │ taken by any process
- stop      left to be resumed, at most MOST_RESUMES times; it holds its lane all the time
+ stop      left to be resumed, after a death at most MOST_RESUMES times; it holds its lane all the time
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ INTERRUPTIONS = frozenset(
     )
 )
 """Failures of a process or of its store, not of the work."""
+UNCOUNTED = frozenset((LedgerClosed.code,))
+"""Interruptions that are planned: they use up no resume, so deploys never fail work."""
 
 
 async def add_job(tables: Tables, job: TurnJob) -> None:
@@ -47,13 +49,16 @@ async def drop_job(tables: Tables, id: TurnId) -> TurnJob | None:
     return job
 
 
-async def leave_to_resume(tables: Tables, raised: Branch, attempt: Attempt) -> bool:
+async def leave_to_resume(tables: Tables, raised: Branch, attempt: Attempt, cause: str | None = None) -> bool:
     """Leave a durable attempt to whichever process resumes it, and save its branch with the raised fence.
-    Return False, and change nothing, if the attempt has to end: it was stopped, or has no resumes left."""
+    Return False, and change nothing, if the attempt has to end: it was stopped, or has no resumes left.
+    `cause` is the code of its failure; None: its process died."""
     job = await tables.job(attempt.id) if attempt.is_durable and attempt.stop is None else None
-    if job is None or job.resumes >= MOST_RESUMES:
+    is_counted = cause not in UNCOUNTED
+    if job is None or (is_counted and job.resumes >= MOST_RESUMES):
         return False
-    await tables.count_resume(job.id)
+    if is_counted:
+        await tables.count_resume(job.id)
     await tables.save_branch(raised)
     await tables.save_attempt(replace(attempt, lease=NOBODY, fence=raised.fence))
     return True

@@ -91,7 +91,7 @@ async def end(tables: Tables, request: EndRequest) -> Outcome:
     attempt = replace(attempt, stop=attempt.stop or request.on_stop)
     if attempt.is_durable and request.failure is not None and request.failure.code in INTERRUPTIONS:
         raised = replace(branch, fence=branch.fence + 1)
-        if await leave_to_resume(tables, raised, attempt):
+        if await leave_to_resume(tables, raised, attempt, request.failure.code):
             return Outcome(AttemptState.RUNNING)
     _, ended = await end_running(tables, branch, attempt, request.failure, request.now, sent=request.sent)
     return ended

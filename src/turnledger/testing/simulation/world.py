@@ -234,6 +234,7 @@ OBSERVED = (
     "lost_answers",
     "used_at",
     "resumes",
+    "left_by_closing",
     "deleted",
 )
 """Fields recorded inside transactions, besides `flags`; a power loss rolls them back."""
@@ -326,6 +327,8 @@ class World:
     """Conversations that were deleted, maybe restored since."""
     resumes: Counter[TurnId] = field(default_factory=Counter)
     """How often each job was resumed."""
+    left_by_closing: Counter[TurnId] = field(default_factory=Counter)
+    """How often a closed ledger left each job to be resumed, which uses up none of its resumes."""
     beats: dict[LeaseId, float] = field(default_factory=dict)
     """Time of the last beat."""
     dead: set[LeaseId] = field(default_factory=set)

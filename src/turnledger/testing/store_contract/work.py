@@ -246,6 +246,21 @@ class DurableWork(Contract):
         ended = await soon(same.outcome(id))
         assert (ended.state, agent.runs, agent.paid) == (AttemptState.COMPLETED, [id, id], ["q"])
 
+    async def test_closed_ledgers_do_not_use_up_the_resumes(self, stage: Stage) -> None:
+        agent = Agent([Gate() for _ in range(MOST_RESUMES + 1)])
+        processes = await stage.processes(MOST_RESUMES + 2)
+        chat = await processes[-1].chat()
+        id = await chat.enqueue("q")
+        for gate, process in zip(agent.gates, processes[:-1], strict=True):
+            worker = work(stage, process, agent)
+            await stage.reach(gate, worker)
+            await soon(process.ledger.close())
+            await soon(worker)
+        assert [job.resumes for job in await processes[-1].ledger.jobs()] == [0]
+        work(stage, processes[-1], agent)
+        ended = await soon(chat.outcome(id))
+        assert (ended.state, len(agent.runs), agent.paid) == (AttemptState.COMPLETED, 5, ["q"])
+
     async def test_stop_before_it_begins_removes_it_from_the_queue(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
         id = await chat.enqueue("q", idempotency_key="i", details={"model": "m"})

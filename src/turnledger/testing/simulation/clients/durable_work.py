@@ -8,7 +8,13 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from turnledger.engine.attempt.durable import EXHAUSTED, INTERRUPTIONS
-from turnledger.errors import ConversationUnavailable, MissingToolResults, TurnledgerError, TurnNotFound
+from turnledger.errors import (
+    ConversationUnavailable,
+    LedgerClosed,
+    MissingToolResults,
+    TurnledgerError,
+    TurnNotFound,
+)
 from turnledger.ledger import Ledger
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.job import MOST_RESUMES
@@ -19,6 +25,8 @@ from turnledger.testing.simulation.world import LEASE_TIME, ClientRequest, Model
 
 REASONS = frozenset({ModelFailed.__name__, MissingToolResults.code})
 """Why a job may fail before its resumes are exhausted: its model, or an input that its place forbids."""
+EXHAUSTED_BY = INTERRUPTIONS - {LedgerClosed.code} | {EXHAUSTED.code}
+"""Why a job without resumes left may fail."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +112,9 @@ async def check_work(world: World, ledger: Ledger) -> AsyncIterator[str]:
         code = status.failure.code if status.failure is not None else None
         if status.state is not AttemptState.FAILED or code in REASONS:
             continue
-        if code not in INTERRUPTIONS | {EXHAUSTED.code} or world.resumes[job.id] < MOST_RESUMES:
-            yield f"{job.id} was enqueued, and lost by {code} after {world.resumes[job.id]} resumes"
-    for id, times in world.resumes.items():
+        resumes = world.resumes[job.id] - world.left_by_closing[job.id]
+        if code not in EXHAUSTED_BY or resumes < MOST_RESUMES:
+            yield f"{job.id} was enqueued, and lost by {code} after {resumes} resumes"
+    for id, times in (world.resumes - world.left_by_closing).items():
         if times > MOST_RESUMES:
             yield f"{id} was resumed {times} times"

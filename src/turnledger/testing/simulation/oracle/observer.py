@@ -22,7 +22,7 @@ from turnledger.engine.turn.commit import CommitRequest, DoubtRequest
 from turnledger.engine.turn.jobs import TakeRequest
 from turnledger.engine.turn.running_turn import RecordRequest
 from turnledger.engine.wrapped_store import AnyOperation
-from turnledger.errors import ConversationExpired
+from turnledger.errors import ConversationExpired, LedgerClosed
 from turnledger.ledger import OWNER
 from turnledger.model.conversation import NOBODY, Branch, ConversationState, Ticket
 from turnledger.model.flags import SHOWN, Flags, hidden_from_user
@@ -380,8 +380,14 @@ async def _run_end(tables: Tables, operation: AnyOperation, request: Any, world:
         ticket = await tables.ticket(meant.attempt)
         branch = attempt.branch if attempt else ticket.branch if ticket else None
     before = await tables.branch(branch) if branch else None
+    job = await tables.job(meant.attempt) if _closes(request) else None
     result = await operation(tables, request)
     after = await tables.branch(branch) if branch else None
+    if job is not None and before != after:
+        left = await tables.job(job.id)
+        world.left_by_closing[job.id] += left is not None
+        if left is not None and left.resumes != job.resumes:
+            world.violations.append(f"a closed ledger used up a resume of {job.id}")
     if before is not None and before != after:
         lapses.note_use(world, meant.attempt, before.conversation)
         if before.running != meant.attempt:
@@ -391,6 +397,11 @@ async def _run_end(tables: Tables, operation: AnyOperation, request: Any, world:
             if request.dead is not None:
                 world.note_burial(world.holders[meant.attempt])
     return result
+
+
+def _closes(request: Any) -> bool:
+    failure = request.failure if isinstance(request, EndRequest) else None
+    return failure is not None and failure.code == LedgerClosed.code
 
 
 def _check_order(queue: list[Ticket], request: BeginRequest, world: World) -> None:
