@@ -24,7 +24,7 @@ from turnledger.engine.ports import Runner
 from turnledger.engine.process import Process
 from turnledger.engine.resend.match import SentMessages
 from turnledger.engine.turn.block import TurnBlock
-from turnledger.engine.turn.jobs import ListedJob, ListJobsRequest, list_jobs
+from turnledger.engine.turn.jobs import ListJobsRequest, list_jobs
 from turnledger.engine.turn.resend import ChatMessage, OnDivergence
 from turnledger.engine.turn.validation import (
     Input,
@@ -50,6 +50,7 @@ from turnledger.model.catalogue import ChatFilter, ListPosition, Page
 from turnledger.model.change import LiveChange
 from turnledger.model.conversation import Conversation, Usage, Within
 from turnledger.model.ids import ConversationId, TurnId
+from turnledger.model.job import ListedJob
 from turnledger.model.retention import ResetPolicy
 from turnledger.model.text.search import parse_query
 from turnledger.model.transfer import ImportReport

@@ -10,6 +10,8 @@ caller = ledger.for_owner(
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from turnledger.chats import Chats
 from turnledger.engine.access.tokens import Admission
 from turnledger.engine.admission import Authorization
@@ -21,7 +23,9 @@ from turnledger.engine.lane.lease import Probe
 from turnledger.engine.lifecycle.create import KeyRequest, find_by_key
 from turnledger.engine.process import AtWork
 from turnledger.engine.turn.block import TurnBlock
+from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.engine.turn.validation import check_details
+from turnledger.engine.turn.worker import JobRunner, JobWorker
 from turnledger.ledger import OWNER, Ledger
 from turnledger.model.access.share import Share, ShareKind
 from turnledger.model.access.token import Token, TokenScope
@@ -73,6 +77,18 @@ class Host:
     def at_work(self) -> AtWork:
         """Count the turns that run and wait in this process, and the readers of its events."""
         return self._process.at_work()
+
+    async def work(
+        self,
+        runner: JobRunner,
+        *,
+        at_once: int,
+        on_end: Callable[[RunningTurn], None] = lambda _: None,
+    ) -> None:
+        """Run durable work as Ledger.work does, with a runner that is also given the token that requested it;
+        None if it was requested without one. `on_end` is called with each turn that was run here, once it has
+        ended; with the state RUNNING, if it is left to be resumed."""
+        await JobWorker(self._process, runner, at_once, on_end).run()
 
     async def recover(self) -> None:
         """End the turns of dead processes now. A timer does it anyway, as does a turn that needs the lane;

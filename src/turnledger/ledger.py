@@ -143,7 +143,7 @@ class Ledger(Chats):
         """
         if at_once < 1:
             raise InvalidInput("at_once must be 1 or more.")
-        await JobWorker(self._process, runner, at_once).run()
+        await JobWorker(self._process, lambda turn, _: runner(turn), at_once).run()
 
     async def retain(self) -> RetentionReport:
         """Apply the retention limits of each owner, and report what was removed; a timer does so, too.

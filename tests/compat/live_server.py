@@ -286,6 +286,7 @@ async def _answer_requests(
     served.server = server = uvicorn.Server(config)
     server.lifespan = config.lifespan_class(config)
     await server.startup(sockets=[listening])
+    served.app.background.start()
     started()
     await ended.wait()
     # Requests at a gate that is never released would delay the end of the test.

@@ -126,9 +126,11 @@ async def run_tcp_server(
             else loop.create_server(protocol, "127.0.0.1", 0)
         )
         serving.port = server.sockets[0].getsockname()[1]
+        app.background.start()
         try:
             yield serving
         finally:
+            await app.background.close()
             server.close()
             for connection in list(serving.state.connections):
                 connection.transport.abort()

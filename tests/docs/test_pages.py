@@ -239,6 +239,7 @@ def test_command_line_page_names_every_command_and_flag() -> None:
         "search",
         "show",
         "context",
+        "jobs",
         "append",
         "rename",
         "pin",

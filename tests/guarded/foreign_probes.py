@@ -91,6 +91,9 @@ def _fields(theirs: Ids) -> Iterator[Probe]:
     yield Probe("talk in their chat", "POST", "/v1/chat/completions", chat_body("Hi"), theirs.chat)
     yield Probe("their key", "POST", "/v1/chat/completions", chat_body("Hi"), theirs.conversation_key)
     yield Probe("a turn there", "POST", "/api/turns", {"model": "demo", "input": "Hi", "chat": theirs.chat})
+    background = {"model": "demo", "input": "Hi", "chat": theirs.chat, "background": True}
+    yield Probe("a background turn there", "POST", "/api/turns", background)
+    yield Probe("jobs behind theirs", "GET", f"/api/jobs?after={theirs.turn}")
     yield Probe("find their key", "GET", f"/api/chats?conversation_key={theirs.conversation_key}")
     yield Probe("take their key", "POST", "/api/chats", {"conversation_key": theirs.conversation_key})
     yield Probe("purge theirs", "DELETE", f"/api/chats/{theirs.chat}?purge=true")

@@ -84,6 +84,8 @@ class Town:
         self.ids["chat"] = (reply.header(b"x-conversation-id") or b"").decode()
         self.ids["turn"] = (reply.header(b"x-turn-id") or b"").decode()
         self.ids["model"] = "demo"
+        # A background turn that no server runs: only its owner may find it listed.
+        await self.ledger.for_owner("alice").enqueue(SECRETS[0], details={"model": SECRETS[0]})
         chat = await self.ledger.for_owner("alice").conversation(self.ids["chat"])
         BODIES["POST /api/chats/{chat}/switch"] = {"branch": str((await chat.info()).branch)}
         _, self.tokens["bob"] = await tokens.create(owner="bob", scopes=[s for s in ALL if s != "admin"])

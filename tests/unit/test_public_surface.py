@@ -104,6 +104,7 @@ def test_host_has_exactly_these_public_members() -> None:
         "name_by_model",
         "probe",
         "recover",
+        "work",
     }
 
 

@@ -127,6 +127,19 @@ export class Chat {
     return this.#request({ ...this.#target(), regenerates: turn ? idOf("turn", turn) : true }, options);
   }
 
+  /** Store a turn that a server runs in the background, and return its id, without waiting for it. It outlives this
+   * program and the server: another server resumes it after a crash. `events` and `stop` take its id; `send` with the
+   * same idempotencyKey waits for its answer. `onBusy` and `onDisconnect` do not apply. */
+  async enqueue(input: Input, options: TurnOptions = {}): Promise<string> {
+    const target = this.#usesKey ? this.#keyTarget() : this.#target();
+    const after = options.after ? idOf("turn", options.after) : undefined;
+    const headers = this.#turnHeaders(options, options.idempotencyKey);
+    const request = await this.#turnRequest({ ...target, input, after, background: true }, options, headers);
+    const { id, chat } = await this.#wire.json<{ id: string; chat: { id: string } }>(request, options.signal);
+    this.#id = chat.id;
+    return id;
+  }
+
   /** Add a turn that no model answers, such as items from elsewhere, and return it as committed. The items are the
    * whole turn: a text is a user message, and an answer may follow. */
   async append(items: Input, options: AppendOptions = {}): Promise<Turn> {
@@ -163,38 +176,35 @@ export class Chat {
 
   #request(fields: object, options: TurnOptions & { stream?: boolean }): TurnStream | Promise<Answer> {
     const { stream, signal, idempotencyKey = freshKey() } = options;
-    const { model, reset, interaction, instructions, primer, settings } = options;
     const after = options.after ? idOf("turn", options.after) : undefined;
-    const headers: Record<string, string | undefined> = idempotencyHeader(idempotencyKey);
-    for (const policy of ["Busy", "Stop", "Failure", "Disconnect"] as const) {
-      headers[`x-turn-on-${policy}`] = options[`on${policy}`];
-    }
-    if (options.mustExist) headers["x-conversation-expect"] = "continued";
-    const body = async (): Promise<ApiRequest> => ({
-      path: "/api/turns",
-      headers,
-      // Encoded once: every retry sends the same bytes.
-      body: JSON.stringify({
-        model: model ?? (await this.#wire.model()),
-        ...fields,
-        after,
-        reset,
-        interaction,
-        instructions,
-        primer,
-        settings,
-        stream: true,
-      }),
-    });
+    const headers = this.#turnHeaders(options, idempotencyKey);
+    const request = this.#turnRequest({ ...fields, after, stream: true }, options, headers);
     const onUpdate = (begun: TurnStream, isOver?: boolean): void => {
       this.#id = begun.chatId ?? this.#id;
       if (isOver) this.#running.delete(begun);
     };
     const isFresh = !options.idempotencyKey;
     const { beforeRetry } = options;
-    const turnStream = new TurnStream(this.#wire, idempotencyKey, body(), signal, onUpdate, isFresh, beforeRetry);
+    const turnStream = new TurnStream(this.#wire, idempotencyKey, request, signal, onUpdate, isFresh, beforeRetry);
     this.#running.add(turnStream);
     return stream ? turnStream : turnStream.answer();
+  }
+
+  #turnHeaders(options: TurnOptions, idempotencyKey: string | undefined): Record<string, string | undefined> {
+    const headers: Record<string, string | undefined> = idempotencyHeader(idempotencyKey);
+    for (const policy of ["Busy", "Stop", "Failure", "Disconnect"] as const) {
+      headers[`x-turn-on-${policy}`] = options[`on${policy}`];
+    }
+    if (options.mustExist) headers["x-conversation-expect"] = "continued";
+    return headers;
+  }
+
+  async #turnRequest(fields: object, options: TurnOptions, headers: ApiRequest["headers"]): Promise<ApiRequest> {
+    const { model, reset, interaction, instructions, primer, settings } = options;
+    const more = { reset, interaction, instructions, primer, settings };
+    // Encoded once: every retry sends the same bytes.
+    const body = JSON.stringify({ model: model ?? (await this.#wire.model()), ...fields, ...more });
+    return { path: "/api/turns", headers, body };
   }
 
   #target(): object {

@@ -5,7 +5,7 @@ import { Chat, linesOf, idempotencyHeader, queryOf, type ChatName, type TurnOpti
 import { idOf } from "./ids.js";
 import { Pages, type Page } from "./pages.js";
 import { eventsOf } from "./server-sent-events.js";
-import type { Change, ChatInfo, Hit, ImportReport, Model, ResetPolicy, StopOutcome } from "./shapes.js";
+import type { Change, ChatInfo, Hit, ImportReport, Job, Model, ResetPolicy, StopOutcome } from "./shapes.js";
 import { Shares } from "./shares.js";
 import { Stream } from "./stream.js";
 import { stopAt, TurnStream, type StopOptions } from "./turn-stream.js";
@@ -60,6 +60,14 @@ export class Client {
    * connections may be dead without notice. */
   reconnect(): void {
     for (const end of [...this.#wire.waits]) end();
+  }
+
+  /** List the background turns that wait or run, the oldest first; see `chat.enqueue`. */
+  jobs({ limit: total, signal }: CallOptions & { limit?: number } = {}): Pages<Job> {
+    return new Pages(async (after, limit) => {
+      const page = await this.#wire.json<Page<object>>({ path: "/api/jobs" + queryOf({ after, limit }) }, signal);
+      return { ...page, data: camels(page.data) };
+    }, total);
   }
 
   /** List the models that the caller may use. */

@@ -99,6 +99,19 @@ export interface Turn {
   readonly details: Readonly<Record<string, unknown>>;
 }
 
+/** A background turn that waits or runs. */
+export interface Job {
+  readonly id: string;
+  readonly chat: string;
+  /** `running` also while it waits to be resumed. */
+  readonly state: "queued" | "running";
+  readonly createdAt: number;
+  /** How often it was resumed after a crash. */
+  readonly resumes: number;
+  /** Model, tools, settings and metadata of the request. */
+  readonly details: Readonly<Record<string, unknown>>;
+}
+
 /** The hidden items of a turn, as in the turn itself. */
 export interface TurnFlags {
   readonly turn: string;

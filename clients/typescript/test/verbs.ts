@@ -114,6 +114,7 @@ const VERBS: Record<string, (call: Call) => unknown> = {
     }
     return errorIn;
   },
+  "client.jobs": async ({ on, given }) => (await on.jobs(given).all()).map(snake),
   "client.export": async ({ on, given }) => {
     const lines: string[] = [];
     for await (const line of on.export(given)) lines.push(line);
@@ -136,6 +137,7 @@ const VERBS: Record<string, (call: Call) => unknown> = {
   "chat.send": (call) => asked(call, call.on.send(call.given["input"], call.given)),
   "chat.edit": (call) => asked(call, call.on.edit(call.given["turn"], call.given["input"], call.given)),
   "chat.regenerate": (call) => asked(call, call.on.regenerate(call.given["turn"], call.given)),
+  "chat.enqueue": ({ on, given: { input, ...given } }) => on.enqueue(input, given),
   "chat.append": async ({ on, given: { items, ...given } }) => turnOf(await on.append(items, given)),
   "chat.stop": ({ on, given }) => on.stop(given),
   "stream.stop": ({ on, given }) => on.stop(given),

@@ -134,6 +134,9 @@ class TurnBody(Struct, forbid_unknown_fields=True):
         | None
     ) = None
     stream: bool | None = None
+    background: Annotated[
+        bool, schema("Store the turn and respond at once; a server runs it, and resumes it after a crash.")
+    ] = False
     settings: Annotated[
         Raw,
         schema(

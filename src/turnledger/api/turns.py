@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from turnledger.api.chats import ListedChat, Page
 from turnledger.api.fields import Count, RawItems, Time, one_of, schema
-from turnledger.model.ids import BranchId, TurnId
+from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.turn import QUEUED, AttemptState, BeginKind, Failure, TurnKind
 
@@ -164,6 +164,33 @@ class TurnState(Struct, frozen=True, kw_only=True):
     ] = {}
     chat: ListedChat
     branch: Annotated[BranchId, schema("The branch on which it was committed.")] | None = None
+
+
+class AcceptedTurn(TurnState, frozen=True, kw_only=True):
+    """A turn that was requested in the background, and its current state."""
+
+    id: TurnId
+
+
+class Job(Struct, frozen=True, kw_only=True):
+    """A background turn that waits or runs."""
+
+    id: TurnId
+    chat: ConversationId
+    state: Annotated[
+        str, schema("Running also while it waits to be resumed.", enum=[QUEUED, str(AttemptState.RUNNING)])
+    ]
+    created_at: Time
+    resumes: Annotated[Count, schema("How often it was resumed after a crash.")] = 0
+    details: Annotated[
+        Mapping[str, Any], schema("The model, tools, settings and metadata of the request.")
+    ] = {}
+
+
+class JobPage(Page[Job], frozen=True):
+    """Background turns, oldest first."""
+
+    next: TurnId | None = None
 
 
 class TurnFlags(Struct, frozen=True, kw_only=True):

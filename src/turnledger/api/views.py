@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 from turnledger.api.access import SHARE_PATH, NewShare, Share, Token
 from turnledger.api.chats import ChatInfo, ListedChat
 from turnledger.api.events import Change
-from turnledger.api.turns import Attempt, Turn, TurnFlags
+from turnledger.api.turns import Attempt, Job, Turn, TurnFlags
 from turnledger.model import codec
 from turnledger.model.access.share import Share as StoredShare
 from turnledger.model.access.token import Token as StoredToken
@@ -22,6 +22,7 @@ from turnledger.model.conversation import Conversation
 from turnledger.model.flags import NOTHING_HIDDEN, HiddenItems
 from turnledger.model.ids import TurnId
 from turnledger.model.item import Item
+from turnledger.model.job import ListedJob
 from turnledger.model.turn import Attempt as StoredAttempt
 from turnledger.model.turn import Failure
 from turnledger.model.turn import Turn as StoredTurn
@@ -109,6 +110,10 @@ def show_turn(turn: StoredTurn, hidden: HiddenItems = NOTHING_HIDDEN) -> Turn:
         hidden_from_model=hidden.from_model,
         details=turn.details,
     )
+
+
+def show_job(job: ListedJob) -> Job:
+    return view(Job, job, chat=job.conversation)
 
 
 def show_flags(turn: str, hidden: HiddenItems) -> TurnFlags:

@@ -19,7 +19,7 @@ if find_spec("httpx2") is None:  # it is loaded with the first client
 from turnledger.api.access import Share, Token
 from turnledger.api.chats import ChatInfo, Deletion, Hit, Page
 from turnledger.api.events import Change
-from turnledger.api.turns import Attempt, Branch, ChatContext, Sibling, Turn
+from turnledger.api.turns import Attempt, Branch, ChatContext, Job, Sibling, Turn
 from turnledger.client.core.exchange import Pacing, Retries, Timeouts
 from turnledger.client.outbox.outbox import Outbox, UnsentMessage
 from turnledger.client.shapes import Answer, ChatPage, Model, StopOutcome, TurnEvent, TurnRestarted
@@ -76,6 +76,7 @@ __all__ = [
     "ImportReport",
     "ItemAdded",
     "ItemDone",
+    "Job",
     "Model",
     "Outbox",
     "Pacing",

@@ -34,6 +34,7 @@ from turnledger.server.routes import (
     events,
     flags,
     health,
+    jobs,
     models,
     new_turn,
     page,
@@ -44,6 +45,7 @@ from turnledger.server.routes import (
     turns,
 )
 from turnledger.server.service import Service
+from turnledger.server.turns.background import BackgroundWork
 
 CLIENT_LEFT = 499
 """Logged and counted in place of a status when the client left before the response."""
@@ -77,6 +79,7 @@ def all_endpoints(service: Service) -> list[Endpoint]:
             *append.endpoints(service),
             *flags.endpoints(service),
             *turns.endpoints(service),
+            *jobs.endpoints(service),
             *branches.endpoints(service),
             *chats.endpoints(service),
             *catalogue.endpoints(service),
@@ -101,6 +104,8 @@ class App:
 
     def __init__(self, service: Service, endpoints: Sequence[Endpoint]) -> None:
         self.service = service
+        self.background = BackgroundWork(service)
+        """Runs background turns once it is started; `drain` ends it."""
         self.endpoints = endpoints
         self._guard = Guard(service.settings)
         self._routes = [(Route(each.path, each.handler, methods=[each.method]), each) for each in endpoints]
@@ -141,6 +146,7 @@ class App:
         Return whether all have ended within `cleanup_time` more seconds."""
         self.service.shutting_down.set()
         self.close_connections()
+        await self.background.close()
         timer = asyncio.get_running_loop().call_later(grace, self.cancel_requests)
         try:
             while self._open and not self._is_cancelling:
@@ -178,6 +184,7 @@ class App:
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
+                self.background.start()
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
                 await self.drain(self.service.settings.grace)

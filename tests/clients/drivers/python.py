@@ -162,7 +162,7 @@ class PythonDriver(Driver):
             lines = [line.encode() + b"\n" for line in given.pop("lines")]
             return await self._call(on.import_chats, lines, **given)
         method = getattr(getattr(on, kind) if kind in GROUPS else on, name)
-        if name in ("list", "search", "turns", "export", "branches", "events"):
+        if name in ("list", "search", "turns", "export", "branches", "events", "jobs"):
             found: list[Any] = []
             is_awaited = name in ("events", "export")
             opened = await self._call(method, **given) if is_awaited else method(**given)

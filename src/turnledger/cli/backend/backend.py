@@ -14,7 +14,7 @@ from turnledger.errors import InvalidInput
 if TYPE_CHECKING:
     from turnledger.api.access import Share, Token
     from turnledger.api.chats import ChatInfo, Deletion, Hit, Page
-    from turnledger.api.turns import ChatContext, ChatHistory, Turn, TurnFlags
+    from turnledger.api.turns import ChatContext, ChatHistory, Job, Turn, TurnFlags
     from turnledger.model.transfer import ImportReport
 
 SERVER, API_KEY = "TURNLEDGER_SERVER", "TURNLEDGER_API_KEY"
@@ -71,6 +71,10 @@ class Backend(Protocol):
     async def context(
         self, chat: str, *, scope: str, last: int | None, budget: int | None
     ) -> ChatContext: ...
+
+    async def jobs(self, *, limit: int, cursor: str | None) -> Page[Job]:
+        """Return background turns that wait or run."""
+        ...
 
     async def update(self, chat: str, *, scope: str, **changes: Any) -> ChatInfo: ...
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import asdict
 
 from turnledger.api.access import Share, Token
 from turnledger.api.chats import ChatInfo, Deletion, Hit, Page, SearchPage
-from turnledger.api.turns import ChatContext, ChatHistory, Turn, TurnFlags
+from turnledger.api.turns import ChatContext, ChatHistory, Job, Turn, TurnFlags
 from turnledger.cli.backend.backend import API_KEY, ID_PREFIX, SERVER, Source, allows_http, check_chat_name
 from turnledger.cli.backend.inspection import without_hidden
-from turnledger.client import AsyncChat, AsyncClient, Retries, Timeouts
+from turnledger.client import AsyncChat, AsyncClient, AsyncPages, Retries, Timeouts
 from turnledger.errors import InvalidInput, NotAdmitted, RequestFailed, TokenNotFound
 from turnledger.model.access.token import is_token_text
 from turnledger.model.transfer import ImportReport
@@ -23,6 +23,7 @@ PAGE = 50
 FEW_RETRIES = Retries(times=4, patience=10)
 """A person waits: do not try an unreachable server for long."""
 NO_RETRIES = Retries(times=0)
+Entry = TypeVar("Entry")
 SHORT_TIMEOUTS = Timeouts(connect=1, silence=2, write=1)
 """For shell completion."""
 
@@ -58,12 +59,7 @@ class ServerBackend:
         self._url = url
 
     async def list(self, **fields: Any) -> Page[ChatInfo]:
-        data: list[ChatInfo] = []
-        next_cursor = None
-        async for page in self._client.chats.list(**fields).pages():
-            data += page.data
-            next_cursor = page.next
-        return Page(tuple(data), next_cursor)
+        return await _joined(self._client.chats.list(**fields))
 
     async def search(self, text: str, *, scope: str | None, limit: int, cursor: str | None) -> Page[Hit]:
         data: list[Hit] = []
@@ -90,6 +86,9 @@ class ServerBackend:
 
     async def context(self, chat: str, *, scope: str, last: int | None, budget: int | None) -> ChatContext:
         return await self._chat(chat, scope).context(last=last, budget=budget)
+
+    async def jobs(self, *, limit: int, cursor: str | None) -> Page[Job]:
+        return await _joined(self._client.jobs(limit=limit, cursor=cursor))
 
     async def update(self, chat: str, *, scope: str, **changes: Any) -> ChatInfo:
         return await self._chat(chat, scope).update(**changes)
@@ -155,3 +154,13 @@ class ServerBackend:
         if name.startswith(ID_PREFIX):
             return self._client.chats.open(name)
         return self._client.chats.open(conversation_key=name, scope=scope or None)
+
+
+async def _joined(pages: AsyncPages[Entry]) -> Page[Entry]:
+    """Return all pages as one, with the cursor after the last."""
+    data: list[Entry] = []
+    next_cursor = None
+    async for page in pages.pages():
+        data += page.data
+        next_cursor = page.next
+    return Page(tuple(data), next_cursor)

@@ -9,11 +9,12 @@ from typing import Any
 
 from turnledger.api.access import NewToken, Share, Token
 from turnledger.api.chats import ChatInfo, Deletion, Hit, Page, RestoredChat, SearchPage
-from turnledger.api.turns import ChatContext, ChatHistory, TurnFlags
+from turnledger.api.turns import ChatContext, ChatHistory, Job, TurnFlags
 from turnledger.api.turns import Turn as ShownTurn
 from turnledger.api.views import (
     show_chat,
     show_flags,
+    show_job,
     show_listed,
     show_listed_as,
     show_new_share,
@@ -111,6 +112,10 @@ class StoreBackend:
         found = await self._chat(chat, scope)
         shown = await found.snapshot(context=context_of(last, budget))
         return view(ChatContext, shown, raw_items=codec.raws(shown.items))
+
+    async def jobs(self, *, limit: int, cursor: str | None) -> Page[Job]:
+        found = await (await self._chats()).jobs(after=cursor, limit=limit)
+        return Page(tuple(map(show_job, found)), found[-1].id if len(found) == limit else None)
 
     async def update(self, chat: str, *, scope: str, **changes: Any) -> ChatInfo:
         found = await self._chat(chat, scope)

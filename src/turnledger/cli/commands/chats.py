@@ -202,6 +202,28 @@ def context(
     _print_lines(lines_of_context(shown))
 
 
+@chats.command()
+def jobs(
+    owner: Owner = None,
+    limit: Limit = PAGE,
+    cursor: Cursor = None,
+    server: Server = None,
+    store: Store = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the background turns that wait or run, oldest first."""
+    selector = BackendSelector(server=server, store=store, config=config, owner=owner)
+    page = selector.run(lambda backend: backend.jobs(limit=limit, cursor=cursor))
+    if as_json:
+        typer.echo(json_of(page))
+        return
+    from turnledger.cli.output.chat_text import JOB_COLUMNS, record_of_job
+
+    print_records(JOB_COLUMNS, list(map(record_of_job, page.data)))
+    _print_cursor(page.data, page.next, "No background turns wait or run.")
+
+
 def _print_lines(lines: Iterable[TextLine]) -> None:
     if not is_terminal():
         for line in lines:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from turnledger.api.chats import ChatInfo, Hit
-from turnledger.api.turns import ChatContext, ChatHistory, Turn
+from turnledger.api.turns import ChatContext, ChatHistory, Job, Turn
 from turnledger.cli.chat.sanitize import sanitize, sanitize_line
 from turnledger.cli.options import date_of
 from turnledger.cli.output.table import Column, Record
@@ -19,6 +19,13 @@ COLUMNS = (
     Column("TURNS", is_optional=True),
     Column("ID"),
     Column("TITLE", min_width=20),
+)
+JOB_COLUMNS = (
+    Column("REQUESTED"),
+    Column("STATE"),
+    Column("TURN"),
+    Column("CHAT"),
+    Column("MODEL", min_width=8, is_optional=True),
 )
 TAB = 4
 
@@ -39,6 +46,14 @@ def record_of(chat: ChatInfo) -> Record:
     used = date_of(chat.touched_at)
     turns = f"{chat.turn_count} turn{'' if chat.turn_count == 1 else 's'}"
     return Record((used, str(chat.turn_count), chat.id, title), (title, chat.id, f"{used}, {turns}"))
+
+
+def record_of_job(job: Job) -> Record:
+    model = sanitize_line(str(job.details.get("model") or "-"))
+    state = job.state if not job.resumes else f"{job.state}, resumed {job.resumes}x"
+    requested = date_of(job.created_at)
+    cells = (requested, state, job.id, job.chat, model)
+    return Record(cells, (job.id, f"in {job.chat}", f"{state}, requested {requested}, {model}"))
 
 
 def title_of(chat: ChatInfo) -> str:

@@ -148,6 +148,15 @@ class AsyncChat:
         async with turn_stream:
             return await turn_stream.answer()
 
+    async def enqueue(self, input: Input, **options: Unpack[TurnOptions]) -> TurnId:
+        """Store a turn that a server runs in the background, and return its id, without waiting for it.
+
+        It outlives this program and the server: another server resumes it after a crash. `events` and `stop`
+        take its id; `send` with the same idempotency_key waits for its answer. `on_busy` and `on_disconnect`
+        do not apply.
+        """
+        return await self._wire.run(self._core.enqueue(input, options))
+
     async def append(
         self,
         items: Input,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from turnledger.api.chats import ChatInfo, Hit
 from turnledger.api.events import Change
+from turnledger.api.turns import Job
 from turnledger.client.aio import edge
 from turnledger.client.aio.access import AsyncShares, AsyncTokens
 from turnledger.client.aio.chat import AsyncChat
@@ -98,6 +99,10 @@ class AsyncClient:
         """Import chats from an export, and return what was done with each line. Existing chats are never
         changed. Repeated after a lost response if the source can be read again: bytes, a list, a file."""
         return await self._wire.run(self._core.import_chats(source, scope))
+
+    def jobs(self, *, limit: int | None = None, cursor: str | None = None) -> AsyncPages[Job]:
+        """Return the background turns that wait or run, the oldest first; see Chat.enqueue."""
+        return AsyncPages(self._wire.run, self._core.jobs_page, limit, cursor)
 
     async def models(self) -> tuple[Model, ...]:
         """Return the models that the caller may use."""

@@ -14,6 +14,7 @@ from msgspec import UNSET
 
 from turnledger.api.chats import ChatInfo, Conflict, Deletion, ListedChat, Page, RestoredChat
 from turnledger.api.turns import (
+    AcceptedTurn,
     Branch,
     BranchPage,
     ChatContext,
@@ -105,6 +106,16 @@ class ChatCore:
     def regenerate(self, turn: str | None, options: TurnOptions) -> TurnFollower:
         regenerates = True if turn is None else TurnId(turn)
         return self._request_turn({"regenerates": regenerates}, options, self._current_target())
+
+    def enqueue(self, input: Input, options: TurnOptions) -> Steps[TurnId]:
+        check(options)
+        key, target = idempotency_key_of(options), self._target()
+        model = yield from self._client.model_for(options)
+        request = turn_request(model, {"input": input}, target, options, key, background=True)
+        exchange = RepeatedExchange(self._client.new_retry_count(), idempotency_key=key)
+        accepted = decode_shape(AcceptedTurn, (yield from exchange.run(request)).body)
+        self._set_id(accepted.chat.id)
+        return accepted.id
 
     def events(self, turn: str, after: int) -> TurnFollower:
         if after < 0:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from msgspec.structs import asdict
 
 from turnledger.api.chats import ChatInfo, ChatList, Hit, ListedChat, Page, SearchPage
-from turnledger.api.turns import StopAnswer
+from turnledger.api.turns import Job, JobPage, StopAnswer
 from turnledger.client.core.exchange import Pacing, RepeatedExchange, Retries, RetryCount
 from turnledger.client.core.feed import FeedFollower
 from turnledger.client.core.steps import JSON_TYPE, Request, Steps
@@ -153,6 +153,9 @@ class ClientCore:
 
     def import_chats(self, source: Source, scope: str | None) -> Steps[tuple[ImportReport, ...]]:
         return import_chats(self.new_retry_count(), source, scope)
+
+    def jobs_page(self, cursor: str | None, limit: int) -> Steps[Page[Job]]:
+        return self.get("/api/jobs", JobPage, {"after": cursor, "limit": limit})
 
     def models(self) -> Steps[tuple[Model, ...]]:
         page = yield from self.get("/v1/models", Page[Model])

@@ -88,11 +88,14 @@ def turn_request(
     target: Mapping[str, Any],
     options: TurnOptions,
     idempotency_key: str,
+    *,
+    background: bool = False,
 ) -> Request:
     """Return the request for a turn. Its bytes are encoded once and sent unchanged each time."""
-    body = {"model": model, **target, **fields, "stream": True}
+    body = {"model": model, **target, **fields, **({"background": True} if background else {"stream": True})}
     body |= {name: value for name in _IN_BODY if (value := options.get(name)) is not None}
-    headers = {"accept": "text/event-stream", **headers_of(options, idempotency_key)}
+    accepted = JSON_TYPE if background else "text/event-stream"
+    headers = {"accept": accepted, **headers_of(options, idempotency_key)}
     if options.get("must_exist"):
         headers["x-conversation-expect"] = "continued"
     return Request(method="POST", path="/api/turns", headers=headers, body=body_of(body))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from turnledger.api.chats import ChatInfo, Hit
 from turnledger.api.events import Change
+from turnledger.api.turns import Job
 from turnledger.client.core.access import AccessCore
 from turnledger.client.core.chat import ChatCore
 from turnledger.client.core.client import ClientCore
@@ -99,6 +100,10 @@ class Client:
         """Import chats from an export, and return what was done with each line. Existing chats are never
         changed. Repeated after a lost response if the source can be read again: bytes, a list, a file."""
         return self._wire.run(self._core.import_chats(source, scope))
+
+    def jobs(self, *, limit: int | None = None, cursor: str | None = None) -> Pages[Job]:
+        """Return the background turns that wait or run, the oldest first; see Chat.enqueue."""
+        return Pages(self._wire.run, self._core.jobs_page, limit, cursor)
 
     def models(self) -> tuple[Model, ...]:
         """Return the models that the caller may use."""

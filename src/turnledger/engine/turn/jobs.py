@@ -7,9 +7,7 @@ id, on the head it began on, with its journal; a call of unknown outcome has a r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -33,9 +31,10 @@ from turnledger.engine.turn.begin import (
     take_lane,
 )
 from turnledger.errors import AdmissionMoved
+from turnledger.model.access.token import Token
 from turnledger.model.conversation import NOBODY, Branch, Ticket, Within
-from turnledger.model.ids import ConversationId, LeaseId, TokenId, TurnId
-from turnledger.model.job import TurnJob
+from turnledger.model.ids import LeaseId, TokenId, TurnId
+from turnledger.model.job import ListedJob, TurnJob
 from turnledger.model.journal import Journal, item_record
 from turnledger.model.turn import QUEUED, Attempt, AttemptState, Failure, OnBusy
 
@@ -55,14 +54,22 @@ class PrincipalRequest:
     now: int
 
 
-async def check_principal(whole: WholeStore, request: PrincipalRequest) -> int | Failure:
-    """Return the admission version under which the token is valid, or why it is not."""
+@dataclass(frozen=True)
+class Admitted:
+    token: Token | None = None
+    """None: the job was requested without one."""
+    version: int | None = None
+    """The admission version under which the token is valid."""
+
+
+async def check_principal(whole: WholeStore, request: PrincipalRequest) -> Admitted | Failure:
+    """Return the token, or why it is not valid."""
     token = await whole.token(None, request.token)
     if token is None or token.revoked_at is not None:
         return Failure("token_revoked", "the token that requested it was revoked")
     if not token.is_valid(request.now):
         return Failure("token_expired", "the token that requested it has expired")
-    return await whole.of(request.owner).admission()
+    return Admitted(token, await whole.of(request.owner).admission())
 
 
 @dataclass(frozen=True)
@@ -161,19 +168,6 @@ def is_unheld(attempt: Attempt, branch: Branch, lease: LeaseId) -> bool:
 
 
 @dataclass(frozen=True)
-class ListedJob:
-    """Durable work of an owner that waits or runs."""
-
-    id: TurnId
-    conversation: ConversationId
-    state: str
-    """QUEUED, or AttemptState.RUNNING, also while it waits to be resumed."""
-    created_at: int
-    resumes: int
-    details: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
 class ListJobsRequest:
     after: TurnId | None
     limit: int
@@ -181,13 +175,14 @@ class ListJobsRequest:
 
 
 async def list_jobs(tables: Tables, request: ListJobsRequest) -> list[ListedJob]:
-    """Return a page of jobs in the conversations that the caller sees, oldest first."""
+    """Return a page of jobs in the conversations that the caller sees, oldest first; as every list, without
+    internal ones."""
     listed: list[ListedJob] = []
     after = request.after
     while len(listed) < request.limit and (page := await tables.jobs(after, request.limit)):
         for job in page:
             found = await tables.conversation(job.conversation)
-            if found is not None and request.within.sees(found):
+            if found is not None and not found.internal and request.within.sees(found):
                 state = QUEUED if await tables.attempt(job.id) is None else AttemptState.RUNNING.value
                 details = job.request.details_object
                 listed.append(

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import TypeAlias
 
 from msgspec.structs import replace as replace_struct
 
@@ -16,12 +18,12 @@ from turnledger.engine.admission import readmitted
 from turnledger.engine.attempt.idempotency import SharedOutcome
 from turnledger.engine.history.context import ALL, Context
 from turnledger.engine.lane.shield import uninterrupted
-from turnledger.engine.ports import Runner
 from turnledger.engine.process import Process
 from turnledger.engine.tables.jobs import ReadyJob
 from turnledger.engine.turn.begin import AcquireRequest, Begun, Enqueued, begin
 from turnledger.engine.turn.commit import abandon_block, end_as_failed, failure_of, leave
 from turnledger.engine.turn.jobs import (
+    Admitted,
     FailJobRequest,
     PrincipalRequest,
     TakeRequest,
@@ -34,6 +36,7 @@ from turnledger.engine.turn.jobs import (
 from turnledger.engine.turn.running_turn import OpenTurn, RunningTurn
 from turnledger.engine.turn.snapshot import snapshot
 from turnledger.errors import AdmissionMoved, LedgerClosed, StoreError, TurnledgerError, TurnStopped
+from turnledger.model.access.token import Token
 from turnledger.model.ids import TurnId
 from turnledger.model.job import TurnJob
 from turnledger.model.turn import Failure
@@ -62,11 +65,24 @@ async def enqueue(process: Process, asked: AcquireRequest) -> TurnId:
             return answer.attempt
 
 
+JobRunner: TypeAlias = Callable[[RunningTurn, Token | None], Awaitable[None]]
+"""A runner that is also given the token that requested the job."""
+
+
 class JobWorker:
-    def __init__(self, process: Process, runner: Runner, slots: int) -> None:
+    """`on_end` is called with each turn that was run here, once it has ended or is left to be resumed."""
+
+    def __init__(
+        self,
+        process: Process,
+        runner: JobRunner,
+        slots: int,
+        on_end: Callable[[RunningTurn], None] = lambda _: None,
+    ) -> None:
         self._process = process
         self._runner = runner
         self._slots = slots
+        self._on_end = on_end
         self._bell = asyncio.Event()
         self._tasks: dict[asyncio.Task[None], TurnId] = {}
 
@@ -122,8 +138,9 @@ class JobWorker:
     async def _run_job(self, ready: ReadyJob) -> None:
         process = self._process
         running: OpenTurn | None = None
+        token: Token | None = None
         try:
-            running = await self._open(ready)
+            running, token = await self._open(ready)
         except (TurnledgerError, asyncio.CancelledError) as error:
             # Recovery leaves what was taken, and is not known to be, to be resumed.
             log.warning("%s is taken later: %s", ready.id, failure_of(error).code)
@@ -133,8 +150,9 @@ class JobWorker:
         if running is None:
             return
         problem: BaseException | None = None
+        turn = RunningTurn(running)
         try:
-            await self._runner(RunningTurn(running))
+            await self._runner(turn, token)
         except BaseException as raised:
             problem = raised
             log.warning("%s failed: %s", ready.id, failure_of(raised).code)
@@ -144,18 +162,19 @@ class JobWorker:
             log.info("%s was stopped", ready.id)
         except TurnledgerError as error:
             log.warning("%s ended: %s", ready.id, error.code)
+        self._on_end(turn)
         if problem is not None and not isinstance(problem, Exception | asyncio.CancelledError):
             raise problem
 
-    async def _open(self, ready: ReadyJob) -> OpenTurn | None:
+    async def _open(self, ready: ReadyJob) -> tuple[OpenTurn | None, Token | None]:
         """Take the job, and make the turn that runs it. None if it cannot be taken, or has failed."""
         process = self._process
         job = await process.store.read(read_job, ready.id, ready.owner)
         if job is None:
-            return None
-        begun = await self._take(job)
+            return None, None
+        begun, token = await self._take(job)
         if begun is None:
-            return None
+            return None, None
         try:
             asked = job.request
             context = ALL if asked.turns is asked.tokens is None else Context(asked.turns, asked.tokens)
@@ -165,9 +184,9 @@ class JobWorker:
             await end_as_failed(process, begun, problem)
             raise
         process.register(running)
-        return running
+        return running, token
 
-    async def _take(self, job: TurnJob) -> Begun | None:
+    async def _take(self, job: TurnJob) -> tuple[Begun | None, Token | None]:
         process = self._process
         clock = process.clock
         request = TakeRequest(job.id, process.lease, clock.now_ms(), clock.due_ms())
@@ -175,22 +194,22 @@ class JobWorker:
             admitted = await self._admission(job)
             if isinstance(admitted, Failure):
                 await self._fail(job, admitted)
-                return None
+                return None, None
             try:
-                taking = process.persist(take, replace(request, admitted=admitted), job.owner)
-                return await uninterrupted(taking)
+                taking = process.persist(take, replace(request, admitted=admitted.version), job.owner)
+                return await uninterrupted(taking), admitted.token
             except AdmissionMoved:
                 continue
             except StoreError:
                 raise
             except TurnledgerError as problem:
                 await self._fail(job, failure_of(problem))
-                return None
+                return None, None
 
-    async def _admission(self, job: TurnJob) -> int | Failure | None:
+    async def _admission(self, job: TurnJob) -> Admitted | Failure:
         token = job.request.token
         if token is None:
-            return None
+            return Admitted()
         request = PrincipalRequest(token, job.owner, self._process.clock.now_ms())
         return await self._process.store.read_whole(check_principal, request)
 

@@ -78,6 +78,8 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Turns that may wait for one conversation."""
     queue_wait: Seconds = ENGINE.queue_wait
     """Time that a turn may wait for its lane."""
+    background_turns: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 4
+    """Background turns that each worker runs at once; 0: none are accepted or run."""
     cached_bytes: Count = ENGINE.cached_bytes + ENGINE.page_bytes
     """Bytes of histories and of the database that each worker caches."""
     worker_bytes: WorkerBytes | None = None

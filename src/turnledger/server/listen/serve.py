@@ -83,6 +83,7 @@ async def open_app(
             try:
                 yield app
             finally:
+                await app.background.close()
                 app.service.audit.close()
         finally:
             await models.close()
@@ -191,6 +192,7 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await self.listen(sockets)
+        self._app.background.start()
         _freeze_garbage_collection()
         self._on_start()
 

@@ -28,6 +28,7 @@ from turnledger.model.text.plain import plain
 from turnledger.model.turn import OnBusy, OnFailure, OnStop
 from turnledger.server.config.settings import ChatSettings
 from turnledger.server.errors import NO_RETRY, RequestRefused
+from turnledger.server.requests.allowed_fields import ALLOWED_FIELDS
 from turnledger.server.requests.body import decode_body
 
 RawHeaders: TypeAlias = Iterable[tuple[bytes, bytes]]
@@ -332,10 +333,13 @@ def fingerprint_of(path: str, conversation: str, fields: Mapping[str, msgspec.Ra
 _DELIVERY = frozenset({"stream", "stream_options"})
 
 
+RECORDED_FIELDS = ALLOWED_FIELDS | {"metadata"}
+"""Fields for the model that are recorded with a turn. Others may be keys of an upstream."""
 TOP_LEVEL_FIELDS = frozenset({"model", "messages", "stream"})
 """Fields of the body that must not be repeated in `settings`."""
-_CONVERSATION_FIELDS = frozenset({"chat", "conversation_key", "scope"})
-"""Not in the fingerprint: the ledger itself compares conversations, by id or key."""
+_UNCOMPARED_FIELDS = frozenset({"chat", "conversation_key", "scope", "background"})
+"""Not in the fingerprint: the ledger itself compares conversations, by id or key, and a turn is the same
+however its answer is read."""
 
 
 class TurnRequest(TurnTerms, frozen=True, kw_only=True):
@@ -374,15 +378,18 @@ def turn_request(
     if body.chat is not None and body.scope:
         raise InvalidInput("scope: a chat named by its id has its own scope. Omit it.")
     settings = _settings(body)
+    policies = policies_of(header_values)
+    if body.background:
+        _check_background(body, policies, settings)
     stream_options = settings.pop("stream_options", None)
-    fields = {name: value for name, value in _fields.decode(raw).items() if name not in _CONVERSATION_FIELDS}
+    fields = {name: value for name, value in _fields.decode(raw).items() if name not in _UNCOMPARED_FIELDS}
     key = text_of(header_values, KEY)
     return TurnRequest(
         body=body,
         settings={**settings, "model": body.model},
         stream_options=stream_options,
         must_exist=must_exist(header_values),
-        policies=policies_of(header_values),
+        policies=policies,
         idempotency_key=key,
         fingerprint=fingerprint_of(path, "", fields) if key is not None else b"",
         primer=primer_of(body.primer, max_items) if body.primer else (),
@@ -409,6 +416,21 @@ def primer_of(primer: Input, max_items: int) -> tuple[Item, ...]:
 
 def _is_chat_message(entry: str | dict[str, Any]) -> bool:
     return isinstance(entry, dict) and "role" in entry and "type" not in entry
+
+
+def _check_background(body: TurnBody, policies: Policies, settings: Mapping[str, Any]) -> None:
+    """Raise InvalidInput for an option that does not apply to a turn which outlives its request."""
+    if body.stream:
+        raise InvalidInput("background excludes stream. Follow the turn at /api/turns/{id}/events.")
+    if _replaces_turn(body) or body.after is not None:
+        raise InvalidInput("background excludes replaces, regenerates and after. Omit it, or those.")
+    if policies.on_busy not in (None, OnBusy.QUEUE) or policies.on_disconnect is not None:
+        raise InvalidInput(
+            "background turns wait, and have no client. Omit X-Turn-On-Busy and -On-Disconnect."
+        )
+    if unrecorded := settings.keys() - RECORDED_FIELDS:
+        names = plain(", ".join(sorted(unrecorded))[:80])
+        raise InvalidInput(f"background: {names} would not be stored with the turn. Omit it from `settings`.")
 
 
 def _replaces_turn(body: TurnBody) -> bool:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from turnledger.api.requests import TurnBody
-from turnledger.api.turns import TurnAnswer
+from turnledger.api.turns import AcceptedTurn, TurnAnswer
 from turnledger.model.access.token import TokenScope
-from turnledger.server.openapi.endpoint import Endpoint
+from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.openapi.schemas import (
     QUOTA_REACHED,
 )
@@ -30,11 +30,12 @@ def endpoints(service: Service) -> list[Endpoint]:
                 name: header for name, header in HEADERS.items() if name.lower().encode() in TURN_HEADER_NAMES
             },
             body=TurnBody,
-            response_headers=ANSWER_HEADERS,
-            content={200: {"application/json": TurnAnswer, "text/event-stream": {}}},
+            response_headers={**ANSWER_HEADERS, "Location": Parameter("Of a background turn: its state.")},
+            content={200: {"application/json": TurnAnswer, "text/event-stream": {}}, 202: AcceptedTurn},
             responses={
                 200: "The committed turn, or a stream of its events as from `/api/turns/{turn}/events`. It"
                 " begins as soon as the turn is queued, and reports a failure as an `error` event.",
+                202: "With `background`: the turn is stored; Location names its state.",
                 404: "Chat, turn or model not found.",
                 409: "The chat is busy or not stored here, or the turn was stopped.",
                 410: "The chat was deleted or has expired.",

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from turnledger.api.requests import KeyedStopBody, StopBody
 from turnledger.api.turns import StopAnswer, TurnState
-from turnledger.api.views import show_listed, show_turn
 from turnledger.engine.attempt.end import Outcome
-from turnledger.engine.attempt.outcome import TurnStatus
 from turnledger.errors import InvalidInput
 from turnledger.model.access.token import TokenScope
 from turnledger.model.event import Event
-from turnledger.model.flags import NOTHING_HIDDEN, HiddenItems
 from turnledger.model.ids import TurnId
 from turnledger.server.access.auth import Principal
 from turnledger.server.models.redaction import redact_failure
@@ -26,6 +22,7 @@ from turnledger.server.openapi.schemas import id_schema
 from turnledger.server.routes.chats import CHAT
 from turnledger.server.service import Service
 from turnledger.server.wire.json import json_response
+from turnledger.server.wire.shapes import read_state
 from turnledger.server.wire.sse import Stream, StreamEndpoint, event_bytes, redact_events
 
 TURN = {"turn": Parameter("The id of a turn: committed, running, queued or failed.", id_schema(TurnId))}
@@ -40,12 +37,7 @@ class TurnRoutes:
     async def read(self, request: Request) -> Response:
         principal: Principal = request.state.principal
         turn = request.path_params["turn"]
-        chat = await self._service.chats(principal).of_turn(turn)
-        status = await chat.status(turn)
-        [hidden] = await chat.hidden([status.turn]) if status.turn is not None else [NOTHING_HIDDEN]
-        if principal.is_narrowed:
-            status = replace(status, failure=redact_failure(status.failure))
-        return json_response(_show_state(status, hidden))
+        return json_response(await read_state(self._service.chats(principal), principal, turn))
 
     async def stop(self, request: Request) -> Response:
         turn = request.path_params["turn"]
@@ -180,18 +172,6 @@ def _events_endpoint(events: StreamEndpoint) -> Endpoint:
             " began. Skip unknown types. Comments keep a silent stream alive.",
             **GONE,
         },
-    )
-
-
-def _show_state(status: TurnStatus, hidden: HiddenItems) -> TurnState:
-    turn = status.turn
-    return TurnState(
-        turn=show_turn(turn, hidden) if turn is not None else None,
-        state=status.state,
-        failure=status.failure,
-        details=status.details,
-        chat=show_listed(status.chat),
-        branch=turn.branch if turn is not None else None,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
+from typing import cast
 
 from msgspec.structs import replace
 
@@ -12,6 +13,7 @@ from turnledger.api.turns import TurnAnswer
 from turnledger.api.views import show_listed, show_turn
 from turnledger.engine.attempt.outcome import committed_turn
 from turnledger.engine.turn.running_turn import RunningTurn
+from turnledger.engine.turn.validation import JobOptions, TurnOptions
 from turnledger.errors import TurnledgerError
 from turnledger.model.catalogue import ChatEntry
 from turnledger.model.event import Event, TurnFinished
@@ -22,20 +24,44 @@ from turnledger.model.turn import Turn
 from turnledger.runners.chat_model import ChatModel
 from turnledger.runners.chat_runner import ChatRunner
 from turnledger.server.requests.turn import TurnRequest, turn_request
+from turnledger.server.turns import background
 from turnledger.server.turns.run import TurnApi, TurnExchange
 from turnledger.server.wire.client_stream import Headers
 from turnledger.server.wire.shapes import without_content
 from turnledger.server.wire.sse import error_event, event_bytes, redact_events
 
 
-async def read(exchange: TurnExchange, body: bytes) -> NativeTurn:
-    """Read a request. Raises RequestRefused (409 `not_kept`) where chats are not stored."""
+async def read(exchange: TurnExchange, body: bytes) -> NativeTurn | None:
+    """Read a request; respond to one for a background turn. Raises RequestRefused (409 `not_kept`) where
+    chats are not stored."""
     scope, most = exchange.scope, exchange.service.settings.limits.input_items
     request = turn_request(scope["path"], scope["headers"], body, most)
     exchange.principal.check_chat_scope(request.body.scope)
     model, settings = exchange.resolve_model(request.body.model, request.settings, request.stream_options)
     await _check_persistence(exchange, request)
-    return NativeTurn(exchange, replace(request, settings=settings), model)
+    request = replace(request, settings=settings)
+    options = _turn_options(exchange, request)
+    if not request.body.background:
+        return NativeTurn(exchange, request, model, options)
+    await background.enqueue(exchange, request, _job_options(options))
+    return None
+
+
+def _turn_options(exchange: TurnExchange, request: TurnRequest) -> TurnOptions:
+    body, options = request.body, exchange.turn_options(request, request.body.model, request.settings)
+    options["interaction"] = body.interaction
+    if body.instructions is not None:
+        options["instructions"] = body.instructions
+    if request.primer:
+        options["primer"] = request.primer
+    if body.after is not None:
+        options["after"] = body.after
+    return options
+
+
+def _job_options(options: TurnOptions) -> JobOptions:
+    """Return the options without those that need a client."""
+    return cast(JobOptions, {name: options[name] for name in options if name not in ("attach", "on_busy")})  # type: ignore[literal-required]
 
 
 async def _check_persistence(exchange: TurnExchange, request: TurnRequest) -> None:
@@ -80,19 +106,14 @@ class _Events:
 
 
 class NativeTurn:
-    def __init__(self, exchange: TurnExchange, request: TurnRequest, model: ChatModel) -> None:
-        body, options = request.body, exchange.turn_options(request, request.body.model, request.settings)
+    def __init__(
+        self, exchange: TurnExchange, request: TurnRequest, model: ChatModel, options: TurnOptions
+    ) -> None:
+        body = request.body
         self._exchange = exchange
         self._request = request
         self._model = model
         self._events = _Events(exchange)
-        options["interaction"] = body.interaction
-        if body.instructions is not None:
-            options["instructions"] = body.instructions
-        if request.primer:
-            options["primer"] = request.primer
-        if body.after is not None:
-            options["after"] = body.after
         self.on_disconnect = request.policies.on_disconnect
         self.block = exchange.chats(body.scope).turn(
             body.input,

@@ -42,9 +42,9 @@ from turnledger.server.access.limits import Slot
 from turnledger.server.errors import ClientGone, RequestRefused, error_body, kind_of, shutdown_error
 from turnledger.server.models.redaction import RedactedModel
 from turnledger.server.ops import logs
-from turnledger.server.requests.allowed_fields import ALLOWED_FIELDS, restrict_settings
+from turnledger.server.requests.allowed_fields import restrict_settings
 from turnledger.server.requests.body import read_body
-from turnledger.server.requests.turn import OnDisconnect, TurnTerms
+from turnledger.server.requests.turn import RECORDED_FIELDS, OnDisconnect, TurnTerms
 from turnledger.server.service import Service
 from turnledger.server.wire.client_stream import ClientStream, Headers, cut_of
 from turnledger.server.wire.sse import COMMENT, EVENTS
@@ -88,19 +88,7 @@ class TurnExchange:
         self, requested: str, settings: Mapping[str, Any], stream_options: msgspec.Raw | None
     ) -> tuple[ChatModel, Mapping[str, Any]]:
         """Return the model and the fields for it. Raises RequestRefused if the caller may not use them."""
-        models, principal = self.service.models, self.principal
-        found = models.find(requested, principal)
-        models.check_fields(settings, principal)
-        model: ChatModel = found.model
-        if principal.token is not None and principal.token.is_narrowed:
-            server = self.service.settings
-            max_length = server.limits.narrowed_max_tokens
-            settings = restrict_settings(
-                settings, stream_options, principal.token, server.passed_fields, max_length, found
-            )
-            model = RedactedModel(model)
-        name = found.upstream_name
-        return model, settings if name == requested else {**settings, "model": name}
+        return resolve_model(self.service, self.principal, requested, settings, stream_options)
 
     def turn_options(self, request: TurnTerms, model: str, settings: Mapping[str, Any]) -> TurnOptions:
         """Return the options of the turn; `model` is the name that the client knows."""
@@ -162,7 +150,7 @@ class TurnExchange:
 
     def send_whole(self, body: bytes, status: int = 200, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
         length = (b"content-length", b"%d" % len(body))
-        self.is_successful = status == 200
+        self.is_successful = status < 400
         self.client.begin(status, [*self._headers.items(), _JSON, length, *headers])
         self.client.end(body)
 
@@ -206,13 +194,41 @@ class TurnExchange:
                 self.service.metrics.streams.dec()
 
 
+def resolve_model(
+    service: Service,
+    principal: Principal,
+    requested: str,
+    settings: Mapping[str, Any],
+    stream_options: msgspec.Raw | None = None,
+) -> tuple[ChatModel, Mapping[str, Any]]:
+    """Return the model and the fields for it. Raises RequestRefused if the caller may not use them."""
+    found = service.models.find(requested, principal)
+    service.models.check_fields(settings, principal)
+    model: ChatModel = found.model
+    if principal.token is not None and principal.token.is_narrowed:
+        server = service.settings
+        max_length = server.limits.narrowed_max_tokens
+        settings = restrict_settings(
+            settings, stream_options, principal.token, server.passed_fields, max_length, found
+        )
+        model = RedactedModel(model)
+    name = found.upstream_name
+    return model, settings if name == requested else {**settings, "model": name}
+
+
 def _details(model: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is recorded of a request beside its input. Fields that only some upstreams know may be
-    keys: they are not stored."""
+    """Return what is recorded of a request beside its input; `recorded_settings` reads it."""
     details: dict[str, Any] = {"model": model}
     details |= {name: settings[name] for name in ("tools", "metadata") if name in settings}
-    others = {name: settings[name] for name in settings if name in ALLOWED_FIELDS and name not in details}
+    others = {name: settings[name] for name in settings if name in RECORDED_FIELDS and name not in details}
     return details | {"settings": others} if others else details
+
+
+def recorded_settings(details: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields for the model that were recorded with a turn."""
+    others = details.get("settings")
+    settings = dict(others) if isinstance(others, Mapping) else {}
+    return settings | {name: details[name] for name in ("model", "tools", "metadata") if name in details}
 
 
 class ApiTurn(Protocol):

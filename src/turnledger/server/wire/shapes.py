@@ -7,11 +7,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from turnledger.api.chats import ListedChat
-from turnledger.api.turns import Attempt
-from turnledger.api.views import AnyChat, show_attempt
+from turnledger.api.turns import Attempt, TurnState
+from turnledger.api.views import AnyChat, show_attempt, show_listed, show_turn
+from turnledger.chats import Chats
 from turnledger.engine.conversations.read import SetAsideAttempt
 from turnledger.model.access.token import TokenScope
 from turnledger.model.conversation import Conversation, TitleSource
+from turnledger.model.flags import NOTHING_HIDDEN
 from turnledger.server.access.auth import Principal
 from turnledger.server.models.redaction import redact_failure
 from turnledger.server.openapi.endpoint import Parameter
@@ -40,3 +42,19 @@ def show_attempt_aside(aside: SetAsideAttempt, principal: Principal) -> Attempt:
     attempt = aside.attempt
     failure = redact_failure(attempt.failure) if principal.is_narrowed else attempt.failure
     return show_attempt(attempt, aside.journal.items, failure)
+
+
+async def read_state(chats: Chats, principal: Principal, turn: str) -> TurnState:
+    """Read the state of a turn, and its chat; a narrowed caller sees no details of a failure. Raises
+    TurnNotFound, ConversationDeleted or ConversationExpired."""
+    chat = await chats.of_turn(turn)
+    status = await chat.status(turn)
+    [hidden] = await chat.hidden([status.turn]) if status.turn is not None else [NOTHING_HIDDEN]
+    return TurnState(
+        turn=show_turn(status.turn, hidden) if status.turn is not None else None,
+        state=status.state,
+        failure=redact_failure(status.failure) if principal.is_narrowed else status.failure,
+        details=status.details,
+        chat=without_content(principal, show_listed(status.chat)),
+        branch=status.turn.branch if status.turn is not None else None,
+    )

@@ -181,6 +181,27 @@ def test_items_are_hidden_on_a_server(store: str, server: str) -> None:
     assert shown["hidden_from_model"] == [1]
 
 
+def test_background_turns_are_listed_on_a_store_and_on_a_server_that_runs_none(
+    store: str, tmp_path: Path
+) -> None:
+    async def enqueue(ledger: Ledger) -> list[str]:
+        return [str(await ledger.enqueue("Hello", details={"model": model})) for model in ("a", "b")]
+
+    assert run("chats", "jobs", "--store", store).stderr == "No background turns wait or run.\n"
+    first, second = use_ledger(store, enqueue)
+    settings = tmp_path / "off.toml"
+    settings.write_text(f'[server]\nstore = "{store}"\n[server.limits]\nbackground_turns = 0\n')
+    with started("turnledger", "serve", "--port", "0", "--config", str(settings)) as running:
+        server = running.url
+        lines = same(store, server, "chats", "jobs").stdout.splitlines()
+        assert [line.split()[2:4] for line in lines[1:]] == [["queued", first], ["queued", second]]
+        page = same(store, server, "chats", "jobs", "--limit", "1")
+        assert page.stderr == f"More: --cursor {first}\n"
+        rest = same(store, server, "chats", "jobs", "--cursor", first, "--json").stdout
+        [job] = json.loads(rest)["data"]
+        assert (job["id"], job["state"], job["details"]) == (second, "queued", {"model": "b"})
+
+
 def test_chats_are_renamed_pinned_archived_and_deleted_on_a_server(store: str, server: str) -> None:
     id = add_turns(store, "mine", ("Hello", "Hi."))
     at = ("--server", server)

@@ -1,0 +1,102 @@
+"""Background turns: a request stores one and is answered at once; any server runs it, and resumes it after a
+crash.
+
+The model is the one in the details of the turn, for the caller that its token names: neither is remembered by
+the process that took the request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from turnledger.api.json import encode
+from turnledger.api.turns import AcceptedTurn
+from turnledger.api.views import view
+from turnledger.engine.turn.running_turn import RunningTurn
+from turnledger.engine.turn.validation import JobOptions
+from turnledger.model.access.token import Token
+from turnledger.model.retention import policy_of
+from turnledger.model.turn import AttemptState
+from turnledger.runners.chat_runner import ChatRunner
+from turnledger.server.access.auth import ALL_BUT_ADMIN, Principal
+from turnledger.server.errors import RequestRefused
+from turnledger.server.ops.logs import log_unexpected
+from turnledger.server.requests.turn import TurnRequest
+from turnledger.server.service import Service
+from turnledger.server.turns.run import TurnExchange, recorded_settings, resolve_model
+from turnledger.server.wire.shapes import read_state
+
+_OUTCOMES = {
+    AttemptState.COMPLETED: "completed",
+    AttemptState.KEPT: "stopped",
+    AttemptState.DISCARDED: "stopped",
+    AttemptState.FAILED: "failed",
+}
+"""Labels of the metrics; a turn that is left to be resumed has none yet."""
+
+
+async def enqueue(exchange: TurnExchange, request: TurnRequest, options: JobOptions) -> None:
+    """Store the turn, and respond with its id and state. Raises RequestRefused if no server may run it."""
+    service, principal, body = exchange.service, exchange.principal, request.body
+    if not service.settings.limits.background_turns:
+        message = "Background turns are switched off here (limits.background_turns). Omit `background`."
+        raise RequestRefused(400, "background_off", message, param="background")
+    if principal.link is not None:
+        message = "Visitors of a link cannot run background turns. Omit `background`."
+        raise RequestRefused(403, "not_for_visitors", message, param="background")
+    turn = await exchange.chats(body.scope).enqueue(
+        body.input,
+        conversation=body.chat,
+        conversation_key=body.conversation_key,
+        create=not request.must_exist,
+        reset=policy_of(body.reset),
+        **options,
+    )
+    state = await read_state(service.chats(principal), principal, turn)
+    exchange.set_header(b"x-conversation-id", state.chat.id)
+    exchange.set_header(b"x-turn-id", turn)
+    exchange.set_header(b"location", f"/api/turns/{turn}")
+    exchange.state["conversation"], exchange.state["turn"] = state.chat.id, turn
+    exchange.send_whole(encode(view(AcceptedTurn, state, id=turn)), 202)
+
+
+class BackgroundWork:
+    """Runs the background turns of all callers, as many at once as the settings allow."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        slots = self._service.settings.limits.background_turns
+        if slots and self._task is None:
+            working = self._service.host.work(self._run, at_once=slots, on_end=self._record_end)
+            self._task = asyncio.create_task(working, name="turnledger background work")
+            self._task.add_done_callback(_log_end)
+
+    async def close(self) -> None:
+        """Take no more turns, and leave those that run to be resumed by another server."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+
+    async def _run(self, running: RunningTurn, token: Token | None) -> None:
+        owner = running.conversation.owner
+        principal = Principal(owner, token.scopes if token else ALL_BUT_ADMIN, 0, token)
+        recorded = recorded_settings(running.details)
+        name = str(recorded.get("model", ""))
+        model, settings = resolve_model(self._service, principal, name, recorded)
+        await ChatRunner(model, settings, asks_usage=True)(running)
+
+    def _record_end(self, running: RunningTurn) -> None:
+        service, outcome = self._service, _OUTCOMES.get(running.state)
+        if outcome is not None:
+            service.metrics.turns(outcome).inc()
+        is_first = outcome == "completed" and running.number == 1
+        if is_first and running.turn is not None and service.titles is not None:
+            service.titles.enqueue(running.conversation, running.turn)
+
+
+def _log_end(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (problem := task.exception()) is not None:
+        log_unexpected(problem)

@@ -1,0 +1,350 @@
+"""Background turns: requested over HTTP, run by any server of the store, listed, stopped and resumed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.unit.server.asgi import HOST, JSON, Reply, fetch
+from turnledger import Ledger
+from turnledger.hosting import Host
+from turnledger.model.access.token import TokenScope
+from turnledger.runners.chat_model import ModelRequest
+from turnledger.runners.demo import DemoModel
+from turnledger.server.app import App, make_app
+from turnledger.server.config.settings import ChatSettings, ServerLimits, Settings
+from turnledger.server.models.models import Models, ResolvedModel
+from turnledger.testing.gates import Gate
+
+TURNS = "/api/turns"
+SOME = [scope for scope in TokenScope if scope is not TokenScope.ADMIN]
+
+
+class GatedModel(DemoModel):
+    """The demo model, which waits at its gate before it answers, and records what it is asked."""
+
+    def __init__(self, gate: Gate | None = None) -> None:
+        super().__init__(pace=0)
+        self.gate = gate or Gate()
+        self.asked: list[dict[str, Any]] = []
+
+    @asynccontextmanager
+    async def stream(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[list[bytes]]]:
+        self.asked.append(msgspec.json.decode(msgspec.json.encode(dict(request.settings))))
+        await self.gate.pass_through()
+        async with super().stream(request) as batches:
+            yield batches
+
+
+class Site:
+    """A server over a store; without `works` it runs no background turns."""
+
+    def __init__(self, app: App, ledger: Ledger, model: GatedModel) -> None:
+        self.app, self.ledger, self.model = app, ledger, model
+
+    async def send(
+        self, method: str, path: str, body: Any = None, *headers: tuple[bytes, bytes], token: str = ""
+    ) -> Reply:
+        path, _, query = path.partition("?")
+        given = [HOST, JSON, *headers, *([(b"authorization", f"Bearer {token}".encode())] if token else [])]
+        parts = (b"" if body is None else msgspec.json.encode(body),)
+        async with asyncio.timeout(20):
+            return await fetch(
+                self.app, path, method=method, headers=given, parts=parts, query=query.encode()
+            )
+
+    async def enqueue(self, text: str = "Hello", *headers: tuple[bytes, bytes], **fields: Any) -> Reply:
+        token = fields.pop("token", "")
+        body = {"model": "demo", "input": text, "background": True, **fields}
+        return await self.send("POST", TURNS, body, *headers, token=token)
+
+    async def end_of(self, turn: str, token: str = "") -> dict[str, Any]:
+        """Wait until the turn has ended, by its events; return its state."""
+        await self.send("GET", f"{TURNS}/{turn}/events", token=token)
+        return dict((await self.send("GET", f"{TURNS}/{turn}", token=token)).json)
+
+    async def jobs(self, token: str = "") -> list[tuple[str, str]]:
+        page = await self.send("GET", "/api/jobs", token=token)
+        assert page.status == 200, page.body
+        return [(job["id"], job["state"]) for job in page.json["data"]]
+
+
+@asynccontextmanager
+async def site(
+    url: str = "memory:", *, works: bool = True, gate: Gate | None = None, **settings: Any
+) -> AsyncIterator[Site]:
+    async with await Ledger.open(url) as ledger:
+        model = GatedModel(gate)
+        other = ResolvedModel(DemoModel(pace=0), "other")
+        models = Models({"demo": ResolvedModel(model, "demo-1"), "other": other})
+        app = make_app(ledger, models, Settings(**settings))
+        if works:
+            app.background.start()
+        try:
+            yield Site(app, ledger, model)
+        finally:
+            await app.drain(0)
+
+
+async def test_background_turn_is_accepted_listed_and_run_with_its_recorded_settings() -> None:
+    async with site() as here:
+        tool = {"type": "function", "function": {"name": "look", "parameters": {}}}
+        settings = {"temperature": 0.5, "tools": [tool], "metadata": {"of": "test"}}
+        accepted = await here.enqueue("Hello", conversation_key="ada", settings=settings)
+        assert accepted.status == 202, accepted.body
+        id = accepted.json["id"]
+        assert accepted.header(b"location") == f"{TURNS}/{id}".encode()
+        assert accepted.header(b"x-turn-id") == id.encode()
+        assert accepted.json["state"] in ("queued", "running")
+        assert accepted.json["chat"]["conversation_key"] == "ada"
+        await here.model.gate.arrived()
+        assert await here.jobs() == [(id, "running")]
+        here.model.gate.release()
+        ended = await here.end_of(id)
+        assert (ended["state"], ended["turn"]["id"]) == ("completed", id)
+        assert ended["details"]["settings"] == {"temperature": 0.5}
+        assert here.model.asked == [{**settings, "model": "demo-1"}]
+        assert await here.jobs() == []
+        metrics = (await fetch(here.app, "/metrics")).body
+        assert b'turnledger_turns_total{outcome="completed"} 1.0' in metrics
+
+
+async def test_background_turn_without_a_worker_waits_and_turns_behind_it_in_order() -> None:
+    async with site(works=False) as here:
+        first = (await here.enqueue("one", conversation_key="ada")).json
+        second = (await here.enqueue("two", conversation_key="ada")).json
+        assert (first["state"], second["state"]) == ("queued", "queued")
+        assert await here.jobs() == [(first["id"], "queued"), (second["id"], "queued")]
+        page = (await here.send("GET", "/api/jobs?limit=1")).json
+        assert page["next"] == first["id"]
+        rest = (await here.send("GET", f"/api/jobs?limit=1&after={page['next']}")).json
+        assert [job["id"] for job in rest["data"]] == [second["id"]]
+        here.model.gate.release()
+        here.app.background.start()
+        assert (await here.end_of(second["id"]))["turn"]["number"] == 2
+
+
+async def test_same_idempotency_key_returns_the_queued_and_then_the_ended_turn() -> None:
+    async with site(works=False) as here:
+        key = (b"idempotency-key", b"once")
+        first = await here.enqueue("Hello", key, conversation_key="ada")
+        again = await here.enqueue("Hello", key, conversation_key="ada")
+        assert (again.status, again.json["id"], again.json["state"]) == (202, first.json["id"], "queued")
+        other = await here.enqueue("Bye", key, conversation_key="ada")
+        assert (other.status, other.code) == (422, "idempotency_mismatch")
+        here.model.gate.release()
+        here.app.background.start()
+        ended = await here.end_of(first.json["id"])
+        replayed = await here.enqueue("Hello", key, conversation_key="ada")
+        assert (replayed.status, replayed.json["turn"]) == (202, ended["turn"])
+        body = {"model": "demo", "input": "Hello", "conversation_key": "ada"}
+        followed = await here.send("POST", TURNS, body, key)
+        assert (followed.status, followed.json["turn"]) == (200, ended["turn"])
+        assert len(here.model.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "header", "words"),
+    [
+        ({"stream": True}, None, "excludes stream"),
+        ({"replaces": "turn_" + "0" * 32, "chat": "conv_" + "0" * 32}, None, "excludes replaces"),
+        ({"input": [], "regenerates": True, "conversation_key": "a"}, None, "excludes replaces"),
+        ({"after": "turn_" + "0" * 32, "conversation_key": "a"}, None, "and after"),
+        ({"settings": {"api_base": "x"}}, None, "api_base would not be stored"),
+        ({"settings": {"stream_options": {}}}, None, "stream_options would not be stored"),
+        ({}, (b"x-turn-on-busy", b"reject"), "Omit X-Turn-On-Busy"),
+        ({}, (b"x-turn-on-disconnect", b"keep"), "On-Disconnect"),
+    ],
+)
+async def test_options_that_do_not_apply_in_the_background_are_refused_and_nothing_is_stored(
+    fields: dict[str, Any], header: tuple[bytes, bytes] | None, words: str
+) -> None:
+    async with site(works=False) as here:
+        refused = await here.enqueue("Hello", *([header] if header else []), **fields)
+        assert (refused.status, refused.code) == (400, "invalid_input"), refused.body
+        assert words in refused.json["error"]["message"]
+        assert await here.jobs() == []
+
+
+async def test_server_with_background_turns_switched_off_accepts_and_runs_none(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/chats.db"
+    async with site(url, works=False) as other:
+        id = (await other.enqueue()).json["id"]
+    async with site(url, limits=ServerLimits(background_turns=0)) as here:
+        refused = await here.enqueue()
+        assert (refused.status, refused.code) == (400, "background_off")
+        assert await here.jobs() == [(id, "queued")]
+
+
+async def test_unkept_chats_and_unknown_models_are_refused_before_anything_is_stored() -> None:
+    async with site(works=False, chats=ChatSettings(keep=False)) as here:
+        assert (await here.enqueue()).code == "not_kept"
+    async with site(works=False) as here:
+        assert (await here.enqueue(model="none")).code == "model_not_found"
+        body = {"x-conversation-expect": b"continued"}
+        missing = await here.enqueue("Hi", *[(k.encode(), v) for k, v in body.items()], conversation_key="x")
+        assert missing.status == 404
+        assert await here.jobs() == []
+
+
+async def test_running_turn_of_a_server_that_shuts_down_is_finished_by_another(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/chats.db"
+    async with site(url, works=False) as there:
+        async with site(url) as here:
+            id = (await here.enqueue("Hello", conversation_key="ada")).json["id"]
+            await here.model.gate.arrived()
+            behind = (await here.enqueue("Bye", conversation_key="ada")).json["id"]
+        assert await there.jobs() == [(id, "running"), (behind, "queued")]
+        page = (await there.send("GET", "/api/jobs")).json
+        assert [job["resumes"] for job in page["data"]] == [0, 0]
+        there.model.gate.release()
+        there.app.background.start()
+        assert (await there.end_of(id))["turn"]["number"] == 1
+        assert (await there.end_of(behind))["turn"]["number"] == 2
+
+
+@pytest.mark.parametrize("is_running", [False, True])
+async def test_revoked_token_fails_its_background_turn(is_running: bool) -> None:
+    async with site(works=is_running) as here:
+        tokens = Host(here.ledger).tokens
+        token, text = await tokens.create(owner="ada", scopes=SOME)
+        _, reader = await tokens.create(owner="ada", scopes=SOME)
+        id = (await here.enqueue("Hello", token=text)).json["id"]
+        if is_running:
+            await here.model.gate.arrived()
+        await tokens.revoke(str(token.id))
+        here.app.background.start()
+        if is_running:
+            [worker] = here.ledger._process.waiters.workers
+            while (await here.jobs(reader)) != []:
+                worker()
+                await asyncio.sleep(0.01)
+        ended = await here.end_of(id, reader)
+        assert (ended["state"], ended["failure"]["code"]) == ("failed", "token_revoked")
+        assert len(here.model.asked) == is_running
+
+
+async def test_model_that_is_no_longer_known_or_allowed_fails_the_turn(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/chats.db"
+    async with site(url, works=False) as here:
+        ids = [(await here.enqueue("Hello", model=model)).json["id"] for model in ("demo", "other")]
+        modelless = await (await here.ledger.conversation()).enqueue("Hello")
+    async with await Ledger.open(url) as ledger:
+        model = GatedModel()
+        model.gate.release()
+        app = make_app(ledger, Models({"demo": ResolvedModel(model, "demo")}), Settings())
+        there = Site(app, ledger, model)
+        app.background.start()
+        ended = [await there.end_of(id) for id in (*ids, modelless)]
+        await app.drain(0)
+    assert [each["state"] for each in ended] == ["completed", "failed", "failed"]
+    assert [each["failure"]["code"] for each in ended[1:]] == ["model_not_found"] * 2
+
+
+async def test_narrowed_token_keeps_its_bounds_and_sees_only_its_jobs() -> None:
+    async with site(works=False) as here:
+        tokens = Host(here.ledger).tokens
+        _, all_of_it = await tokens.create(owner="ada", scopes=SOME)
+        _, narrow = await tokens.create(owner="ada", scopes=SOME, chat_scope="shop", max_tokens=7)
+        _, other = await tokens.create(owner="bob", scopes=SOME)
+        free = (await here.enqueue("/count 3", token=all_of_it)).json["id"]
+        bound = (await here.enqueue("/count 3", token=narrow)).json["id"]
+        refused = await here.enqueue("Hi", token=narrow, settings={"max_tokens": 8})
+        assert (refused.status, refused.code) == (400, "parameter_too_large")
+        assert [id for id, _ in await here.jobs(all_of_it)] == [free, bound]
+        assert [id for id, _ in await here.jobs(narrow)] == [bound]
+        assert await here.jobs(other) == []
+        here.model.gate.release()
+        here.app.background.start()
+        for id in (free, bound):
+            assert (await here.end_of(id, all_of_it))["state"] == "completed"
+        assert sorted(asked.get("max_tokens", 0) for asked in here.model.asked) == [0, 7]
+
+
+async def test_visitor_of_a_link_cannot_enqueue() -> None:
+    async with site(works=False) as here:
+        shares = Host(here.ledger).shares
+        _, code = await shares.create(scope="fair", owner="operator", visitor_lifetime=None)
+        visit = await shares.exchange(code, "made-up-by-the-page-of-a-visitor")
+        refused = await here.enqueue("Hi", token=visit.text)
+        assert (refused.status, refused.code) == (403, "not_for_visitors")
+        assert await here.jobs(visit.text) == []
+
+
+async def test_jobs_of_internal_chats_are_in_no_list() -> None:
+    async with site(works=False) as here:
+        made = (await here.send("POST", "/api/chats", {"internal": True})).json
+        accepted = await here.enqueue("Hi", chat=made["id"])
+        assert accepted.status == 202
+        assert await here.jobs() == []
+        assert (await here.send("GET", f"{TURNS}/{accepted.json['id']}")).json["state"] == "queued"
+
+
+async def test_deleted_chat_ends_its_background_turns() -> None:
+    async with site() as here:
+        chat = (await here.send("POST", "/api/chats", {})).json["id"]
+        running = (await here.enqueue("one", chat=chat)).json["id"]
+        await here.model.gate.arrived()
+        queued = (await here.enqueue("two", chat=chat)).json["id"]
+        assert (await here.send("DELETE", f"/api/chats/{chat}")).status == 200
+        statuses = [(await here.send("GET", f"{TURNS}/{id}")).status for id in (running, queued)]
+        assert statuses == [410, 404]
+        assert await here.jobs() == []
+        assert len(here.model.asked) == 1
+
+
+async def test_stop_works_before_while_and_after_a_background_turn_runs() -> None:
+    async with site(works=False) as here:
+        key = (b"idempotency-key", b"k")
+        early = (await here.enqueue("early", key, conversation_key="ada")).json["id"]
+        by_key = {"idempotency_key": "k"}
+        stopped = (await here.send("POST", f"{TURNS}/stop", by_key)).json
+        assert (stopped["turn"], stopped["state"], stopped["committed"]) == (early, "discarded", False)
+        again = await here.enqueue("early", key, conversation_key="ada")
+        assert (again.status, again.code) == (409, "turn_stopped")
+        here.app.background.start()
+        running = (await here.enqueue("Hello", conversation_key="ada")).json["id"]
+        await here.model.gate.arrived()
+        for _ in ("while", "after"):
+            stopped = (await here.send("POST", f"{TURNS}/{running}/stop")).json
+            assert stopped["state"] == "kept"
+        assert len(here.model.asked) == 1
+        assert await here.jobs() == []
+
+
+async def test_failed_model_fails_the_turn_and_the_next_one_runs() -> None:
+    async with site() as here:
+        here.model.gate.release()
+        failed = (await here.enqueue("/fail", conversation_key="ada")).json["id"]
+        next_one = (await here.enqueue("Hello", conversation_key="ada")).json["id"]
+        ended = await here.end_of(failed)
+        assert (ended["state"], ended["failure"]["code"]) == ("failed", "model_unavailable")
+        assert (await here.end_of(next_one))["turn"]["number"] == 1
+
+
+async def test_server_runs_as_many_background_turns_at_once_as_the_settings_allow() -> None:
+    async with site(limits=ServerLimits(background_turns=2)) as here:
+        ids: Sequence[str] = [(await here.enqueue(f"q{number}")).json["id"] for number in range(3)]
+        await here.model.gate.arrived(2)
+        assert sorted(state for _, state in await here.jobs()) == ["queued", "running", "running"]
+        here.model.gate.release()
+        for id in ids:
+            assert (await here.end_of(id))["state"] == "completed"
+
+
+async def test_first_background_turn_of_a_chat_is_titled_by_the_model() -> None:
+    async with AsyncExitStack() as stack:
+        here = await stack.enter_async_context(site(chats=ChatSettings(title_model="other")))
+        here.model.gate.release()
+        id = (await here.enqueue("Hello", conversation_key="ada")).json["id"]
+        assert (await here.end_of(id))["state"] == "completed"
+        titles = here.app.service.titles
+        assert titles is not None
+        while (await here.send("GET", f"{TURNS}/{id}")).json["chat"]["named_by"] != "model":
+            await asyncio.sleep(0.01)
