@@ -87,6 +87,7 @@ BEHIND_A_HEAD = 325
 
 RARE: frozenset[str] = frozenset(
     {
+        "counts_a_closed_ledger_as_a_death",
         "forgets_the_queue_behind_a_kept_dead_edit",
         "lets_a_conversation_lapse_while_a_turn_runs",
         "replays_a_lost_answer_without_recording_it",
