@@ -17,7 +17,7 @@ from tests.unit.server.processes import ServerProcess, started
 from turnledger import errors
 from turnledger.client.errors import PROCESS_CODES
 
-MOST_BYTES = 8192
+MOST_BYTES = 9216
 TALK = """
 import { Client, errors } from "./dist/turnledger.min.js";
 const client = new Client(process.argv[1]);
