@@ -160,6 +160,10 @@ async def go_well(place: Place) -> None:
     """Nothing is wrong."""
 
 
+async def ask_for_work_in_the_background(place: Place) -> None:
+    place.body |= {"background": True}
+
+
 async def find_it_there(place: Place) -> None:
     if place.endpoint.path == "/api/chats" and place.body is not None:
         place.body = {"conversation_key": "there"}
@@ -308,6 +312,7 @@ MODELS = Models({"demo": ResolvedModel(DemoModel(pace=0, patience=0), "demo")})
 PROVOKED: dict[int, Callable[[Place], Awaitable[None]]] = {
     200: find_it_there,
     201: go_well,
+    202: ask_for_work_in_the_background,
     304: have_it_already,
     400: name_two_hosts,
     401: show_no_token,

@@ -191,9 +191,9 @@ def runs_a_call_again_whose_result_is_recorded() -> list[Patch]:
 def hands_out_a_stale_snapshot() -> list[Patch]:
     true = Process.snapshot
 
-    async def snapshot(self: Process, owner: str, branch: Any, place: Any = None) -> History:
+    async def snapshot(self: Process, owner: str, branch: Any, *others: Any) -> History:
         cached = self.cache.prefix(branch.id, branch.head, branch.length)
-        return cached if len(cached) else await true(self, owner, branch, place)
+        return cached if len(cached) else await true(self, owner, branch, *others)
 
     return [(Process, "snapshot", snapshot)]
 

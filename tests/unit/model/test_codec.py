@@ -27,6 +27,7 @@ from turnledger.model.event import (
 )
 from turnledger.model.event_log import LogChunk, WholeLog
 from turnledger.model.item import Item
+from turnledger.model.job import JobBody
 from turnledger.model.journal import JournalRecord
 from turnledger.model.retention import ResetPolicy
 from turnledger.model.turn import AttemptBody, AttemptState, Failure, TurnBody
@@ -81,7 +82,7 @@ EVENTS = [
 ]
 
 
-KINDS = [TurnBody, AttemptBody, JournalRecord, LogChunk, WholeLog, ResetPolicy, *EVENTS]
+KINDS = [TurnBody, AttemptBody, JobBody, JournalRecord, LogChunk, WholeLog, ResetPolicy, *EVENTS]
 
 
 def test_every_document_type_is_covered_by_these_tests() -> None:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
-import tracemalloc
 from typing import Any
 
 import pytest
 
-from turnledger.errors import MalformedAnswer, MalformedItems
-from turnledger.runners.chat_model import Delta, chunk_of
-from turnledger.runners.chat_runner import CallDeltas, ReasoningText, RepeatFilter
+from turnledger.errors import MalformedAnswer
+from turnledger.runners.chat_runner import CallDeltas, RepeatFilter
 
 
 def chunk(*deltas: dict[str, Any] | None, **fields: Any) -> bytes:
@@ -83,52 +80,6 @@ def test_rewritten_payload_keeps_all_other_fields() -> None:
     payload = chunk({"role": "assistant", "content": "\ud83c", "reasoning": "Hm."}, **fields)
     [_, again] = filtered(payload, payload)
     assert json.loads(again) == json.loads(chunk({"content": "\ud83c", "reasoning": "Hm."}, **fields))
-
-
-def thoughts_of(*deltas: Delta, most: int = 1000) -> list[Any]:
-    thoughts = ReasoningText(most)
-    for delta in deltas:
-        thoughts.add(delta)
-    texts = [item.fields["content"][0]["text"] for item in thoughts.take()]
-    assert thoughts.take() == ()
-    assert not thoughts
-    return texts
-
-
-def test_reasoning_pieces_become_one_text() -> None:
-    assert thoughts_of(Delta(reasoning="Hm, "), Delta(reasoning="well.")) == ["Hm, well."]
-
-
-def test_reasoning_under_both_field_names_is_taken_once() -> None:
-    assert thoughts_of(Delta(reasoning="Hm.", reasoning_content="Hm.")) == ["Hm."]
-    assert thoughts_of(Delta(reasoning="Hm.", reasoning_content="")) == ["Hm."]
-
-
-@pytest.mark.parametrize("odd", [{"effort": "low"}, ["Hm."], 1, True, "", None])
-def test_reasoning_that_is_not_text_is_ignored(odd: object) -> None:
-    assert thoughts_of(Delta(reasoning=odd)) == []
-
-
-def test_reasoning_surrogate_halves_are_joined_or_replaced() -> None:
-    assert thoughts_of(Delta(reasoning="\ud83d"), Delta(reasoning="\ude00 \ud83d")) == ["😀 \ufffd"]
-
-
-def test_reasoning_beyond_its_byte_limit_is_refused() -> None:
-    assert thoughts_of(Delta(reasoning="12345"), most=5) == ["12345"]
-    with pytest.raises(MalformedItems, match="grown past 5 bytes"):
-        thoughts_of(Delta(reasoning="12345"), Delta(reasoning="6"), most=5)
-
-
-def test_reasoning_in_pieces_of_one_character_takes_little_more_memory_than_its_text() -> None:
-    thoughts, payload = ReasoningText(100_000), b'{"choices": [{"delta": {"reasoning": "h"}}]}'
-    tracemalloc.start()
-    for _ in range(100_000):
-        [choice] = chunk_of(payload).choices or ()
-        assert choice.delta is not None
-        thoughts.add(choice.delta)
-    taken, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert taken < 3 * sys.getsizeof("h" * 100_000)
 
 
 def gathered(*deltas: dict[str, Any]) -> list[dict[str, Any]]:
