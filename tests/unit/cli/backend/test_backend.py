@@ -181,12 +181,13 @@ def test_items_are_hidden_on_a_server(store: str, server: str) -> None:
     assert shown["hidden_from_model"] == [1]
 
 
-def test_background_turns_are_listed_on_a_store_and_on_a_server_that_runs_none(
-    store: str, tmp_path: Path
-) -> None:
+def test_background_turns_are_listed_on_a_store_and_on_a_server_that_runs_none(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/jobs.db"  # another server would run them
+
     async def enqueue(ledger: Ledger) -> list[str]:
         return [str(await ledger.enqueue("Hello", details={"model": model})) for model in ("a", "b")]
 
+    add_turns(store, "mine", ("Hello", "Hi."))
     assert run("chats", "jobs", "--store", store).stderr == "No background turns wait or run.\n"
     first, second = use_ledger(store, enqueue)
     settings = tmp_path / "off.toml"
