@@ -180,10 +180,11 @@ async def test_refusal_in_pieces_is_stored_as_one_refusal_item(chat: Chat) -> No
 
 async def test_surrogate_halves_in_two_chunks_become_one_character(chat: Chat) -> None:
     halves = [
-        rb'{"choices":[{"delta":{"content":"\ud83d"}}]}',
-        rb'{"choices":[{"delta":{"content":"\ude00"}}]}',
+        rb'{"choices":[{"delta":{"content":"\ud83d","reasoning":"\ud83d"}}]}',
+        rb'{"choices":[{"delta":{"content":"\ude00","reasoning":"\ude00"}}]}',
     ]
-    assert (await chat.run(runner(halves, [STOP]), "Hi")).text == "\N{GRINNING FACE}"
+    turn = await chat.run(runner(halves, [STOP]), "Hi")
+    assert (turn.text, thoughts_in(turn)) == ("\N{GRINNING FACE}", ["\N{GRINNING FACE}"])
 
 
 @pytest.mark.parametrize(
@@ -365,6 +366,22 @@ async def test_reasoning_is_stored_as_one_item_before_the_text(word: str) -> Non
         events = [type(event).__name__ async for event in chat.events(turn.id)]
         assert events[1:] == [*["ReasoningDelta"] * 2, *["TextDelta"] * 2, *["ItemDone"] * 2, "TurnFinished"]
     assert payloads == pieces[:-1]  # as the model sent them
+
+
+@pytest.mark.parametrize(
+    ("delta", "stored"),
+    [
+        ({"reasoning": "Hm.", "reasoning_content": "Hm."}, ["Hm."]),
+        ({"reasoning": "Hm.", "reasoning_content": ""}, ["Hm."]),
+        *(({"reasoning": odd}, []) for odd in ({"effort": "low"}, ["Hm."], 1, True, "", None)),
+    ],
+)
+async def test_reasoning_under_both_names_is_stored_once_and_only_as_text(
+    delta: dict[str, object], stored: list[str]
+) -> None:
+    async with await Ledger.open() as ledger:
+        turn = await ledger.run(runner([chunk(delta), text_chunk("Hello."), STOP]), "Hi")
+    assert thoughts_in(turn) == stored
 
 
 async def test_reasoning_of_an_earlier_turn_is_not_sent_to_the_model() -> None:

@@ -1,4 +1,4 @@
-"""Streamed deltas: roles and names sent once, bounded reasoning, tool calls assembled from pieces."""
+"""Streamed deltas: roles and names sent once, tool calls assembled from pieces."""
 
 from __future__ import annotations
 
