@@ -148,6 +148,18 @@ class TestChanges:
             await holder.finish()
             second.cancel()
 
+    async def test_flags_are_reported_once_and_only_if_they_change(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat(title="T")
+        turn = await exchange(chat, "Hello", "Hi.")
+        async with following(there) as received:
+            for to_model in (False, False, True):
+                await chat.flag(turn.id, to_model=to_model)
+            await chat.update(title="U")
+            changes = await received.until(ChangeKind.CHAT_CHANGED)
+            flagged = (ChangeKind.TURN_FLAGGED, chat.id, turn.id)
+            assert [(each.kind, each.conversation, each.turn) for each in changes[:-1]] == [flagged] * 2
+
     async def test_turns_of_a_dead_process_are_reported_by_the_process_that_takes_over(
         self, stage: Stage
     ) -> None:

@@ -46,6 +46,12 @@ async def _effects_with_instructions(chat: Chat) -> None:
         await soon(chat.run(ScriptedModel([Tool("pay", PAID), BOOM]), "q2", instructions="Be loud."))
 
 
+async def _effects_that_end_instructions(chat: Chat) -> None:
+    await exchange(chat, "q1", instructions="Be brief.")
+    with pytest.raises(RuntimeError):
+        await soon(chat.run(ScriptedModel([Tool("pay", PAID), BOOM]), "q2", instructions=""))
+
+
 async def _effects_of_an_edit(chat: Chat) -> None:
     [first, _] = await chain(chat, 2)
     with pytest.raises(RuntimeError):
@@ -72,6 +78,7 @@ SCENES: list[Scene] = [
     _hidden_items,
     _effects_that_wait,
     _effects_with_instructions,
+    _effects_that_end_instructions,
     _effects_of_an_edit,
     _effects_left_behind,
     _forgotten_effects,
@@ -114,6 +121,39 @@ class TestPreview:
         await fail(chat, ScriptedModel([Tool("pay", PAID), BOOM]), "q")
         shown = await soon(chat.snapshot("next", after=second.id))
         assert shown.messages == await seen(chat, after=second.id)
+
+    async def test_after_the_end_of_a_side_branch(self, chat: Chat) -> None:
+        """A turn there continues that branch, without effects of the shown one."""
+        [first, _] = await chain(chat, 2)
+        side = await exchange(chat, "side", after=first.id)
+        await fail(chat, ScriptedModel([Tool("pay", PAID), BOOM]), "q3")
+        shown = await soon(chat.snapshot("next", after=side.id))
+        assert shown.messages == await seen(chat, after=side.id)
+
+    async def test_effects_that_wait_on_two_branches_come_in_the_order_of_a_turn(self, chat: Chat) -> None:
+        [first, _] = await chain(chat, 2)
+        side = await exchange(chat, "side", after=first.id)
+        more = await exchange(chat, "more", after=side.id)
+        with pytest.raises(RuntimeError):
+            await soon(chat.run(ScriptedModel([Tool("refund", PAID), BOOM]), "last", after=more.id))
+        await fail(chat, ScriptedModel([Tool("pay", PAID), BOOM]), "q3")
+        await exchange(chat, "q4")
+        shown = await soon(chat.snapshot("next", after=side.id))
+        assert shown.messages == await seen(chat, after=side.id)
+
+    async def test_hidden_question_of_effects_that_wait_stays_hidden(self, chat: Chat) -> None:
+        [first, second] = await chain(chat, 2)
+        await chat.flag(second.id, 0, to_model=False)
+        with pytest.raises(RuntimeError):
+            await soon(chat.regenerate(second.id).run(ScriptedModel([Tool("pay", PAID), BOOM])))
+        shown = await soon(chat.snapshot("next", after=first.id))
+        assert shown.messages == await seen(chat, after=first.id)
+
+    async def test_after_an_earlier_turn_it_shows_no_hidden_items_to_later_turns(self, chat: Chat) -> None:
+        [first, second] = await chain(chat, 2)
+        await chat.flag(second.id, 0, to_model=False)
+        await soon(chat.snapshot("next", after=first.id))
+        assert "q2" not in str(await seen(chat))
 
     async def test_it_neither_waits_nor_writes(self, stage: Stage) -> None:
         here = await stage.process()

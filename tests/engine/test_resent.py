@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 
 from turnledger.chat import Chat
+from turnledger.engine.history.context import Context
 from turnledger.engine.turn.begin import begin
 from turnledger.errors import (
+    EmptyTurn,
     HistoryDiverged,
     IdempotencyMismatch,
     InvalidInput,
@@ -18,8 +21,9 @@ from turnledger.errors import (
     NoNewInput,
     TurnReplayed,
 )
+from turnledger.model.event import TextDelta
 from turnledger.model.item import NOT_ANSWERED
-from turnledger.model.messages.messages import messages_of
+from turnledger.model.messages.messages import items_of_messages, messages_of
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.gates import Fate
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Step, Tool
@@ -125,6 +129,51 @@ class TestResent:
         assert [each.turn.id for each in await chat.siblings(again.id)] == [turns[1].id, again.id]
         await sound(here)
 
+    async def test_resent_history_ending_with_an_answer_continues_that_answer(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        turns = await chain(chat, 2)
+        mine = talk("q1", "a1", "q2", "a2")
+        async with chat.resent(mine, on_divergence="reject") as turn:
+            assert (turn.messages, turn.text) == (mine, "a2")
+            assert json.loads(turn.messages_json) == mine
+            turn.emit(", and more")
+        assert await message_texts(chat) == ["q1", "a1", "q2", "a2, and more"]
+        assert [each.turn.id for each in await chat.siblings(turn.id)] == [turns[1].id, turn.id]
+        texts = [event.text async for event in chat.events(turn.id) if isinstance(event, TextDelta)]
+        assert "".join(texts) == "a2, and more"
+        await send(chat, talk("q1", "a1", "q2", "a2, and more", "q3"))
+        assert len(await chat.turns()) == 3
+        await sound(here)
+
+    async def test_resent_answer_that_is_not_continued_raises_empty_turn_and_stays(self, chat: Chat) -> None:
+        await chain(chat, 1)
+        before = await chat.turns()
+        with pytest.raises(EmptyTurn):
+            async with chat.resent(talk("q1", "a1")):
+                pass
+        assert await chat.turns() == before
+
+    async def test_resent_answer_that_is_stopped_is_continued_once_more(self, chat: Chat) -> None:
+        for mine, more in ((talk("q1"), "One, "), (talk("q1", "One, "), "two, ")):
+            async with chat.resent(mine) as turn:
+                turn.emit(more)
+                turn.stop()
+        await send(chat, talk("q1", "One, two, "), "three.")
+        assert [each.text for each in await chat.turns()] == ["One, two, three."]
+
+    async def test_resent_answer_that_failed_after_acting_is_resumed_with_its_beginning_once(
+        self, chat: Chat
+    ) -> None:
+        await chain(chat, 1)
+        mine = talk("q1", "a1")
+        model = ScriptedModel([Tool("pay"), BROKEN], [Tool("pay"), "Paid."])
+        with pytest.raises(ValueError, match="broken"):
+            await soon(play(chat.resent(mine, idempotency_key="i"), model))
+        await soon(play(chat.resent(mine, idempotency_key="i"), model))
+        assert model.executed["pay"] == 1
+        assert await message_texts(chat) == ["q1", "a1", "Paid."]
+
     async def test_resent_edited_question_continues_on_a_new_branch(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()
@@ -165,7 +214,7 @@ class TestResent:
     @pytest.mark.parametrize("key", [None, "i"])
     async def test_resent_history_without_new_input_is_refused(self, chat: Chat, key: str | None) -> None:
         await chain(chat, 2)
-        for mine in (talk("q1", "a1", "q2", "a2"), [], [SYSTEM], [*talk("q1", "a1", "q2", "a2"), user(" ")]):
+        for mine in ([], [SYSTEM], talk("", "other")[1:], [*talk("q1", "a1", "q2", "a2"), user(" ")]):
             await refused(chat, mine, NoNewInput, idempotency_key=key)
 
     @pytest.mark.parametrize(
@@ -214,6 +263,79 @@ class TestResent:
         assert await shown(chat) == mine
         await send(chat, [*mine, user("q3")], "a3")
         assert await message_texts(chat) == ["q1", "a1", "q2", "a2", "q3", "a3"]
+
+
+async def seen(chat: Chat, messages: Messages, **options: Any) -> list[str]:
+    """What the model of this request is shown; the turn is then discarded."""
+    async with chat.resent(messages, **options) as turn:
+        texts = [item.text or item.type for item in turn.items]
+        assert texts == [item.text or item.type for item in items_of_messages(turn.messages)]
+        turn.stop("discard")
+    return texts
+
+
+class TestTrimmed:
+    """A client that trims its copy has its model shown that copy, not all that is stored."""
+
+    @pytest.mark.parametrize("left", range(1, 6))
+    async def test_model_is_shown_exactly_what_a_trimming_client_sent(self, stage: Stage, left: int) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        await chain(chat, 3)
+        mine = ["q1", "a1", "q2", "a2", "q3", "a3", "x"]
+        sent = [SYSTEM, *talk(*mine)[-left - 1 :]]
+        for process in (here, there):
+            assert await seen(await process.chat(chat), sent) == ["Be brief.", *mine[-left - 1 :]]
+        await send(chat, sent)
+        assert await message_texts(chat) == [*mine, "ok"]
+        await sound(here)
+
+    async def test_model_is_shown_all_when_the_client_sent_all_or_only_new_messages(self, chat: Chat) -> None:
+        await chain(chat, 2)
+        for sent in (talk("q1", "a1", "q2", "a2", "x"), talk("x")):
+            assert await seen(chat, sent) == ["q1", "a1", "q2", "a2", "x"]
+
+    async def test_context_all_shows_all_that_is_stored_and_others_choose_within(self, chat: Chat) -> None:
+        await chain(chat, 4)
+        sent = talk("q3", "a3", "q4", "a4", "x")
+        assert len(await seen(chat, sent, context=Context.all())) == 9
+        assert await seen(chat, sent, context=Context.last(1)) == ["q4", "a4", "x"]
+        assert await seen(chat, sent, context=Context.last(3)) == ["q3", "a3", "q4", "a4", "x"]
+        assert await seen(chat, sent, context=Context.budget(70)) == ["q4", "a4", "x"]
+
+    async def test_regeneration_and_edit_of_a_trimmed_history_show_what_was_sent(self, chat: Chat) -> None:
+        await chain(chat, 4)
+        assert await seen(chat, talk("q3", "a3", "q4")) == ["q3", "a3", "q4"]
+        for sent in (["a1", "q2", "a2", "other"], ["q2", "a2", "other"], ["a1", "other", "a2", "x"]):
+            messages = talk(*sent) if sent[0] == "q2" else talk("-", *sent)[1:]
+            assert await seen(chat, messages) == sent
+
+    async def test_answer_to_continue_is_shown_with_what_the_client_sent(self, chat: Chat) -> None:
+        await chain(chat, 3)
+        for sent in (talk("q3", "a3"), talk("q2", "a2", "q3", "a3")):
+            async with chat.resent(sent) as turn:
+                assert turn.messages == sent
+                turn.stop("discard")
+
+    async def test_turns_that_the_client_could_not_have_are_shown_before_its_copy(self, chat: Chat) -> None:
+        await chain(chat, 1)
+        await fail(chat, talk("q1", "a1", "q2"))
+        await send(chat, talk("q1", "a1", "q3"), "a3")
+        texts = await seen(chat, talk("q3", "a3", "x"))
+        assert "q1" not in texts
+        assert texts[:2] == ["q2", "function_call"]
+
+    async def test_call_is_never_shown_without_its_result(self, chat: Chat) -> None:
+        await send(chat, talk("q1"), "look", Tool("find"), "a1")
+        await send(chat, talk("x"), Ask("look", call_id="c"))
+        await send(chat, [user("x"), calling("c"), result("c")], "done")
+        full = [calling("c"), result("c"), *talk("done")]
+        full[2]["role"] = "assistant"
+        for first in range(3):
+            texts = await seen(chat, [*full[first:], user("y")])
+            assert texts[-2:] == ["done", "y"]
+            assert texts.count("function_call") == texts.count("function_call_output")
+            assert "q1" not in texts
 
 
 class TestResentTools:
@@ -393,7 +515,7 @@ class TestResentInstructions:
         model = ScriptedModel(["a3"], ["a4"])
         await soon(play(chat.resent(copy), model))
         await soon(play(chat.resent([*copy, *talk("-", "a3", "q4")[1:]]), model))
-        assert model.seen[0] == [*talk("q1", "a1", "q2", "a2"), NOTE, *talk("q3")]
+        assert model.seen[0] == [*talk("q1", "a1", "q2", "a2")[trimmed:], NOTE, *talk("q3")]
         assert model.seen[1] == [*model.seen[0], *talk("-", "a3", "q4")[1:]]
         assert [turn.number for turn in await chat.turns()] == [1, 2, 3, 4]
 

@@ -692,7 +692,7 @@ async def test_engine_whose_repeated_begin_forgets_its_try_fails_a_test(
 async def test_engine_whose_retry_ignores_unwritten_deliveries_fails_a_test(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(block, "_is_later_try", lambda request: False)
+    monkeypatch.setattr(block, "_may_be_later_try", lambda request: False)
     with pytest.raises(AssertionError):
         await TestKeylessRetries().test_lost_answer_not_yet_written_is_returned_by_the_same_process(stage)
 

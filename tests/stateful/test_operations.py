@@ -329,7 +329,9 @@ class Operations(RuleBasedStateMachine):
         request = one_of(self.holders, pick)
         assert request.begun is not None
         attempt = request.begun.attempt
-        found = self.run(resolve_doubt, DoubtRequest(attempt.branch, attempt.id), attempt.owner)
+        found = self.run(
+            resolve_doubt, DoubtRequest(attempt.branch, attempt.id, attempt.lease), attempt.owner
+        )
         request.fence = found.value.fence or request.fence
 
     @has("requests")

@@ -129,6 +129,27 @@ class Client:
             self.unfinished -= set(tokens(self.mine[place]))
             await self.exchange(self.mine[: place + 1])
 
+    async def continue_answer(self) -> None:
+        """Have an answer continued, or begin one anew."""
+        places = [
+            place
+            for place, each in enumerate(self.mine)
+            if place and each["role"] == "assistant" and each["content"]
+            if self.mine[place - 1]["role"] == "user" and self._can_end_at(place - 1)
+        ]
+        if not places:
+            return
+        place = self.pick.choice(places)
+        before, begun = self.mine[:place], self.pick.choice([self.mine[place]["content"], self.fresh("so")])
+        more = self.fresh(" and more")
+        options: dict[str, Any] = {}
+        if not any(each["role"] == "assistant" for each in before):
+            options, self.trimmed = {"sent": "full"}, []
+        self.unfinished -= set(tokens(before[-1]))
+        answer = {"role": "assistant", "content": begun}
+        await self.run([*self.system(), *map(self.spelt, before), answer], (more,), **options)
+        self.mine = [*before, {"role": "assistant", "content": begun + more}]
+
     def _is_answered(self, place: int) -> bool:
         return place + 1 < len(self.mine) and self.mine[place + 1]["role"] == "assistant"
 
@@ -299,6 +320,7 @@ STEPS = (
     *(Client.next, Client.next, Client.regenerate, Client.edit, Client.edit_answer, Client.delete),
     *(Client.trim, Client.fail_and_retry, Client.fail_and_move_on, Client.interrupted),
     *(Client.trim, Client.edit_in_place, Client.bring_along, Client.hide, Client.delete_one),
+    Client.continue_answer,
 )
 
 

@@ -283,6 +283,10 @@ class Process:
         """Ends that the store could not write yet."""
         self.early_stops: dict[TurnId, OnStop | None] = {}
         """Stops of attempts that have begun but do not run yet."""
+        self.unread: set[TurnId] = set()
+        """Attempts here whose client has left, and that may give way."""
+        self.check_stops: Callable[[], None]
+        """Reads soon which turns here have to stop; set by Recovery."""
         self.end_unheld: Callable[[OpenTurn, TurnledgerError], None]
         """Ends a turn whose block no task is inside of; set by Recovery."""
         self.flusher = LogFlusher(self)
@@ -389,6 +393,11 @@ class Process:
         elif attempt in self.attempts:
             self.early_stops[attempt] = policy
 
+    def check_unread(self) -> None:
+        """Find out soon whether a turn that nobody reads has to give way."""
+        if self.unread:
+            self.check_stops()
+
     def forget_deleted(self, conversation: Conversation) -> None:
         """Take the lane from the turn of a deleted conversation that runs here, and wake all waiters."""
         self.cache.forget(conversation.branch)
@@ -405,6 +414,7 @@ class Process:
             self.wake_readers(running.id)
         if running.id in self.early_stops:
             running.interrupt(self.early_stops.pop(running.id))
+        self.check_unread()
 
     def wake_readers(self, turn: TurnId) -> None:
         """Wake those that read a turn from the store."""
@@ -414,6 +424,7 @@ class Process:
     def release(self, attempt: TurnId) -> bool:
         """Drop the responsibility for an attempt; return whether it had queued."""
         self.early_stops.pop(attempt, None)
+        self.unread.discard(attempt)
         self._released.set()
         return self.attempts.pop(attempt, False)
 

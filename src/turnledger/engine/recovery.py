@@ -24,6 +24,7 @@ from turnledger.engine.attempt.takeover import (
     take_over_from,
     withdraw,
 )
+from turnledger.engine.attempt.unread import GiveWayRequest, ReadWatch, find_wanted, give_way
 from turnledger.engine.clock import read_clock_marks, save_mark
 from turnledger.engine.conversations.search import RECOVERY_STEPS, index_texts
 from turnledger.engine.lane.lease import all_leases
@@ -44,7 +45,7 @@ from turnledger.engine.turn.running_turn import OpenTurn
 from turnledger.errors import StoreCorrupt, StoreError, TurnFailed, TurnledgerError
 from turnledger.model.conversation import Ticket
 from turnledger.model.ids import ConversationId, LeaseId, TurnId
-from turnledger.model.turn import AttemptState
+from turnledger.model.turn import AttemptState, OnStop
 
 log = logging.getLogger("turnledger")
 
@@ -58,6 +59,8 @@ class Recovery:
     def __init__(self, process: Process) -> None:
         self._process = process
         process.end_unheld = self._end_unheld
+        process.check_stops = self._poll_stops_soon
+        self._read_watch = ReadWatch(process)
         self.retention = RetentionTimer(process)
         self._timer: asyncio.Task[None] | None = None
         self._stop_check: asyncio.Task[None] | None = None
@@ -123,7 +126,7 @@ class Recovery:
     async def _resolve_doubt(self, running: OpenTurn) -> None:
         process = self._process
         failing = running.to_end(NOT_COMMITTED, None)
-        doubt = DoubtRequest(failing.branch, failing.attempt)
+        doubt = DoubtRequest(failing.branch, failing.attempt, process.lease)
         certainty = await process.store.transact(resolve_doubt, doubt, failing.owner)
         if certainty.turn is not None:
             ended = Outcome(AttemptState.COMPLETED, certainty.turn)
@@ -296,6 +299,9 @@ class Recovery:
     def _on_external_change(self) -> None:
         self._process.waiters.notify_all()
         self._process.feed.wake()
+        self._poll_stops_soon()
+
+    def _poll_stops_soon(self) -> None:
         self._may_have_stops = True
         if self._process.attempts and (self._stop_check is None or self._stop_check.done()):
             self._stop_check = asyncio.create_task(self._poll_stops(), name="turnledger stops")
@@ -323,3 +329,16 @@ class Recovery:
             if attempt not in updates.tickets:
                 # Stopped in the queue: wake it now, wherever it stands.
                 process.waiters.wake(attempt)
+        for running in before:
+            if running.id in process.unread and running.live not in process.live_readers:
+                await self._give_way(running)
+
+    async def _give_way(self, running: OpenTurn) -> None:
+        process, owner = self._process, running.attempt.owner
+        # Most often nobody waits: read before taking part in writing.
+        request = GiveWayRequest(running.id, running.branch.fence)
+        reads = await process.store.read(find_wanted, request, owner)
+        if reads is not None and self._read_watch.is_unread(running.id, reads):
+            request = replace(request, reads=reads)
+            if await process.persist(give_way, request, owner):
+                process.interrupt_here(running.id, OnStop.KEEP)

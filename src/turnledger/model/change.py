@@ -27,6 +27,7 @@ class ChangeKind(StrEnum):
     TURN_FAILED = "turn.failed"  # the detail is the code
     TURN_STOPPED = "turn.stopped"  # and discarded
     TURN_WITHDRAWN = "turn.withdrawn"  # left the queue without running
+    TURN_FLAGGED = "turn.flagged"  # items of a committed turn were hidden or shown
 
 
 ABOUT_CHATS = frozenset(

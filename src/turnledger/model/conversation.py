@@ -194,6 +194,7 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True):
     deadline: int
     idempotency_key: str | None = None
     fingerprint: bytes = b""
+    """Of the idempotency_key; of a retry without one, the name of the claim that it looks up."""
     claimed: TurnId | None = None
     """The attempt of the idempotency_key when the ticket was taken."""
     is_interaction: bool = True

@@ -195,6 +195,11 @@ class Item:
                 return False
         return True
 
+    @property
+    def is_empty_answer(self) -> bool:
+        """Whether it is a blank message of a model. Models are not shown it: many refuse one."""
+        return self.type == "message" and self.role == "assistant" and self.is_blank
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Item) and self.raw == other.raw
 
@@ -551,6 +556,19 @@ def without_open_reasoning(draft: Sequence[Item]) -> Sequence[Item]:
     while end and draft[end - 1].is_reasoning:
         end -= 1
     return draft[:end]
+
+
+def without_empty_answers(items: Sequence[Item]) -> Sequence[Item]:
+    """Return the items of whole turns as models accept them: without empty answers, and without reasoning
+    that led to nothing else."""
+    if not any(item.is_empty_answer for item in items):
+        return items
+    kept: list[Item] = []
+    for item in reversed(items):
+        leads_on = not item.is_reasoning or (kept and can_follow_reasoning(kept[-1]))
+        if leads_on and not item.is_empty_answer:
+            kept.append(item)
+    return kept[::-1]
 
 
 def check_turn(pending: Sequence[Item], items: Sequence[Item]) -> tuple[Item, ...]:

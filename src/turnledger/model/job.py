@@ -19,6 +19,8 @@ from turnledger.model.ids import ConversationId, TokenId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.turn import AttemptBody, Instructions, OnFailure, OnStop
 
+LISTED_INPUT = 16 * 1024
+"""Most bytes of an input that a list of jobs shows."""
 MOST_RESUMES = 3
 """How often a job is resumed after its process has died."""
 
@@ -80,6 +82,10 @@ class ListedJob:
     created_at: int
     resumes: int
     details: Mapping[str, Any]
+    input: tuple[Item, ...]
+    """Empty if it is larger than LISTED_INPUT."""
+    before: int
+    """How many turns run or wait before it."""
 
 
 def job_body(

@@ -7,6 +7,7 @@ with the turn that brought them, outside its items.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
@@ -302,6 +303,11 @@ class OnBusy(StrEnum):
     ROLLBACK = "rollback"  # stop the running turn, discard it, go first
 
 
+CONTEXT = re.compile(r"all|(last|budget)=([0-9]{1,9})")
+"""How a request names what its model is shown: turns, or tokens."""
+CONTEXTS = "all, last=TURNS or budget=TOKENS"
+
+
 class OnStop(StrEnum):
     """What becomes of a turn that is stopped."""
 
@@ -413,6 +419,9 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """As it is claimed: that of a caller who may see one scope only names the scope, too."""
     stop: OnStop | None = None
     failure: Failure | None = None
+    reads: int | None = None
+    """How often readers in other processes have said that they read it: it gives way once nobody does, see
+    engine.attempt.unread. None: it never does."""
     partial: str = ""
     journaled: int = 0
     created_at: int

@@ -44,7 +44,7 @@ class FollowerView:
             self.chats.setdefault(id, None)
         elif change.kind is ChangeKind.CHAT_SWITCHED and id in self.chats:
             self.chats[id] = change.branch
-        if change.turn is not None:
+        if change.turn is not None and change.kind is not ChangeKind.TURN_FLAGGED:
             self.turns.setdefault(change.turn, []).append(change)
 
 
@@ -141,6 +141,8 @@ def is_valid_sequence(kinds: list[ChangeKind], *, is_appended: bool = False) -> 
     while ChangeKind.TURN_WITHDRAWN in rest[:-1]:
         rest = rest[rest.index(ChangeKind.TURN_WITHDRAWN) + 1 :]
     has_run = ChangeKind.TURN_RUNNING in rest
+    if rest == [ChangeKind.TURN_QUEUED, ChangeKind.TURN_FAILED]:
+        return True  # durable work that could not begin
     for kind in (ChangeKind.TURN_QUEUED, ChangeKind.TURN_RUNNING):
         if rest and rest[0] is kind:
             rest.pop(0)

@@ -1,4 +1,4 @@
-"""An HTTP server on the loopback that answers chat completions by scripts and can misbehave at any point.
+"""An HTTP server on the loopback that answers by scripts and can misbehave at any point.
 
 async with ScriptedUpstream(
     ["Hel", "lo"],                              # the first request: two chunks, then a proper end
@@ -85,7 +85,7 @@ Step: TypeAlias = "str | bytes | Gate | Status | Head | Call | Refusal | Data | 
 
 @dataclass(frozen=True)
 class ReceivedRequest:
-    """`headers` have names in lower case; `body` is decoded."""
+    """`headers` have names in lower case; `body` is decoded, if it is JSON."""
 
     method: str
     path: str
@@ -94,7 +94,8 @@ class ReceivedRequest:
 
 
 class ScriptedUpstream:
-    """Plays one script per chat completion, streamed or whole as requested, then always `otherwise`.
+    """Plays one script per request, then always `otherwise`. Chat completions are streamed or whole as
+    requested; for other paths, texts and bytes are sent as they are.
 
     `split` sends pieces of this many bytes, each as one write and one chunk. `/models` lists one model.
     """
@@ -109,7 +110,7 @@ class ScriptedUpstream:
         self.scripts: deque[Sequence[Step]] = deque(scripts)
         self.otherwise = otherwise
         self.received: list[ReceivedRequest] = []
-        """Requests for chat completions, in order, at most `max_received`: each holds a whole history."""
+        """Requests in order, except for `/models`, at most `max_received`: each holds a whole history."""
         self.connections = 0
         self._split = split
         self._max_received = max_received
@@ -169,8 +170,7 @@ class ScriptedUpstream:
         if not any(isinstance(step, End) for step in script):
             called = any(isinstance(step, Call) for step in script)
             script = [*script, End("tool_calls" if called else "stop")]
-        kind = _StreamedAnswer if request.body.get("stream") else _WholeAnswer
-        answer = kind(request, wire)
+        answer = _answer_to(request, wire)
         for step in script:
             if isinstance(step, Gate):
                 await step.pass_through()
@@ -179,6 +179,12 @@ class ScriptedUpstream:
                 return
             else:
                 await answer.play(step)
+
+
+def _answer_to(request: ReceivedRequest, wire: _Wire) -> _StreamedAnswer | _WholeAnswer | _RawAnswer:
+    if not request.path.partition("?")[0].endswith("/chat/completions"):
+        return _RawAnswer(wire)
+    return _StreamedAnswer(request, wire) if request.body.get("stream") else _WholeAnswer(request, wire)
 
 
 class _ConnectionEnded(Exception):
@@ -326,6 +332,23 @@ class _WholeAnswer:
         return msgspec.json.encode({**whole, "choices": [choice], "usage": self._usage.as_json()})
 
 
+class _RawAnswer:
+    def __init__(self, wire: _Wire) -> None:
+        self._wire = wire
+        self._has_begun = False
+
+    async def play(self, step: str | bytes | Head | Call | Refusal | Data | End | _Cut) -> None:
+        if not self._has_begun:
+            self._has_begun = True
+            await self._wire.begin(step if isinstance(step, Head) else Head("application/json"))
+        if isinstance(step, _Cut):
+            await self._wire.cut()
+        elif isinstance(step, str | bytes):
+            await self._wire.send(step.encode() if isinstance(step, str) else step)
+        elif isinstance(step, End):
+            await self._wire.end()
+
+
 @dataclass
 class _Usage:
     """Reports one token per message and per chunk."""
@@ -348,4 +371,7 @@ async def _request(reader: asyncio.StreamReader) -> ReceivedRequest:
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     body = await reader.readexactly(int(headers.get("content-length", 0)))
     method, path, _ = first.split(" ")
-    return ReceivedRequest(method, path, headers, msgspec.json.decode(body) if body else None)
+    is_json = headers.get("content-type", "").startswith("application/json")
+    return ReceivedRequest(
+        method, path, headers, msgspec.json.decode(body) if body and is_json else body or None
+    )

@@ -17,6 +17,7 @@ from tests.simulation.broken import (  # noqa: F401 - each registers its engines
     parallel,
     resend,
     retries,
+    unread,
     work,
 )
 from tests.simulation.broken.registry import BROKEN, engine_broken_by

@@ -43,7 +43,7 @@ def raises_the_fence_over_any_holder() -> list[Patch]:
 @broken
 def gives_up_its_lane_when_it_raises_its_own_fence() -> list[Patch]:
     async def try_again(process: Process, request: Any) -> Any:
-        doubt = commit.DoubtRequest(request.turn.branch, request.turn.id)
+        doubt = commit.DoubtRequest(request.turn.branch, request.turn.id, process.lease)
         certainty = await process.store.transact(commit.resolve_doubt, doubt, request.owner)
         if certainty.turn is not None:
             return certainty.turn

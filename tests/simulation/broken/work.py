@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from msgspec.structs import replace
 
 from tests.simulation.broken.registry import Patch, broken, nothing
+from turnledger.engine import recovery
 from turnledger.engine.attempt import durable, end, stop, takeover, unfinished
 from turnledger.engine.attempt.end import Outcome
 from turnledger.engine.events import reader
@@ -14,7 +16,7 @@ from turnledger.engine.lane import queue
 from turnledger.engine.ports import Sync
 from turnledger.engine.process import Process
 from turnledger.engine.tables.jobs import ReadyJob
-from turnledger.engine.turn import begin, jobs, worker
+from turnledger.engine.turn import begin, commit, jobs, worker
 from turnledger.engine.turn.running_turn import Draft
 from turnledger.model.conversation import NOBODY
 from turnledger.model.turn import AttemptState
@@ -172,6 +174,29 @@ def resumes_work_that_was_stopped() -> list[Patch]:
 
 
 @broken
+def runs_again_what_was_settled_while_work_waited() -> list[Patch]:
+    true = jobs._begin
+
+    async def begin_as_new(tables: Any, request: Any, job: Any, ticket: Any) -> Any:
+        is_settled = ticket.claimed is not None and await tables.turn(ticket.claimed) is not None
+        return await true(tables, request, job, replace(ticket, claimed=None) if is_settled else ticket)
+
+    return [(jobs, "_begin", begin_as_new)]
+
+
+@broken
+def resolves_a_doubt_about_work_that_another_process_runs() -> list[Patch]:
+    true = commit.resolve_doubt
+
+    async def resolve_doubt(tables: Any, request: Any) -> Any:
+        attempt = await tables.attempt(request.attempt)
+        holder = attempt.lease if attempt is not None else request.lease
+        return await true(tables, dataclasses.replace(request, lease=holder))
+
+    return [(where, "resolve_doubt", resolve_doubt) for where in (commit, recovery)]
+
+
+@broken
 def leaves_the_job_of_an_ended_turn() -> list[Patch]:
     return [(end, "drop_job", nothing)]
 
@@ -195,6 +220,11 @@ def resumes_with_a_log_of_its_own() -> list[Patch]:
         return begun if begun is None else replace(begun, chunks=())
 
     return [(jobs, "_resume", resume)]
+
+
+@broken
+def records_before_it_stores_what_a_resume_made_void() -> list[Patch]:
+    return [(worker.JobWorker, "_void", nothing)]
 
 
 @broken

@@ -9,9 +9,11 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
+import msgspec
 from hypothesis import strategies as st
 
 from tests.unit.model.shapes import call, reasoning, result, some_id
+from turnledger.engine.resend import match
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item, message
 from turnledger.model.turn import Turn, TurnKind
@@ -330,3 +332,10 @@ def trimmed(draw: st.DrawFn, copy: Sequence[Sent]) -> list[Sent]:
     """Draw the end of a copy, as clients send it when the whole is too long."""
     begins = [at for at, sent in enumerate(copy) if sent.tags]
     return list(copy[draw(st.sampled_from(begins)) :]) if begins else []
+
+
+def decide(
+    turns: Sequence[Turn], messages: Sequence[dict[str, Any]], sent: match.SentMessages | None = None
+) -> match.Meaning:
+    """What these messages mean, apart from what their client has trimmed."""
+    return msgspec.structs.replace(match.decide(turns, messages, sent), trimmed=None)

@@ -168,6 +168,7 @@ def kinds(*names: str) -> list[ChangeKind]:
         ("running", "failed", "committed"),
         ("running", "stopped", "committed"),
         ("queued", "stopped"),
+        ("queued", "failed"),
         ("queued", "withdrawn"),
         ("withdrawn",),
         ("queued", "withdrawn", "queued", "running", "committed"),

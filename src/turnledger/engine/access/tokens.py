@@ -35,6 +35,7 @@ class CreateToken(Struct, frozen=True, kw_only=True):
     expires_at: int | None
     parent: TokenId | None
     bounds: Bounds = UNBOUNDED
+    defaults: Mapping[str, str] | None = None
     tokenless: str
     """The owner of the conversations that callers without a token use while no token exists."""
     limit: int
@@ -87,7 +88,7 @@ async def _check_conversation(whole: WholeStore, token: Token, id: ConversationI
 
 
 def _token(request: CreateToken, parent: Token | None) -> Token:
-    owner, expires_at = request.owner, request.expires_at
+    owner, expires_at, defaults = request.owner, request.expires_at, request.defaults
     chat_scope, models, bounds = request.chat_scope, request.models, request.bounds
     if parent is not None:
         bounds = bounds.within(parent.bounds)
@@ -95,6 +96,7 @@ def _token(request: CreateToken, parent: Token | None) -> Token:
         chat_scope = parent.chat_scope if chat_scope is None else chat_scope
         models = parent.models if models is None else models
         expires_at = parent.expires_at if expires_at is None else expires_at
+        defaults = parent.defaults if defaults is None else defaults
     token = Token(
         id=request.id,
         owner=request.tokenless if owner is None else owner,
@@ -107,6 +109,7 @@ def _token(request: CreateToken, parent: Token | None) -> Token:
         expires_at=expires_at,
         parent=request.parent,
         bounds=bounds,
+        defaults=defaults or {},
         digest=request.digest,
     )
     beyond = () if parent is None else token.excess_over(parent)

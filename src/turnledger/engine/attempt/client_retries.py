@@ -1,10 +1,10 @@
 """Retries without a key: whether a client's retry finds an earlier try whose answer was lost.
 
-Some clients retry by themselves: they send the number of the try, and no idempotency_key. A digest of the
-request stands in for the key. But the same words may also be a second message, so a retry takes over an
-earlier claim only if its answer certainly was not delivered. In doubt the turn runs again: a duplicate
-message is visible in the history, a lost one is not. Deliveries and losses are recorded soon after the answer
-was sent.
+Some clients retry by themselves: they send no idempotency_key, and the number of the try or not even that. A
+digest of the request stands in for the key. But the same words may also be a second message, so a retry takes
+over an earlier claim only if its answer certainly was not delivered. In doubt the turn runs again: a
+duplicate message is visible in the history, a lost one is not. Deliveries and losses are recorded soon after
+the answer was sent.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from turnledger.engine.ports import Sync, Tables
 from turnledger.errors import InvalidInput, LedgerClosed, StoreCorrupt, StoreError
 from turnledger.model.conversation import Claim, Conversation, ConversationState, Within
 from turnledger.model.ids import ConversationId, TurnId
-from turnledger.model.turn import Attempt, AttemptState, Failure, Turn
+from turnledger.model.turn import Attempt, AttemptState, Failure, Turn, TurnKind
 
 if TYPE_CHECKING:
     from turnledger.engine.process import Process
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 LOST_KEPT_MS = 15 * 60 * 1000
 """How long a retry can claim a lost answer. A client may notice the loss only after its own timeout (ten
 minutes in the official clients); after that, the same words are a new message."""
+UNCOUNTED_MS = 30_000
+"""How long the same words of a client that does not count its tries are taken for a retry, after the answer
+was lost or the turn failed."""
 DERIVED = "\x01"
 """Prefix of the claims of requests without a key; no idempotency_key begins with it."""
 REQUEST_LENGTH = 64
@@ -42,16 +45,22 @@ MAX_COUNT = 2**31
 
 
 class Retry(Struct, frozen=True):
-    """The number of this try, as counted by a client that retries by itself and sends no idempotency_key.
-    `request` is a digest of what all tries have in common: path, conversation, body.
+    """The number of this try of a client that retries by itself and sends no idempotency_key. `request` is a
+    digest of what all tries have in common: path, conversation, body.
 
     A try after the first attaches to an earlier one whose answer was lost, or returns its answer; see
     Host.delivered and Host.lost.
     """
 
     request: bytes
-    count: int = 0
-    """0 for the first try."""
+    count: int | None = 0
+    """0 for the first try; None if the client does not count: then the same words are a retry for a moment
+    after their answer was lost."""
+
+    @property
+    def may_be_later(self) -> bool:
+        """Whether this may be a try after the first."""
+        return self.count is None or self.count > 0
 
     @property
     def name(self) -> str:
@@ -60,7 +69,11 @@ class Retry(Struct, frozen=True):
 
 def check_retry(retry: object) -> Retry:
     """Return a valid Retry; raise InvalidInput for anything else."""
-    if isinstance(retry, Retry) and 0 < len(retry.request) <= REQUEST_LENGTH and 0 <= retry.count < MAX_COUNT:
+    if (
+        isinstance(retry, Retry)
+        and 0 < len(retry.request) <= REQUEST_LENGTH
+        and 0 <= (retry.count or 0) < MAX_COUNT
+    ):
         return retry
     raise InvalidInput(
         f"retry is {retry!r}. Pass Retry(request, count) with 1 to {REQUEST_LENGTH} bytes and a count "
@@ -87,14 +100,14 @@ def claim_for(retry: Retry, attempt: Attempt) -> Claim:
         conversation=attempt.conversation,
         attempt=attempt.id,
         expires_at=attempt.created_at + CLAIM_KEPT_MS,
-        retries=retry.count,
+        retries=retry.count or 0,
         sender=attempt.id,
     )
 
 
 async def look_up(tables: Tables, target: Target, retry: Retry, sender: TurnId, now: int) -> Verdict:
     """Decide whether this try takes over an earlier one, or begins. Repeating it decides the same."""
-    if retry.count == 0:
+    if not retry.may_be_later:
         return NOTHING_CLAIMED
     claim = await tables.claim(retry.name)
     if claim is None or not is_earlier_try(claim, retry, sender):
@@ -113,16 +126,24 @@ async def look_up(tables: Tables, target: Target, retry: Retry, sender: TurnId, 
         is_old = turn.committed_at + LOST_KEPT_MS <= now
         if is_process_death(failure) and is_old and not claim.is_lost and claim.sender != sender:
             return NOTHING_CLAIMED  # a dead process records no loss, so its claim has not expired yet
+        # After a stop, the same words more likely ask again than for the part that was kept.
+        may_be_retry = turn.kind is TurnKind.COMPLETED and is_recent(claim, turn.committed_at, now)
+        if retry.count is None and claim.sender != sender and not may_be_retry:
+            return NOTHING_CLAIMED
         ended = Outcome(STATE_OF[turn.kind], turn)
     else:
         attempt = await tables.attempt(claim.attempt)
         if attempt is None or not is_undelivered(claim, attempt, sender):
             return NOTHING_CLAIMED
         if attempt.state is not AttemptState.RUNNING:
+            if retry.count is None and not is_recent(claim, attempt.ended_at or 0, now):
+                return NOTHING_CLAIMED
             return NewAttempt(claim, attempt)
     expires_at = now + CLAIM_KEPT_MS
     await tables.save_claim(
-        replace(claim, retries=retry.count, is_lost=False, sender=sender, expires_at=expires_at)
+        replace(
+            claim, retries=retry.count or claim.retries, is_lost=False, sender=sender, expires_at=expires_at
+        )
     )
     return SharedOutcome(claim.attempt, ended, claim.conversation)
 
@@ -135,7 +156,15 @@ def is_over(claim: Claim, now: int) -> bool:
 
 def is_earlier_try(claim: Claim, retry: Retry, sender: TurnId) -> bool:
     """Return whether the claim is of an earlier try, or was taken over by this one."""
-    return claim.retries is not None and (claim.retries < retry.count or claim.sender == sender)
+    if claim.retries is None:
+        return False
+    return retry.count is None or claim.retries < retry.count or claim.sender == sender
+
+
+def is_recent(claim: Claim, ended_at: int, now: int) -> bool:
+    """Return whether the answer was lost, or the turn ended, a moment ago."""
+    lost_at = claim.expires_at - LOST_KEPT_MS if claim.is_lost and claim.expires_at is not None else 0
+    return max(lost_at, ended_at) + UNCOUNTED_MS > now
 
 
 def is_target(target: Target, conversation: Conversation) -> bool:

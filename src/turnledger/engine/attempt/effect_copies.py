@@ -22,7 +22,7 @@ from turnledger.engine.ports import Tables
 from turnledger.model import codec, event_log
 from turnledger.model.conversation import Branch
 from turnledger.model.event_log import WholeLog
-from turnledger.model.flags import Flags
+from turnledger.model.flags import Flags, FlagsByTurn
 from turnledger.model.ids import BranchId, TurnId, mark_uuid7
 from turnledger.model.item import Item, adapt_input
 from turnledger.model.transfer import one_line
@@ -37,13 +37,16 @@ class Copy(Struct, frozen=True):
     flags: Mapping[int, Flags]
 
 
-async def make_copies(tables: Tables, end: Branch, originals: Sequence[Turn]) -> tuple[Copy, ...]:
-    """Return copies of these turns to follow the end of a branch. Deterministic, except for the flags.
+async def make_copies(
+    tables: Tables, end: Branch, originals: Sequence[Turn], unstored: FlagsByTurn | None = None
+) -> tuple[Copy, ...]:
+    """Return copies of these turns to follow the end of a branch. Deterministic, except for the flags, which
+    are read, except those of turns that are not stored yet.
 
     The first copy closes the calls that are open there. No copy answers the calls that were open at its
     original place, and none carries instructions.
     """
-    hidden = await tables.flags(tuple(turn.id for turn in originals)) if originals else {}
+    hidden = unstored or (await tables.flags(tuple(turn.id for turn in originals)) if originals else {})
     made: list[Copy] = []
     for number, turn in enumerate(originals, end.length + 1):
         input = adapt_input(() if made else end.pending, turn.input)

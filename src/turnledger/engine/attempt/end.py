@@ -28,7 +28,7 @@ from turnledger.engine.ports import Tables
 from turnledger.errors import MalformedItems, Superseded
 from turnledger.model import event_log
 from turnledger.model.change import ChangeKind
-from turnledger.model.conversation import Branch, ConversationState, holds_lane
+from turnledger.model.conversation import Branch, ConversationState, Ticket, holds_lane
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item, adapt_input, open_calls
@@ -76,8 +76,8 @@ class EndRequest:
     fence: int
     failure: Failure | None
     on_stop: OnStop | None
-    sent: SentLog
-    """What its readers have received."""
+    sent: SentLog | None
+    """What its readers have received; None: what is flushed."""
     now: int
 
 
@@ -324,15 +324,21 @@ async def add_turn(tables: Tables, branch: Branch, turn: Turn, log: bytes = b"")
 
 async def expire_claim(tables: Tables, attempt: Attempt, now: int) -> None:
     """Set the time at which the attempt's idempotency_key expires."""
-    await expire_claim_of(tables, attempt.idempotency_key, attempt.id, now)
+    await _expire_claim(tables, attempt.idempotency_key, attempt.id, now)
 
 
-async def expire_claim_of(tables: Tables, idempotency_key: str | None, attempt: TurnId, now: int) -> None:
-    if idempotency_key is None:
-        return
-    claim = await tables.claim(idempotency_key)
+async def return_claim(tables: Tables, ticket: Ticket, now: int) -> None:
+    """Return the key of a job that will not run to the attempt that it was to retry, if any: what that had
+    done must not run again."""
+    await _expire_claim(tables, ticket.idempotency_key, ticket.attempt, now, then=ticket.claimed)
+
+
+async def _expire_claim(
+    tables: Tables, idempotency_key: str | None, attempt: TurnId, now: int, then: TurnId | None = None
+) -> None:
+    claim = await tables.claim(idempotency_key) if idempotency_key is not None else None
     if claim is not None and claim.attempt == attempt:
-        await tables.save_claim(replace(claim, expires_at=now + CLAIM_KEPT_MS))
+        await tables.save_claim(replace(claim, attempt=then or attempt, expires_at=now + CLAIM_KEPT_MS))
 
 
 async def read_outcome(tables: Tables, id: TurnId) -> Outcome:

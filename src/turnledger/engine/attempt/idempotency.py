@@ -13,7 +13,7 @@ from turnledger.engine.ports import Tables
 from turnledger.errors import ConversationDeleted, ConversationExpired, IdempotencyMismatch, TurnStopped
 from turnledger.model.conversation import Claim, Conversation, ConversationState, Ticket, Within
 from turnledger.model.ids import BranchId, ConversationId, TurnId
-from turnledger.model.item import Item
+from turnledger.model.item import Item, calls_left_open
 from turnledger.model.turn import Attempt, AttemptState, Instructions
 
 
@@ -22,6 +22,8 @@ class IdempotencyKey:
     text: str
     """The name of its claim; see claimed_as."""
     fingerprint: bytes
+    answers: frozenset[str | None] = frozenset()
+    """The calls whose results the request brings."""
 
 
 @dataclass(frozen=True)
@@ -106,11 +108,16 @@ async def look_up(tables: Tables, target: Target, key: IdempotencyKey, ticket: T
     claim = await tables.claim(key.text)
     if claim is None:
         return NOTHING_CLAIMED
-    if claim.fingerprint != key.fingerprint:
+    if claim.fingerprint != key.fingerprint and not key.answers:
         raise IdempotencyMismatch
     if not target.may_repeat(await live_conversation_of(tables, claim)):
         raise IdempotencyMismatch
     turn = await tables.turn(claim.attempt)
+    if claim.fingerprint != key.fingerprint:
+        # Agents name all steps of a turn alike: the results of its calls are the next step.
+        if turn is None or key.answers != {call.call_id for call in calls_left_open(turn.output)}:
+            raise IdempotencyMismatch
+        return NOTHING_CLAIMED
     if turn is not None:
         return SharedOutcome(turn.id, Outcome(STATE_OF[turn.kind], turn), claim.conversation)
     attempt = await tables.attempt(claim.attempt)

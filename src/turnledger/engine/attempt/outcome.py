@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from turnledger.engine.attempt.end import DELETED, Outcome, read_outcome
 from turnledger.engine.attempt.stored_events import QueuedTurn, is_shown_in
 from turnledger.engine.attempt.takeover import AttemptRef, take_over_from
+from turnledger.engine.attempt.unread import ReaderSign
 from turnledger.engine.conversations.read import InfoRequest, read_entry
 from turnledger.engine.conversations.resolve import live_conversation
 from turnledger.engine.ports import Tables
@@ -158,6 +159,7 @@ async def wait_for_outcome(
     found = await process.store.read(outcome, request, owner)
     if isinstance(found, Outcome):
         return found
+    sign = ReaderSign(process)
     with process.waiters.enlist(conversation) as waiter:
         while True:
             found = await process.store.read(outcome, request, owner)
@@ -168,6 +170,8 @@ async def wait_for_outcome(
             ):
                 await take_over_from(process, found.ref, dead)
             else:
+                if isinstance(found, RunningAttempt):
+                    await sign.give(found.ref)
                 await waiter.wait(process.limits.lease_time / 4)
 
 
@@ -185,6 +189,7 @@ async def poll_outcome(
 
 async def wait_for_turn(process: Process, owner: str, conversation: ConversationId, turn: TurnId) -> Outcome:
     """Wait until a turn of a conversation has ended; it may be queued, or not exist; see Chat.outcome."""
+    sign = ReaderSign(process)
     with process.waiters.enlist(conversation) as waiter:
         while True:
             if process.is_closed:
@@ -200,4 +205,6 @@ async def wait_for_turn(process: Process, owner: str, conversation: Conversation
             ):
                 await take_over_from(process, found.ref, dead)
             else:
+                if isinstance(found, RunningAttempt):
+                    await sign.give(found.ref)
                 await waiter.wait(process.limits.lease_time / 4)

@@ -18,6 +18,7 @@ from turnledger.engine.attempt.end import (
     end_running,
     expire_claim,
     read_outcome,
+    return_claim,
 )
 from turnledger.engine.attempt.idempotency import find_under_key
 from turnledger.engine.attempt.outcome import wait_for_outcome
@@ -133,7 +134,9 @@ async def end_queued(
     await tables.add_attempt(await count_set_aside(tables, attempt))
     if ticket.is_interaction:
         await tables.touch_conversation(conversation.id, now)
-    if job is not None:
+    if job is not None and failure is not None:
+        await return_claim(tables, ticket, now)
+    elif job is not None:
         await expire_claim(tables, attempt, now)
     else:
         await _claim_as_stopped(tables, conversation, ticket, now)

@@ -30,12 +30,14 @@ class AttemptRef:
     branch: BranchId
     attempt: TurnId
     fence: int
+    reads: int | None = None
+    """As in the attempt; see unread."""
 
     @classmethod
     def of(cls, attempt: Attempt, branch: Branch | None) -> AttemptRef:
         """Use the branch's fence: a holder in doubt may have raised it."""
         fence = branch.fence if branch else 0
-        return cls(attempt.owner, attempt.conversation, attempt.branch, attempt.id, fence)
+        return cls(attempt.owner, attempt.conversation, attempt.branch, attempt.id, fence, attempt.reads)
 
 
 async def held_by(whole: WholeStore, lease: LeaseId) -> tuple[list[AttemptRef], list[HeldTicket]]:

@@ -11,9 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from turnledger.engine.conversations.resolve import live_conversation, rename_by_words, update_previews
+from turnledger.engine.feed import record_change
 from turnledger.engine.history import line
 from turnledger.engine.ports import Tables
 from turnledger.errors import InvalidInput, TurnNotFound
+from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Branch, Conversation
 from turnledger.model.flags import SHOWN, Flags, FlagsByTurn, HiddenItems, hidden_items
 from turnledger.model.ids import ConversationId, TurnId
@@ -55,6 +57,7 @@ async def flag(tables: Tables, request: FlagRequest) -> HiddenItems:
         await update_previews(tables, conversation, turn)
         hidden = [place for place, flags in before.items() if not flags.to_user]
         await rename_by_words(tables, conversation, turn, hidden, request.now)
+    await record_change(tables, ChangeKind.TURN_FLAGGED, conversation, request.now, turn=turn.id)
     return hidden_items(turn.items, after)
 
 

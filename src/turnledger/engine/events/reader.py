@@ -18,6 +18,7 @@ from turnledger.engine.attempt.stored_events import (
     read_turn_log,
 )
 from turnledger.engine.attempt.takeover import take_over_from
+from turnledger.engine.attempt.unread import ReaderSign
 from turnledger.engine.events.live_log import LiveLog
 from turnledger.engine.process import Process, Waiter
 from turnledger.errors import LedgerClosed, TurnNotFound
@@ -68,6 +69,7 @@ class EventReader:
         # How far the stored log was read: chunks, and items they refer to.
         self._chunks = self._items = 0
         self._replay: EventReplay | None = None
+        self._sign = ReaderSign(process)
 
     def __enter__(self) -> EventReader:
         self._process.admit_reader()
@@ -124,6 +126,7 @@ class EventReader:
         self._process.live_readers[live] -= 1
         if not self._process.live_readers[live]:
             del self._process.live_readers[live]
+            self._process.check_unread()
 
     async def _from_live(self, live: LiveLog) -> Sequence[Event]:
         wakeup = live.wakeup
@@ -173,6 +176,7 @@ class EventReader:
         if isinstance(found, RunningTurnLog):
             # Noted at each read, so that the time of a silent holder runs from the first.
             dead = process.watch.dead_among([(found.lease, found.beat)])
+            await self._sign.give(found.ref)
             if batch := self._events_in(found):
                 return batch
             if dead and not found.has_more:

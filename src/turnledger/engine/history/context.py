@@ -1,7 +1,8 @@
 """Context: the items sent to the model, assembled from the stored ones without changing them.
 
 In order: the instructions in force, the primer, as many committed turns as the policy allows, the input, and
-the finished steps. Every call in it has its result, and all reasoning the item it led to.
+the finished steps. Every call in it has its result, and all reasoning the item it led to. Empty answers are
+left out.
 """
 
 from __future__ import annotations
@@ -13,8 +14,14 @@ from msgspec import Struct
 
 from turnledger.errors import InvalidInput, MalformedItems
 from turnledger.model.flags import HiddenPlaces, without_hidden
-from turnledger.model.item import Item, open_calls, without_answers, without_open_reasoning
-from turnledger.model.turn import Turn
+from turnledger.model.item import (
+    Item,
+    open_calls,
+    without_answers,
+    without_empty_answers,
+    without_open_reasoning,
+)
+from turnledger.model.turn import CONTEXT, CONTEXTS, Turn
 
 Counter: TypeAlias = Callable[[Item], int]
 
@@ -38,6 +45,7 @@ class Context(Struct, frozen=True):
 
     turns: int | None = None
     tokens: int | None = None
+    """Given both, as many of these turns as fit."""
     count: Counter = estimate
 
     @classmethod
@@ -59,6 +67,16 @@ class Context(Struct, frozen=True):
         if tokens < 0:
             raise InvalidInput("Context.budget takes a number of tokens, 0 or more.")
         return cls(tokens=tokens, count=count)
+
+    @classmethod
+    def parse(cls, text: str) -> Context:
+        """Return the context of a text: `all`, `last=20` or `budget=8000`. Raises InvalidInput."""
+        found = CONTEXT.fullmatch(text)
+        if found is None:
+            raise InvalidInput(f"Unknown context {text[:40]!r}. Use {CONTEXTS}.")
+        if found[1] is None:
+            return ALL
+        return cls.last(int(found[2])) if found[1] == "last" else cls.budget(int(found[2]))
 
     def count_all(self, items: Sequence[Item]) -> int:
         return sum(map(self.count, items))
@@ -113,30 +131,31 @@ def first_shown(history: Sequence[Turn], parts: ContextParts, context: Context, 
 
 def _parts(
     history: Sequence[Turn], parts: ContextParts, hidden: HiddenPlaces
-) -> tuple[list[tuple[Item, ...]], tuple[Item, ...]]:
+) -> tuple[list[Sequence[Item]], Sequence[Item]]:
     past = [turn.items for turn in history]
     current = (*parts.input, *without_open_reasoning(parts.steps))
     if hidden or parts.hidden:
         places = [*(hidden.get(turn.id, ()) for turn in history), parts.hidden]
         *past, current = without_hidden([*past, current], places)
-    return past, current
+    return [without_empty_answers(items) for items in past], without_empty_answers(current)
 
 
 def _start(
-    past: Sequence[Sequence[Item]], parts: ContextParts, current: tuple[Item, ...], context: Context
+    past: Sequence[Sequence[Item]], parts: ContextParts, current: Sequence[Item], context: Context
 ) -> int:
+    oldest = 0
     if context.turns is not None:
-        start = max(0, len(past) - context.turns)
-        first = past[start] if start < len(past) else current
-        return start - 1 if start and answers_before(first) else start
+        oldest = max(0, len(past) - context.turns)
+        first = past[oldest] if oldest < len(past) else current
+        oldest -= bool(oldest and answers_before(first))
     if context.tokens is None:
-        return 0
+        return oldest
     left = context.tokens - context.count_all((*parts.instructions, *parts.primer, *current))
     start = len(past)
     if start and answers_before(current):
         start -= 1
         left -= context.count_all(past[start])
-    while start and (size := context.count_all(past[start - 1])) <= left:
+    while start > oldest and (size := context.count_all(past[start - 1])) <= left:
         start -= 1
         left -= size
     return start

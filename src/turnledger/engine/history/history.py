@@ -24,7 +24,7 @@ from turnledger.errors import ConversationDeleted, StoreCorrupt
 from turnledger.model.conversation import Branch, Conversation, Origin, Stretch
 from turnledger.model.flags import FlagsByTurn, HiddenPlaces, hidden_in_parts
 from turnledger.model.ids import BranchId, TurnId
-from turnledger.model.item import Item, calls_left_open
+from turnledger.model.item import Item, calls_left_open, without_empty_answers
 from turnledger.model.messages.messages import messages_of
 from turnledger.model.turn import Turn, TurnKind
 
@@ -282,13 +282,15 @@ _encode = msgspec.json.Encoder().encode
 
 
 def encode_messages(items: Iterable[Item]) -> bytes:
-    """Encode items as chat messages in JSON, separated by commas, without brackets."""
+    """Encode items as chat messages for a model in JSON, separated by commas, without brackets."""
     items = tuple(items)
     plain: list[dict[str, str | None]] = []
     for item in items:
         text = item.only_text
         if text is None:
-            return _encode(messages_of(items))[1:-1]
+            return _encode(messages_of(without_empty_answers(items)))[1:-1]
+        if item.is_empty_answer:
+            continue
         plain.append({"role": item.role, "content": text})
     return _encode(plain)[1:-1]  # the fast path of most turns
 

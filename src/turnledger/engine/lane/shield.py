@@ -169,8 +169,7 @@ class Home:
 
     def check(self) -> None:
         """Raise LedgerElsewhere in another process, or on another event loop."""
-        if self._forks != _forks:
-            raise LedgerElsewhere(FORKED)
+        self.check_process()
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -179,3 +178,8 @@ class Home:
             self._loop = loop
         elif self._loop is not loop:
             raise LedgerElsewhere(OTHER_LOOP)
+
+    def check_process(self) -> None:
+        """Raise LedgerElsewhere in a forked process."""
+        if self._forks != _forks:
+            raise LedgerElsewhere(FORKED)

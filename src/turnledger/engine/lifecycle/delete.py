@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from turnledger.engine.attempt.durable import drop_job
-from turnledger.engine.attempt.end import DELETED, end_running, expire_claim_of
+from turnledger.engine.attempt.end import DELETED, end_running, return_claim
 from turnledger.engine.conversations.resolve import is_in_use
 from turnledger.engine.feed import record_change
 from turnledger.engine.ports import Tables, WholeStore
@@ -110,11 +110,13 @@ async def _close_lanes(tables: Tables, conversation: Conversation, now: int, *, 
         if lane is not None:
             raised, drop = replace(lane, fence=lane.fence + 1), running.stop is None
             await end_running(tables, raised, running, DELETED, now, forget=forget, drop=drop)
-    for ticket in await tables.tickets(branch.id):
+    # Read again: an edit kept on the way has moved the queue.
+    ended = await tables.conversation(conversation.id) or conversation
+    for ticket in await tables.tickets(ended.branch):
         await tables.drop_ticket(ticket.attempt)
         if ticket.lease == NOBODY:
             await drop_job(tables, ticket.attempt)
-            await expire_claim_of(tables, ticket.idempotency_key, ticket.attempt, now)
+            await return_claim(tables, ticket, now)
         await record_change(tables, ChangeKind.TURN_WITHDRAWN, conversation, now, turn=ticket.attempt)
 
 

@@ -2,8 +2,9 @@
 
 A request that ends where the branch ends, with new messages after that, continues it, however much of the
 beginning was trimmed. One that ends at an earlier question asks for another answer. Any other is an edit,
-from the last turn that both sides have. Where repeated messages are ambiguous, a reading up to the head wins
-over one from the beginning, and a longer match over a shorter one.
+from the last turn that both sides have. Answers at its end are not matched, but continued. Where repeated
+messages are ambiguous, a reading up to the head wins over one from the beginning, and a longer match over a
+shorter one.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from turnledger.engine.resend.window import (
     common_lengths,
     find_spot,
     is_distinctive,
+    spot_in,
     windows,
     words_of_request,
 )
@@ -31,6 +33,8 @@ from turnledger.model.ids import TurnId
 from turnledger.model.item import Item, calls_left_open
 from turnledger.model.messages.projection import (
     UNMATCHED,
+    ClientForm,
+    Entry,
     ReducedMessage,
     ShownTurn,
     reduce_message,
@@ -51,11 +55,19 @@ class SentMessages(StrEnum):
     FULL = "full"  # the whole history from its beginning, even without an assistant message
 
 
+class Trimmed(msgspec.Struct, frozen=True):
+    """What a client has left out at the beginning of its copy: turns, and items of the next one."""
+
+    turns: int
+    items: int = 0
+
+
 class Continuation(msgspec.Struct, frozen=True):
     """The request ends at the head: messages[new:] are input, messages[:instructions] instructions."""
 
     new: int
     instructions: int = 0
+    trimmed: Trimmed | None = None
 
 
 class Regeneration(msgspec.Struct, frozen=True):
@@ -63,6 +75,7 @@ class Regeneration(msgspec.Struct, frozen=True):
 
     turn: TurnId
     instructions: int = 0
+    trimmed: Trimmed | None = None
 
 
 class MatchedEdit(msgspec.Struct, frozen=True):
@@ -73,6 +86,7 @@ class MatchedEdit(msgspec.Struct, frozen=True):
     new: int
     instructions: int = 0
     kept: tuple[Item, ...] = ()
+    trimmed: Trimmed | None = None
 
 
 Meaning: TypeAlias = Continuation | Regeneration | MatchedEdit
@@ -96,6 +110,8 @@ class _Reach(msgspec.Struct, frozen=True):
     kept: tuple[Item, ...] | None = None
     is_edited: bool = False
     """Whether the next turn matches, too, up to a different answer."""
+    begin: Spot | None = None
+    """Where in the line the request begins, if not at its beginning."""
 
 
 def decide(
@@ -103,22 +119,55 @@ def decide(
 ) -> Meaning:
     """Decide what these messages mean for a branch of these turns. Raises NoNewInput if they add nothing, and
     MalformedItems if one is not a message."""
-    request = ClientTranscript(messages)
+    asked = messages[: begin_of_prefill(messages)]
+    request = ClientTranscript(asked)
     first = request.first
     answered = _end_of_answers(request)
     if sent is SentMessages.NEW or not turns:
         return _continuation(request, first)
     if sent is None and answered == first:
+        if _asks_again(turns, request):
+            return Regeneration(turns[0].id, first)
+        if len(asked) < len(messages) and (last := _last_turn_sent(turns, messages)) is not None:
+            begin = Spot(last.number - 1, ClientForm.SEEN, 0, 0)
+            return _trimmed_at(turns, begin, Regeneration(last.id, first))
         return _continuation(request, _place_after_questions(turns, request))
     if sent is SentMessages.FULL:
         return _meaning(turns, request, _read_forwards(turns, request, 0, None))
     found = _match_at_head(turns, request, answered)
     if found is None:
-        return _meaning(turns, request, _longest_match(turns, request))
-    origin, _ = found
-    if origin.regenerated >= 0:
-        return Regeneration(turns[origin.regenerated].id, first)
-    return _continue_at(turns, request, origin.place)
+        reach = _longest_match(turns, request)
+        return _trimmed_at(turns, reach.begin, _meaning(turns, request, reach))
+    origin, index = found
+    meaning = (
+        Regeneration(turns[origin.regenerated].id, first)
+        if origin.regenerated >= 0
+        else _continue_at(turns, request, origin.place)
+    )
+    return _trimmed_at(turns, spot_in(turns, request, index), meaning)
+
+
+def _trimmed_at(turns: Sequence[Turn], begin: Spot | None, meaning: Meaning) -> Meaning:
+    """Return the meaning with what stands in the line before the request. Turns that the client could not
+    have belong to its copy."""
+    if begin is None:
+        return meaning
+    before, items = begin.turn, begin.count_before(turns)
+    while before and not items and may_be_absent(turns[before - 1]):
+        before -= 1
+    return msgspec.structs.replace(meaning, trimmed=Trimmed(before, items)) if before or items else meaning
+
+
+def begin_of_prefill(messages: Sequence[Mapping[str, Any]]) -> int:
+    """Return where the answers at the end of these messages begin, which the model is to continue: a stored
+    answer, or a beginning that the client chose. At their end, if the last message is no plain answer."""
+    begin = len(messages)
+    while begin and messages[begin - 1].get("role") == "assistant":
+        answer = reduce_message(messages[begin - 1])
+        if not answer.text or answer.calls or answer.media or messages[begin - 1].get("refusal"):
+            break
+        begin -= 1
+    return begin
 
 
 def _continuation(request: ClientTranscript, new: int) -> Continuation:
@@ -166,6 +215,31 @@ def _end_of_answers(request: ClientTranscript) -> int:
         if message.get("role") == "assistant" and reduce_message(message).role == "assistant":
             return place
     return request.first
+
+
+def _asks_again(turns: Sequence[Turn], request: ClientTranscript) -> bool:
+    """Return whether the request is the question of the only turn, and nothing else. After several turns, the
+    same words may be a new answer to what was said last."""
+    if len(turns) > 1 or request.end - request.first > 1 or turns[0].kind is TurnKind.SETTLED:
+        return False
+    found = request.next(request.first, FORWARDS)
+    if found is None:
+        return False
+    question = Entry(found[0].role, (found[0].text,) if found[0].text else (), (), found[0].media)
+    return turns[0].shown.input == (question,)
+
+
+def _last_turn_sent(turns: Sequence[Turn], messages: Sequence[Mapping[str, Any]]) -> Turn | None:
+    """Return the last turn that a client can have, if the messages are its end, or as much of its answer as
+    the client received."""
+    request = ClientTranscript(messages)
+    for turn in reversed(turns):
+        ends = request.read_turn(turn.kind, turn.shown, request.end, BACKWARDS)
+        if turn.kind is not TurnKind.SETTLED and any(request.is_over(end, BACKWARDS) for end in ends):
+            return turn
+        if not may_be_absent(turn):
+            break
+    return None
 
 
 def _place_after_questions(turns: Sequence[Turn], request: ClientTranscript) -> int:
@@ -348,7 +422,7 @@ def _read_from(turns: Sequence[Turn], request: ClientTranscript, spot: Spot) -> 
     """Read forwards from a place in the line. If they diverge within its turn, the trimmed part of that turn
     is kept before what was sent."""
     cut = spot.cut(turns) if spot.place or spot.piece else None
-    reach = _read_forwards(turns, request, spot.turn, cut)
+    reach = msgspec.structs.replace(_read_forwards(turns, request, spot.turn, cut), begin=spot)
     if cut is None or reach.common > spot.turn:
         return reach
     return msgspec.structs.replace(reach, kept=spot.before(turns))
@@ -364,11 +438,11 @@ def _match_cut_answer(turns: Sequence[Turn], request: ClientTranscript) -> _Reac
         cut = spot.cut(turns, tuple(each.text for each in messages if each.text))
         reach = _read_forwards(turns, request, spot.turn, cut)
         if reach.place == behind and _is_continued(turns, spot, request, messages, behind):
-            divergence = divergence or _Reach(request.first, spot.turn, kept=spot.before(turns))
+            divergence = divergence or _Reach(request.first, spot.turn, kept=spot.before(turns), begin=spot)
         if reach.place == request.first and (length or is_distinctive(request)):
             reach = _diverge_after(turns, spot, request.first, behind)
         if (reach.place, length) > furthest or (best is None and reach.kept is not None):
-            best, furthest = reach, (reach.place, length)
+            best, furthest = msgspec.structs.replace(reach, begin=spot), (reach.place, length)
     return best if divergence is None or furthest[0] > behind else divergence
 
 
@@ -453,9 +527,9 @@ def _match_edited_start(turns: Sequence[Turn], request: ClientTranscript) -> _Re
             )
         if spot is not None:
             edited = _messages_before(turns, spot, messages[0].role, count)
-            return _Reach(request.first, edited.turn, kept=edited.before(turns))
+            return _Reach(request.first, edited.turn, kept=edited.before(turns), begin=edited)
         if back is not None and place == behind:
-            return _Reach(request.first, back[1])
+            return _Reach(request.first, back[1], begin=Spot(back[1], ClientForm.SEEN, 0, 0))
     return None
 
 

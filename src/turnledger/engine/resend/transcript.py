@@ -7,6 +7,7 @@ turns are compared without that.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from turnledger.model.item import NOT_ANSWERED
@@ -18,12 +19,16 @@ from turnledger.model.messages.projection import (
     plain_text,
     reduce_message,
     remove_spaces,
+    remove_thoughts,
     same_calls,
+    without_thoughts,
 )
 from turnledger.model.turn import Turn, TurnKind
 
 MOST_PIECES = 64
 """The most messages in a row tried as pieces of one text."""
+FRAME = 64
+"""Characters that the newest question must share with the text added to an older one."""
 FORWARDS, BACKWARDS = 1, -1
 
 
@@ -155,9 +160,9 @@ class ClientTranscript:
         found = self.next(place, step)
         if found is None or entry.role != "assistant" or found[0].role != "assistant" or not entry.pieces:
             return None
-        sent = remove_spaces(found[0].text)
-        alike = sent and (entry.compact_text.startswith(sent) or sent.startswith(entry.compact_text))
-        return found[1] if alike else None
+        stored, sent = "".join(entry.pieces), found[0].text
+        stored, sent = map(remove_spaces, without_thoughts(stored, sent) or (stored, sent))
+        return found[1] if stored and sent and (stored.startswith(sent) or sent.startswith(stored)) else None
 
     def _read_entry(self, entry: Entry, place: int, step: int) -> int | None:
         found = self.next(place, step)
@@ -165,7 +170,29 @@ class ClientTranscript:
             return None
         if entry.role == "tool":
             return self._read_results(entry, place, step)
-        return found[1] if _equals(entry, [found[0]]) else self._read_pieces(entry, place, step)
+        if _equals(entry, [found[0]]) or self._lacks_frame(entry, found[0]):
+            return found[1]
+        return self._read_pieces(entry, place, step)
+
+    def _lacks_frame(self, entry: Entry, message: ReducedMessage) -> bool:
+        """Return whether a question lacks only the text that a tool added when it was the newest. The newest
+        one shows the tool: both begin alike, or end alike."""
+        if entry.role != "user" or len(entry.pieces) != 1 or not _same_media(entry, [message]):
+            return False
+        stored, sent, newest = entry.pieces[0], message.text, self._newest
+        if len(stored) - len(sent) < FRAME or sent == newest:
+            return False
+        is_before = stored.endswith(f"\n{sent}") and newest.startswith(stored[:FRAME])
+        return is_before or (stored.startswith(f"{sent}\n") and newest.endswith(stored[-FRAME:]))
+
+    @cached_property
+    def _newest(self) -> str:
+        place = self.end
+        while (found := self.next(place, BACKWARDS)) is not None:
+            message, place = found
+            if message.role == "user":
+                return message.text
+        return ""
 
     def _read_pieces(self, entry: Entry, place: int, step: int) -> int | None:
         """Read several messages as one entry: clients split and join consecutive messages."""
@@ -174,7 +201,7 @@ class ClientTranscript:
         while (found := self.next(place, step)) is not None and found[0].role == entry.role:
             message, place = found
             messages.insert(0 if step < 0 else len(messages), message)
-            room -= len(remove_spaces(message.text))
+            room -= len(remove_spaces(remove_thoughts(message.text)))
             if room < 0 or len(messages) > MOST_PIECES:
                 return None
             if _equals(entry, messages):
@@ -206,9 +233,12 @@ def _equals(entry: Entry, messages: Sequence[ReducedMessage]) -> bool:
     """Return whether these messages together equal the entry."""
     texts = tuple(each.text for each in messages if each.text)
     if texts != entry.pieces:
-        if len(texts) < 2 and len(entry.pieces) < 2:
+        sent, stored = "".join(texts), "".join(entry.pieces)
+        bare = without_thoughts(sent, stored) if entry.role == "assistant" else None
+        if bare is None and len(texts) < 2 and len(entry.pieces) < 2:
             return False
-        if remove_spaces("".join(texts)) != entry.compact_text:
+        one, other = map(remove_spaces, bare or (sent, stored))
+        if one != other:
             return False
     return same_calls(entry.calls, [call for each in messages for call in each.calls]) and _same_media(
         entry, messages

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from heapq import nlargest
+from itertools import islice
 from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
@@ -21,8 +22,10 @@ from turnledger.model.messages.projection import (
     Entry,
     ShownTurn,
     canonicalize,
+    count_before,
     items_before,
     remove_spaces,
+    remove_thoughts,
 )
 from turnledger.model.turn import Turn
 
@@ -57,6 +60,13 @@ class Spot(NamedTuple):
         turn = turns[self.turn]
         found = items_before(turn.input, turn.output, turn.shown.hidden, self[1:])
         return tuple(without_open_reasoning(found))
+
+    def count_before(self, turns: Sequence[Turn]) -> int:
+        """Return how many items of its turn stand before it, hidden ones included."""
+        if not self.place and not self.piece:
+            return 0
+        turn = turns[self.turn]
+        return count_before(turn.input, turn.output, turn.shown.hidden, self[1:])
 
     def cut(self, turns: Sequence[Turn], pieces: tuple[str, ...] | None = None) -> ShownTurn:
         """Return its turn from this message on; `pieces`, if given, replace the rest of its entry."""
@@ -120,6 +130,22 @@ def _windows_in(line: MessageLine, sent: list[Words], form: ClientForm) -> Itera
         yield Window(spot._replace(piece=spot.piece + skipped), length)
     if skipped and lengths[0]:
         yield Window(line.spots[0]._replace(piece=skipped), lengths[0])
+
+
+def spot_in(turns: Sequence[Turn], request: ClientTranscript, index: int) -> Spot:
+    """Return where in this turn the request begins; at its beginning if that is not found."""
+    turn, found = turns[index], request.next(request.first, FORWARDS)
+    begin = Spot(index, ClientForm.SEEN, 0, 0)
+    if found is None or request.read_turn(turn.kind, turn.shown, request.first, FORWARDS):
+        return begin
+    first = _words(found[0].role, found[0].text, found[0].calls)
+    for form in _forms([turn]):
+        line = MessageLine.of([turn], form)
+        same = (spot for spot, words in zip(line.spots, line.words, strict=True) if words == first)
+        for spot in islice(same, MOST_SPOTS):
+            if request.read_turn(turn.kind, spot.cut([turn]), request.first, FORWARDS):
+                return spot._replace(turn=index)
+    return begin
 
 
 def find_spot(turns: Sequence[Turn], request: ClientTranscript, within: int | None) -> Spot | None:
@@ -218,6 +244,7 @@ def words_of_request(request: ClientTranscript) -> list[Words]:
 def _words(role: str, text: str, calls: Sequence[Call]) -> Words:
     """Return what is compared in a search: of answers, which clients split and join, only the two ends."""
     if role == "assistant":
+        text = remove_thoughts(text)
         text = (
             remove_spaces(text[: 2 * COMPARED_CHARACTERS])[:COMPARED_CHARACTERS]
             + remove_spaces(text[-2 * COMPARED_CHARACTERS :])[-COMPARED_CHARACTERS:]

@@ -45,6 +45,7 @@ from turnledger.engine.attempt.idempotency import (
     Verdict,
 )
 from turnledger.engine.attempt.takeover import free_of_dead
+from turnledger.engine.attempt.unread import note_read
 from turnledger.engine.conversations import resolve
 from turnledger.engine.conversations.resolve import Target
 from turnledger.engine.feed import record_change, record_withdrawal
@@ -61,6 +62,7 @@ from turnledger.engine.lifecycle.moves import (
 )
 from turnledger.engine.limits import UNLIMITED, Quota, check_quota, count_set_aside
 from turnledger.engine.ports import Tables
+from turnledger.engine.resend.match import Trimmed
 from turnledger.engine.tables.lanes import Lane
 from turnledger.engine.turn.parallel import branch_after
 from turnledger.errors import AdmissionMoved, ConversationBusy, ConversationNotFound, QueueFull
@@ -143,6 +145,8 @@ class TurnContent(Struct, frozen=True):
     """The line that a resent history was read against."""
     is_whole: bool = False
     """Whether the input is the whole turn, which no model answers: begin commits it."""
+    trimmed: Trimmed | None = None
+    """What the client has left out of a resent history; its model is not shown that."""
 
 
 class TurnPolicy(Struct, frozen=True):
@@ -152,6 +156,8 @@ class TurnPolicy(Struct, frozen=True):
     on_stop: OnStop = OnStop.KEEP
     on_failure: OnFailure = OnFailure.SETTLE
     is_interaction: bool = True
+    gives_way: bool = False
+    """Whether it is stopped, and kept, when others wait and nobody reads it."""
 
 
 class BeginBounds(Struct, frozen=True):
@@ -253,6 +259,8 @@ class Begun(Struct, frozen=True):
     """The owner's flag version when the lane was taken."""
     chunks: tuple[bytes, ...] | None = None
     """The stored log of an attempt that is resumed in place."""
+    trimmed: Trimmed | None = None
+    """What its model is not shown of the line."""
 
 
 @dataclass(frozen=True)
@@ -326,7 +334,9 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
     if isinstance(verdict, SharedOutcome):
         if request.admitted is not None and request.admitted != await tables.admission():
             raise AdmissionMoved
-        if request.retry is not None and verdict.outcome is not None:
+        if verdict.outcome is None:
+            await note_read(tables, verdict.attempt)  # it is about to attach
+        elif request.retry is not None:
             # Power loss must not restore the mark of a lost answer that this try is about to receive.
             _demand_disk(request)
         # The ticket stays until the result has arrived: it shows a repeated begin that the request was
@@ -422,7 +432,8 @@ async def _begun_before(tables: Tables, request: BeginRequest) -> Begun | Enqueu
     assert branch is not None  # noqa: S101
     journal = Journal.of(await tables.journal(attempt.id))
     place = await place_of(tables, branch, attempt.fork) if attempt.fork else None
-    return Begun(conversation, branch, attempt, journal, place, await tables.flag_version())
+    version = await tables.flag_version()
+    return Begun(conversation, branch, attempt, journal, place, version, trimmed=request.content.trimmed)
 
 
 async def _where_it_waits(tables: Tables, target: Target, ticket: Ticket) -> Target:
@@ -623,10 +634,15 @@ def _ticket(branch: Branch, request: BeginRequest, verdict: NewAttempt, *, front
         lease=request.lease,
         deadline=request.bounds.wait_until,
         idempotency_key=request.key.text if request.key else None,
-        fingerprint=request.key.fingerprint if request.key else b"",
+        fingerprint=request.key.fingerprint if request.key else _retried(request),
         claimed=verdict.claim.attempt if verdict.claim else None,
         is_interaction=request.policy.is_interaction,
     )
+
+
+def _retried(request: BeginRequest) -> bytes:
+    retry = request.retry
+    return retry.name.encode() if retry is not None and retry.may_be_later else b""
 
 
 async def take_lane(
@@ -682,7 +698,7 @@ async def take_lane(
         await tables.save_claim(idempotency.claim_for(request.key, attempt))
     elif request.retry is not None:
         await tables.save_claim(client_retries.claim_for(request.retry, attempt))
-    return Begun(conversation, branch, attempt, journal, place)
+    return Begun(conversation, branch, attempt, journal, place, trimmed=content.trimmed)
 
 
 def _check_seen(branch: Branch, request: BeginRequest) -> None:
@@ -770,6 +786,7 @@ def _attempt(
         on_failure=request.policy.on_failure,
         is_interaction=request.policy.is_interaction,
         idempotency_key=request.key.text if request.key else None,
+        reads=0 if request.policy.gives_way else None,
         created_at=request.round.now,
     )
 

@@ -95,6 +95,7 @@ async def enter(
             on_event,
             has_created=fresh is not None and fresh.id == begun.conversation.id,
             is_resent=asked.begin.is_resent,
+            prefill=asked.resent.prefill if asked.resent is not None else (),
         )
     except BaseException as problem:
         await end_as_failed(process, begun, problem)
@@ -201,12 +202,11 @@ async def _first_round(process: Process, asked: AcquireRequest, request: BeginRe
     """Take responsibility for the attempt; return the request for the first round."""
     if process.is_closed:
         raise LedgerClosed
-    is_later_try = _is_later_try(request)
-    if is_later_try:
+    if _may_be_later_try(request):
         await process.deliveries.flush()
     process.attempts[request.attempt] = False
     await _check_time(asked, request)
-    if asked.resent is not None and request.key is None and not is_later_try:
+    if asked.resent is not None and request.key is None and not _is_later_try(request):
         # With a key, or on a later try, begin may find the outcome without knowing what the request means.
         with suppress(HistoryDiverged):  # not final while a turn runs that the client may have
             request = await _reread(asked, request, None)
@@ -260,6 +260,7 @@ class _PlaceInQueue:
                 raise WaitEnded
             await self._waiter.wait(min(left, process.limits.lease_time / 4))
         process.interrupt_here(queued.interrupted)
+        process.check_unread()
         return process.watch.dead_among(queued.in_the_way)
 
     def _enlist(self, queued: Queued) -> None:
@@ -339,8 +340,12 @@ async def _check_still_admitted(process: Process, asked: AcquireRequest, request
         await _readmitted(asked, request)
 
 
+def _may_be_later_try(request: BeginRequest) -> bool:
+    return request.retry is not None and request.retry.may_be_later
+
+
 def _is_later_try(request: BeginRequest) -> bool:
-    return request.retry is not None and request.retry.count > 0
+    return request.retry is not None and bool(request.retry.count)
 
 
 async def _give_up(
@@ -383,7 +388,7 @@ class TurnBlock:
         self._on_queued: QueueSink | None = None
         self._running: OpenTurn | None = None
         self._is_used = False
-        self._is_lost = False
+        self._is_lost = self._is_unread = False
 
     def __repr__(self) -> str:
         return f"<TurnBlock {self.id}>"
@@ -416,6 +421,13 @@ class TurnBlock:
         at = self._process.clock.now_ms()
         self._process.deliveries.add(DeliveryNote(owner, name, request.attempt, is_delivered, at))
 
+    def note_unread(self) -> None:
+        """Let the turn give way: its client has left; see Host.unread."""
+        self._is_unread = self._request.begin.policy.gives_way
+        if self._is_unread and self.id in self._process.attempts:
+            self._process.unread.add(self.id)
+            self._process.check_unread()
+
     async def __aenter__(self) -> RunningTurn:
         if self._is_used:
             raise InvalidInput("A turn runs once. Call chat.turn() again for another one.")
@@ -429,6 +441,8 @@ class TurnBlock:
         if self._is_lost:
             # Its client left while it waited, when there was no claim to mark.
             self.note_delivery(is_delivered=False)
+        if self._is_unread:
+            self.note_unread()
         return RunningTurn(entered)
 
     async def __aexit__(

@@ -19,7 +19,6 @@ from turnledger.engine.attempt.client_retries import DeliveryNote, record_delive
 from turnledger.engine.attempt.divergence import open_branch, place_of
 from turnledger.engine.attempt.durable import drop_job
 from turnledger.engine.attempt.end import CLAIM_KEPT_MS, EndRequest, Outcome, end
-from turnledger.engine.attempt.sent_log import SentLog
 from turnledger.engine.conversations.resolve import is_entry_complete, update_entry
 from turnledger.engine.feed import record_commit
 from turnledger.engine.history.history import History, LatestLine
@@ -42,7 +41,7 @@ from turnledger.errors import (
 )
 from turnledger.model.conversation import Branch, Conversation, holds_lane
 from turnledger.model.flags import Flags
-from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.turn import Attempt, AttemptState, Failure, Fork, OnStop, Turn, TurnKind, preview_of
 
@@ -88,6 +87,8 @@ class DoubtRequest:
 
     branch: BranchId
     attempt: TurnId
+    lease: LeaseId
+    """Of the process that asks: durable work may meanwhile run in another, under the same id."""
 
 
 @dataclass(frozen=True)
@@ -183,9 +184,11 @@ def ran_on_head(branch: Branch, request: CommitRequest) -> bool:
 
 async def resolve_doubt(tables: Tables, request: DoubtRequest) -> Certainty:
     """Make a commit of unknown outcome certain: raise the fence first, so that the write cannot appear later,
-    then read. If the attempt was ended elsewhere, only read."""
+    then read. If the attempt was ended or taken over elsewhere, only read."""
     branch = await tables.branch(request.branch)
-    if branch is not None and branch.running == request.attempt:
+    attempt = await tables.attempt(request.attempt)
+    is_held = attempt is not None and attempt.lease == request.lease
+    if is_held and branch is not None and branch.running == request.attempt:
         raised = replace(branch, fence=branch.fence + 1)
         await tables.save_branch(raised)
         return Certainty(None, raised.fence)
@@ -435,7 +438,7 @@ async def commit_turn(process: Process, running: OpenTurn, request: CommitReques
 
 async def _try_again(process: Process, request: CommitRequest) -> Turn:
     """Resolve the lost commit, and commit again under the raised fence if it did not happen."""
-    doubt = DoubtRequest(request.lane, request.turn.id)
+    doubt = DoubtRequest(request.lane, request.turn.id, process.lease)
     certainty = await process.store.transact(resolve_doubt, doubt, request.owner)
     if certainty.turn is not None:
         return certainty.turn
@@ -484,7 +487,7 @@ async def end_as_failed(process: Process, begun: Begun, problem: BaseException) 
         fence=begun.branch.fence,
         failure=failure_of(problem),
         on_stop=None,
-        sent=SentLog(b"", 0, ""),
+        sent=None,
         now=process.clock.now_ms(),
     )
     try:

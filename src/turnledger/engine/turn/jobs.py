@@ -30,11 +30,11 @@ from turnledger.engine.turn.begin import (
     TurnPolicy,
     take_lane,
 )
-from turnledger.errors import AdmissionMoved
+from turnledger.errors import AdmissionMoved, TurnReplayed
 from turnledger.model.access.token import Token
 from turnledger.model.conversation import NOBODY, Branch, Ticket, Within
-from turnledger.model.ids import LeaseId, TokenId, TurnId
-from turnledger.model.job import ListedJob, TurnJob
+from turnledger.model.ids import BranchId, ConversationId, LeaseId, TokenId, TurnId
+from turnledger.model.job import LISTED_INPUT, ListedJob, TurnJob
 from turnledger.model.journal import Journal, item_record
 from turnledger.model.turn import QUEUED, Attempt, AttemptState, Failure, OnBusy
 
@@ -114,6 +114,10 @@ async def _begin(tables: Tables, request: TakeRequest, job: TurnJob, ticket: Tic
     if before:
         return None
     await check_live(tables, conversation, request.due)
+    settled = await tables.turn(ticket.claimed) if ticket.claimed is not None else None
+    if settled is not None:
+        # While it waited, another turn settled what the failed one had done that it retries.
+        raise TurnReplayed(settled, conversation.id)
     earlier = await tables.attempt(ticket.claimed) if ticket.claimed is not None else None
     begin = _begin_request(request, job, ticket)
     begun = await take_lane(tables, conversation, branch, begin, NewAttempt(None, earlier))
@@ -169,27 +173,59 @@ def is_unheld(attempt: Attempt, branch: Branch, lease: LeaseId) -> bool:
 
 @dataclass(frozen=True)
 class ListJobsRequest:
+    conversation: ConversationId | None
+    """Only its jobs; None: of all."""
     after: TurnId | None
     limit: int
     within: Within
+    now: int
 
 
 async def list_jobs(tables: Tables, request: ListJobsRequest) -> list[ListedJob]:
     """Return a page of jobs in the conversations that the caller sees, oldest first; as every list, without
     internal ones."""
     listed: list[ListedJob] = []
+    lines: dict[BranchId, list[TurnId]] = {}
     after = request.after
     while len(listed) < request.limit and (page := await tables.jobs(after, request.limit)):
         for job in page:
-            found = await tables.conversation(job.conversation)
-            if found is not None and not found.internal and request.within.sees(found):
-                state = QUEUED if await tables.attempt(job.id) is None else AttemptState.RUNNING.value
-                details = job.request.details_object
-                listed.append(
-                    ListedJob(job.id, job.conversation, state, job.created_at, job.resumes, details)
-                )
+            if request.conversation in (None, job.conversation) and await _is_listed(tables, request, job):
+                listed.append(await _show(tables, request, job, lines))
         after = page[-1].id
     return listed[: request.limit]
+
+
+async def _is_listed(tables: Tables, request: ListJobsRequest, job: TurnJob) -> bool:
+    found = await tables.conversation(job.conversation)
+    return found is not None and not found.internal and request.within.sees(found)
+
+
+async def _show(
+    tables: Tables, request: ListJobsRequest, job: TurnJob, lines: dict[BranchId, list[TurnId]]
+) -> ListedJob:
+    """Show a job; `lines` are the lanes seen before."""
+    ticket = None if await tables.attempt(job.id) is not None else await tables.ticket(job.id)
+    if ticket is not None and ticket.branch not in lines:
+        lines[ticket.branch] = await _line(tables, ticket.branch, request.now)
+    is_small = len(job.body) <= LISTED_INPUT
+    return ListedJob(
+        id=job.id,
+        conversation=job.conversation,
+        state=AttemptState.RUNNING.value if ticket is None else QUEUED,
+        created_at=job.created_at,
+        resumes=job.resumes,
+        details=job.request.details_object,
+        input=job.request.input_items if is_small else (),
+        before=0 if ticket is None else lines[ticket.branch].index(job.id),
+    )
+
+
+async def _line(tables: Tables, id: BranchId, now: int) -> list[TurnId]:
+    """Return the turn that runs on a branch, and those that wait, in their order."""
+    branch = await tables.branch(id)
+    running = branch.running if branch is not None else None
+    waiting = [each.attempt for each in await tables.tickets(id) if each.deadline > now]
+    return [*([] if running is None else [running]), *waiting]
 
 
 @dataclass(frozen=True)

@@ -50,9 +50,9 @@ async def branch_after(
         raise TurnNotFound
     home = current if turn.branch == current.id else await tables.branch(turn.branch)
     tried = await tables.branch(earlier.branch) if earlier is not None else None
-    for branch in (tried, home, current):
-        if branch is not None and await _can_follow(tables, current, branch, turn):
-            return branch
+    free = await free_branch(tables, current, turn, tried, home)
+    if free is not None:
+        return free
     if earlier is not None and tried is not None and tried.unsettled == earlier.id:
         demand_disk()
         await tables.save_branch(await settle(tables, tried, earlier, now))
@@ -66,6 +66,14 @@ async def branch_after(
             sources[place] = await settle(tables, branch, waiting, now)
             await tables.save_branch(sources[place])
     return await _make_side_branch(tables, sources, turn, side_branch_of(attempt), now)
+
+
+async def free_branch(tables: Tables, current: Branch, turn: Turn, *others: Branch | None) -> Branch | None:
+    """Return the first of these branches, the current one last, that a turn after this one may continue."""
+    for branch in (*others, current):
+        if branch is not None and await _can_follow(tables, current, branch, turn):
+            return branch
+    return None
 
 
 async def _can_follow(tables: Tables, current: Branch, branch: Branch, turn: Turn) -> bool:

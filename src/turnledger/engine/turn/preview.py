@@ -16,10 +16,11 @@ from turnledger.engine.history import line
 from turnledger.engine.ports import Tables
 from turnledger.engine.process import Process
 from turnledger.engine.turn.begin import AcquireRequest, BeginRequest, Begun
-from turnledger.engine.turn.parallel import line_with
+from turnledger.engine.turn.parallel import free_branch, line_with
 from turnledger.engine.turn.snapshot import snapshot
 from turnledger.errors import BranchNotFound, TurnNotFound
 from turnledger.model.conversation import Branch
+from turnledger.model.ids import TurnId
 from turnledger.model.item import Item, admit, calls_left_open, open_calls
 from turnledger.model.journal import Journal
 from turnledger.model.messages.messages import Message, messages_of
@@ -67,31 +68,22 @@ async def begin_unwritten(tables: Tables, request: BeginRequest) -> Begun:
     current = await tables.branch(conversation.branch)
     if current is None:
         raise BranchNotFound
-    if content.after is None:
-        branch = end = current
-        fork, originals = Fork(branch=current.id, base=current.head, number=current.length), list[Turn]()
-    else:
-        turn = await tables.turn(content.after)
-        if turn is None:
-            raise TurnNotFound
-        branch = await line_with(tables, current, await tables.branch(turn.branch), turn)
-        fork = await fork_at(tables, branch, Divergence(branch=branch.id, after=turn.id))
-        end, originals = await _end_after(tables, current, branch, fork)
-    place = CommitPlace(fork=fork, copies=(), pending=end.pending, instructed=end.instructed)
-    for copy in await make_copies(tables, end, originals):
-        place = _followed_by(place, copy)
+    branch, place, sources = await _place_of(tables, current, content.after)
     given = content.instructions
-    for each in (branch, current) if branch.id != current.id else (current,):
-        waiting = await tables.attempt(each.unsettled) if each.unsettled else None
+    for lane, effects in sources:
+        for copy in await make_copies(tables, _end_of(place, lane), effects):
+            place = _followed_by(place, copy)
+        waiting = await tables.attempt(lane.unsettled) if lane.unsettled else None
         if waiting is None:
             continue
-        settled, flags = await settled_turn(tables, each, waiting, request.round.now)
-        if place.head != each.head:
-            [copy] = await make_copies(tables, _end_of(place, each), [settled])
+        settled, flags = await settled_turn(tables, lane, waiting, request.round.now)
+        if place.head != lane.head:
+            [copy] = await make_copies(tables, _end_of(place, lane), [settled], {settled.id: flags})
         else:
             copy = Copy(settled, settled, flags)
-            if given is None and settled.instructed == settled.number:
-                given = instructions_from(settled)  # it cannot be read from the store
+            lasting = instructions_from(settled)
+            if given is None and lasting is not None and lasting.is_lasting:
+                given = lasting  # they, or their end, cannot be read from the store
         place = _followed_by(place, copy)
     attempt = Attempt(
         id=request.attempt,
@@ -115,22 +107,29 @@ def _followed_by(place: CommitPlace, copy: Copy) -> CommitPlace:
     return replace(place, copies=(*place.copies, copy), pending=pending)
 
 
-async def _end_after(
-    tables: Tables, current: Branch, branch: Branch, fork: Fork
-) -> tuple[Branch, list[Turn]]:
-    """Return the line up to a turn, and the turns whose effects a branch from there would carry."""
-    base = await line.turn_at(tables, branch, fork.number) if fork.number else None
-    end = Branch(
-        id=branch.id,
-        conversation=branch.conversation,
-        head=fork.base,
-        length=fork.number,
-        pending=calls_left_open(base.items) if base is not None else (),
-        instructed=base.instructed if base is not None else 0,
-    )
-    behind = await effects_behind(tables, branch, fork.number)
-    elsewhere = await missing_effects(tables, current, branch) if current.id != branch.id else []
-    return end, [*behind, *elsewhere]
+async def _place_of(
+    tables: Tables, current: Branch, after: TurnId | None
+) -> tuple[Branch, CommitPlace, list[tuple[Branch, list[Turn]]]]:
+    """Return the branch whose line the turn continues, its place there, and the branches whose effects it
+    carries, with those that are settled."""
+    turn = await tables.turn(after) if after is not None else None
+    home = await tables.branch(turn.branch) if turn is not None else None
+    if turn is None and after is not None:
+        raise TurnNotFound
+    end = current if turn is None else await free_branch(tables, current, turn, home)
+    if turn is None or end is not None:
+        end = end or current
+        fork = Fork(branch=end.id, base=end.head, number=end.length)
+        place = CommitPlace(fork=fork, copies=(), pending=end.pending, instructed=end.instructed)
+        return end, place, [(end, [])]
+    branch = await line_with(tables, current, home, turn)
+    fork = await fork_at(tables, branch, Divergence(branch=branch.id, after=turn.id))
+    base = await line.turn_at(tables, branch, fork.number) or turn
+    place = CommitPlace(fork=fork, copies=(), pending=calls_left_open(base.items), instructed=base.instructed)
+    sources = [(branch, await effects_behind(tables, branch, fork.number))]
+    if branch.id != current.id:
+        sources.append((current, await missing_effects(tables, current, branch)))
+    return branch, place, sources
 
 
 def _end_of(place: CommitPlace, lane: Branch) -> Branch:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import dropwhile, takewhile
 from typing import Any
 
 import msgspec
@@ -81,7 +82,8 @@ def guess_line(cache: BranchCache, target: Target) -> LatestLine | None:
 
 
 class ResentRequest:
-    """The whole history that a client sent. `read` finds what it means on the current line."""
+    """The whole history that a client sent. `read` finds what it means on the current line. With `shows_all`,
+    the model is shown what the client has trimmed, too."""
 
     def __init__(
         self,
@@ -89,28 +91,39 @@ class ResentRequest:
         messages: Sequence[ChatMessage],
         sent: SentMessages | None,
         on_divergence: OnDivergence,
+        *,
+        shows_all: bool = False,
     ) -> None:
         self._process = process
+        self._shows_all = shows_all
         # A copy: the client may change its list while the request waits.
-        self._messages = tuple(messages)
-        if not all(type(message) is dict or isinstance(message, Mapping) for message in self._messages):
+        self._whole = tuple(messages)
+        if not all(type(message) is dict or isinstance(message, Mapping) for message in self._whole):
             raise MalformedItems("Messages are a list of objects, each with a `role`.")
-        for number, message in enumerate(self._messages):
+        for number, message in enumerate(self._whole):
             for name in ("content", "tool_calls"):
                 parts = message.get(name)
                 if isinstance(parts, list) and len(parts) > MOST_PARTS:
                     raise MalformedItems(f"messages[{number}].{name} has more than {MOST_PARTS} parts.")
         self._sent = sent
         self._on_divergence = on_divergence
+        begin = match.begin_of_prefill(self._whole)
+        self._messages, answers = self._whole[:begin], self._whole[begin:]
+        process.limits.check_messages("The prefill", answers)
+        self.prefill = items_of_messages(answers)
+        """The answers at the end of the messages: the turn's answer begins with them."""
+        process.limits.check_size("The prefill", self.prefill)
 
     def key(self, other: IdempotencyKey) -> IdempotencyKey:
         """Return the key with the messages as sent, whatever they now mean, added to its fingerprint."""
-        sent = [self._sent, self._on_divergence, self._messages]
+        sent = [self._sent, self._on_divergence, self._whole]
         try:
             body = msgspec.json.encode(sent, enc_hook=dict, order="deterministic")
         except (TypeError, ValueError, RecursionError) as problem:
             raise MalformedItems(f"messages must be valid JSON: {problem}.") from None
-        return IdempotencyKey(other.text, hashlib.sha256(other.fingerprint + body).digest())
+        results = takewhile(lambda message: message.get("role") == "tool", reversed(self._messages))
+        answers = frozenset(message.get("tool_call_id") for message in results)
+        return IdempotencyKey(other.text, hashlib.sha256(other.fingerprint + body).digest(), answers)
 
     async def read(self, target: Target, conversation: ConversationId | None) -> TurnContent:
         """Read the messages against the current line: of the conversation that begin found or, before the
@@ -122,7 +135,7 @@ class ResentRequest:
         guess = guess_line(process.cache, target) if conversation is None else None
         if guess is not None:
             with suppress(TurnledgerError):  # the cached line may be outdated
-                if guess.is_plain and self._is_all_new:
+                if guess.is_plain and self._is_all_new(guess.branch):
                     return self._added(guess)
                 return await self._read(target.owner, guess.branch, guess.flag_version)
         request = CurrentRequest(target, process.clock.due_ms())
@@ -132,12 +145,13 @@ class ResentRequest:
             branch = Branch(id=target.fresh.branch, conversation=target.fresh.id)
         return await self._read(target.owner, branch, flagged)
 
-    @property
-    def _is_all_new(self) -> bool:
-        """Whether the messages alone show that all are new: only user messages."""
-        return self._sent is not SentMessages.FULL and all(
-            each.get("role") == "user" for each in self._messages
-        )
+    def _is_all_new(self, branch: Branch) -> bool:
+        """Return whether the messages alone show that all are new: only user messages, and not one that may
+        be the only question again."""
+        if self._sent is SentMessages.FULL:
+            return False
+        may_ask_again = branch.length == 1 == len(self._whole) and self._sent is None
+        return not may_ask_again and all(each.get("role") == "user" for each in self._whole)
 
     def _added(self, line: LatestLine) -> TurnContent:
         self._process.limits.check_messages("The input", self._messages)
@@ -166,6 +180,7 @@ class ResentRequest:
             instructions=Instructions(leading) if leading else None,
             diverge=self._divergence(meaning, turns),
             seen=ExpectedHead(branch.id, branch.head, branch.unsettled, flagged, home, leading == in_force),
+            trimmed=None if self._shows_all else meaning.trimmed,
         )
 
     async def _seen_by_user(self, branch: Branch, owner: str, flagged: int) -> Sequence[Turn]:
@@ -183,7 +198,7 @@ class ResentRequest:
 
     def _decide(self, turns: Sequence[Turn], branch: Branch) -> tuple[Meaning, Sequence[ChatMessage]]:
         """Return what the request means, and the new notes within the part that it shares with the line."""
-        meaning = decide(turns, self._messages, self._sent)
+        meaning = decide(turns, self._whole, self._sent)
         notes = self._new_notes(meaning, turns)
         if isinstance(meaning, match.MatchedEdit) and self._on_divergence is OnDivergence.REJECT:
             raise HistoryDiverged
@@ -192,7 +207,9 @@ class ResentRequest:
         if isinstance(meaning, Regeneration):
             replaced = _turn(turns, meaning.turn)
             input = _visible_items(replaced, replaced.input)
-            again = match.MatchedEdit(replaced.parent, len(self._messages), meaning.instructions, input)
+            again = match.MatchedEdit(
+                replaced.parent, len(self._messages), meaning.instructions, input, meaning.trimmed
+            )
             edit = self._repeat_closed(again, turns, branch)
             return (meaning if edit is again and not notes else edit), notes
         if isinstance(meaning, match.MatchedEdit):
@@ -258,7 +275,8 @@ class ResentRequest:
             waiting = calls_left_open((*before, *kept))
         self._process.limits.check_messages("The input", self._messages[meaning.new :])
         input = items_of_messages(_under_stored_ids(self._messages, meaning.new, waiting), waiting)
-        input = (*kept, *input)
+        # The client's copy of an empty answer matches nothing, and is no input.
+        input = (*kept, *dropwhile(lambda item: item.is_empty_answer, input))
         if notes:
             behind = next((place for place, item in enumerate(input) if not item.is_result), len(input))
             input = (*input[:behind], *items_of_messages(notes), *input[behind:])

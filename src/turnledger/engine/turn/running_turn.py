@@ -13,6 +13,7 @@ import gc
 import inspect
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
 from typing import TYPE_CHECKING, Any
@@ -37,7 +38,7 @@ from turnledger.engine.turn.open_parts import (
     OpenParts,
     whole_characters,
 )
-from turnledger.engine.turn.snapshot import Snapshot
+from turnledger.engine.turn.snapshot import ReducedContext, Snapshot
 from turnledger.errors import (
     EmptyTurn,
     InvalidInput,
@@ -99,7 +100,7 @@ class Draft:
         """All text, including that of finished items."""
         self._parts: OpenParts | None = None
         """What was emitted besides text, if anything was."""
-        self._taken = 0
+        self._taken = self._prefilled = 0
         self._half = ""
         self.last: tuple[Item, ...] = ()
         """The items that end the answer, if it has ended."""
@@ -128,6 +129,11 @@ class Draft:
                 self._check_size(length + self._max_bytes - self._max_text)
             self.emitted.append(text)
         return text
+
+    def prefill(self, text: str) -> str:
+        """Begin with text that the client has already; without more, the turn is empty."""
+        self._prefilled = len(text)
+        return self.emit(text)
 
     def parts(self, growth: int) -> OpenParts:
         """Return what was emitted besides text, to be added to. Raises MalformedItems if the turn would grow
@@ -233,7 +239,8 @@ class Draft:
         it. Raises EmptyTurn or MalformedItems if it is not complete."""
         ending = self._ended_by(self.last, ends_turn=True)
         output = (*self._journal.items, *ending.items)
-        if not output:
+        is_prefill = len(output) == 1 and not self.last and 0 < self._prefilled == self.emitted.length
+        if not output or is_prefill:
             raise EmptyTurn
         started = self._journal.started
         if started and any(place in started for place in self._journal.unanswered_calls()):
@@ -341,6 +348,10 @@ def _driven_by(awaitable: Any) -> Any:
     return None
 
 
+inside: ContextVar[frozenset[TurnId]] = ContextVar("turnledger_inside", default=frozenset())
+"""The turns of turnledger.sync whose block the calling thread is in."""
+
+
 class OpenTurn:
     """A running turn as the engine holds it: its draft and journal, the task inside its block, and how it is
     committed or ended. Users hold a RunningTurn instead."""
@@ -354,6 +365,7 @@ class OpenTurn:
         *,
         has_created: bool,
         is_resent: bool,
+        prefill: tuple[Item, ...] = (),
     ) -> None:
         self.process = process
         self.attempt: Attempt = begun.attempt
@@ -409,6 +421,11 @@ class OpenTurn:
             self._continue_log([codec.decode(event_log.LogChunk, raw) for raw in begun.chunks])
         for item in begun.journal.items[len(self.live.items) :]:
             self.live.record_item(item)
+        # A resumed answer has it in its journal.
+        self.prefill = () if self.is_resumed else prefill
+        """Messages that the answer begins with, and that its model continues."""
+        if self.prefill:
+            self.live.record_text(self.draft.prefill("".join(item.text for item in self.prefill)))
 
     def _continue_log(self, chunks: Sequence[event_log.LogChunk]) -> None:
         """Go on with the events that the process before has stored; what it emitted since its last item is
@@ -446,6 +463,8 @@ class OpenTurn:
 
     async def add(self, addition: Addition) -> None:
         items, made = addition.items, addition.made
+        if not items:
+            return  # nothing was emitted since the last item
         closed = self.draft.close_calls(addition)
         try:
             await self._record(
@@ -621,7 +640,7 @@ class OpenTurn:
         """Return whether the block called the caller, directly or not."""
         if self.generator is not None:
             return is_running(self.generator)
-        return self._task is asyncio.current_task()
+        return self._task is asyncio.current_task() or self.id in inside.get()
 
     def finish(self, state: AttemptState, turn: Turn | None, failure: Failure | None) -> None:
         """Send readers the end; called after the store has decided."""
@@ -651,19 +670,19 @@ class RunningTurn:
         self.id: TurnId = open.id
         """The id of this attempt, and of the turn it becomes."""
         self.conversation: Conversation = open.conversation
-        self.number = open.number
+        self.number: int = open.number
         """The future number of the turn."""
-        self.began = open.began
+        self.began: BeginKind = open.began
         """Where it began: in a conversation that its begin `created`, or in one that it `continued` after the
         last turn or `branched` from an earlier one. Not known for a replayed turn."""
-        self.is_resumed = open.is_resumed
+        self.is_resumed: bool = open.is_resumed
         """Whether an earlier attempt with this idempotency_key left finished steps to continue from."""
         self.history: Sequence[Turn] = open.snapshot.history
         """The committed turns that this one runs on, or as many of the last ones as its context can show."""
-        self.instructions = open.snapshot.instructions
+        self.instructions: tuple[Item, ...] = open.snapshot.instructions
         """The instructions in force for this turn, its own or those of an earlier one."""
-        self.input = open.attempt.input
-        self.most_bytes = open.process.limits.turn_bytes
+        self.input: tuple[Item, ...] = open.attempt.input
+        self.most_bytes: int = open.process.limits.turn_bytes
         """The most bytes of the answer."""
 
     def __repr__(self) -> str:
@@ -712,8 +731,13 @@ class RunningTurn:
     @property
     def items(self) -> tuple[Item, ...]:
         """The input for the model, in Responses shape: the instructions in force, the primer, the history as
-        its context shows it, the input, and the finished steps."""
-        return self._snapshot.shown(self.input, self.steps)
+        its context shows it, the input, and the finished steps, or the prefill of a resent history."""
+        return self._snapshot.shown(self.input, self._shown_steps)
+
+    @property
+    def _shown_steps(self) -> tuple[Item, ...]:
+        """The finished steps; before the first, the answer that a client wants to be continued."""
+        return self.steps or self._open.prefill
 
     @property
     def messages(self) -> list[Message]:
@@ -731,17 +755,29 @@ class RunningTurn:
     async def read_messages_json(self) -> bytes:
         """Return `messages_json`; decode a long history in a thread, off the event loop."""
         snapshot, history = self._snapshot, self._snapshot.history
-        if len(history) < LONG:
+        if len(history if snapshot.recent is None else snapshot.recent) < LONG:
             return self.messages_json
         if not snapshot.shows_all or not isinstance(history, History):
             return await asyncio.to_thread(lambda: msgspec.json.encode(self.messages))
         return self._after(*await self._open.process.cache.load_chat_json_through(history))
 
+    async def show_less(self, tokens: Callable[[int], int]) -> ReducedContext | None:
+        """Leave out the oldest turns, for a model that refused the length of what it is shown: `tokens` is
+        called with the tokens of that, and returns how many may be left. Return what is left; None, and
+        change nothing, if no turn can be left out. See Context for what is counted and always shown."""
+        less, arguments = self._snapshot.reduced, (self.input, self._shown_steps, tokens)
+        is_long = len(self._snapshot.history) >= LONG
+        found = await asyncio.to_thread(less, *arguments) if is_long else less(*arguments)
+        if found is None:
+            return None
+        self._snapshot, reduced = found
+        return reduced
+
     def _after(self, said: bytes, rest: Sequence[Turn]) -> bytes:
         """Return a JSON list of `said` and all messages after it."""
         snapshot = self._snapshot
         behind = [item for turn in rest for item in turn.items]
-        latest = (*behind, *self.input, *without_open_reasoning(self.steps))
+        latest = (*behind, *self.input, *without_open_reasoning(self._shown_steps))
         open_calls(latest)
         before = (*snapshot.instructions, *snapshot.primer)
         return b"[%b]" % join_json(encode_messages(before) if before else b"", said, encode_messages(latest))

@@ -3,22 +3,24 @@ that its context can show."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from turnledger.engine.conversations.flags import FlagsRequest, read_flags
 from turnledger.engine.history.context import ALL, Context, ContextParts, assemble, first_shown
 from turnledger.engine.history.history import History, TurnsRequest, read_turns
 from turnledger.engine.history.line import MISSING
 from turnledger.engine.process import Process
+from turnledger.engine.resend.match import Trimmed
 from turnledger.engine.turn.begin import Begun
 from turnledger.errors import StoreCorrupt
 from turnledger.model.conversation import Branch
 from turnledger.model.flags import FlagsByTurn, HiddenPlaces, hidden_from_model
 from turnledger.model.ids import BranchId, TurnId
-from turnledger.model.item import Item, open_calls, without_open_reasoning
+from turnledger.model.item import Item, open_calls, without_empty_answers, without_open_reasoning
 from turnledger.model.turn import Turn
 
 FIRST_PAGE = 16
@@ -56,8 +58,8 @@ class Base(Struct, frozen=True):
 async def tail(
     process: Process, base: Base, context: Context, around: ContextParts
 ) -> tuple[Sequence[Turn], FlagsByTurn]:
-    """Return the last turns that the context can show, and their flags. They come from the cache if it holds
-    the whole history, and never go into it, since it holds prefixes."""
+    """Return the last turns that the context can show, or all, and their flags. They come from the cache if
+    it holds the whole history, and never go into it, since it holds prefixes."""
     cached = process.cache.prefix(base.line.id, base.head, base.length)
     if len(cached) == base.length:
         turns: Sequence[Turn] = cached.followed_by(base.carried) if base.carried else cached
@@ -68,6 +70,22 @@ async def tail(
         missing = max(0, context.turns + 1 - len(base.carried))
         turns = _whole(base, [*await _read(process, base, base.length, missing), *base.carried])
     return turns, await flags_of(process, base, turns)
+
+
+def recent(
+    history: Sequence[Turn], context: Context, around: ContextParts, hidden: HiddenPlaces
+) -> tuple[Turn, ...]:
+    """Return the last turns that the context can show, so that the others need not be decoded."""
+    length, size = len(history), FIRST_PAGE
+    if context.turns is not None:
+        return tuple(history[max(0, length - context.turns - 1) :])
+    while size < length:
+        turns = tuple(history[length - size :])
+        # The hidden items of the first one depend on the turn before it.
+        if first_shown(turns, around, context, hidden) >= 2:
+            return turns
+        size *= 2
+    return tuple(history)
 
 
 def _whole(base: Base, turns: list[Turn]) -> Sequence[Turn]:
@@ -108,9 +126,12 @@ async def _read(process: Process, base: Base, through: int, limit: int) -> list[
 async def flags_of(process: Process, base: Base, turns: Sequence[Turn]) -> FlagsByTurn:
     if not base.flag_version or not turns:
         return NO_FLAGS
+    if base.carried or base.length < base.line.length:
+        # Not the end of a branch: the cache would take later turns for ones without flags.
+        return {**await _flags(process, base, turns), **base.carried_flags}
     known = process.cache.flags(base.branch, base.flag_version, turns)
     if known is None:
-        known = {**await _flags(process, base, turns), **base.carried_flags}
+        known = await _flags(process, base, turns)
         process.cache.keep_flags(base.branch, base.flag_version, turns, known)
     return known
 
@@ -126,6 +147,13 @@ async def _flags(process: Process, base: Base, turns: Sequence[Turn]) -> FlagsBy
 NOTHING_HIDDEN: HiddenPlaces = {}
 
 
+class ReducedContext(Struct, frozen=True):
+    """What a model was shown after it had refused more: turns of the history, and the tokens of all items."""
+
+    turns: int
+    tokens: int
+
+
 class Snapshot(Struct, frozen=True, dict=True):
     """What a turn runs on. Immutable: later writes are for later turns."""
 
@@ -137,6 +165,8 @@ class Snapshot(Struct, frozen=True, dict=True):
     hidden: HiddenPlaces = NOTHING_HIDDEN
     hidden_input: Collection[int] = ()
     """Places of the input that are hidden: those hidden when it was first asked."""
+    recent: tuple[Turn, ...] | None = None
+    """The last turns, if the context shows no others."""
 
     @property
     def shows_all(self) -> bool:
@@ -147,15 +177,30 @@ class Snapshot(Struct, frozen=True, dict=True):
         if self.shows_all:
             assembled = (*self._before, *input, *without_open_reasoning(steps))
             open_calls(assembled)
-            return assembled
-        around = ContextParts(self.instructions, self.primer, input, steps, self.hidden_input)
-        return assemble(self._turns, around, self.context, self.hidden)
+            return tuple(without_empty_answers(assembled))
+        return assemble(self._turns, self.around(input, steps), self.context, self.hidden)
+
+    def reduced(
+        self, input: tuple[Item, ...], steps: tuple[Item, ...], tokens: Callable[[int], int]
+    ) -> tuple[Snapshot, ReducedContext] | None:
+        """Return a snapshot that shows at most so many tokens, given those shown here, and what it shows.
+        None if no turn can be left out."""
+        around, count = self.around(input, steps), self.context.count_all
+        budget = max(0, tokens(count(self.shown(input, steps))))
+        less = replace(self, context=replace(self.context, tokens=budget))
+        first = first_shown(self._turns, around, less.context, self.hidden)
+        if first <= first_shown(self._turns, around, self.context, self.hidden):
+            return None
+        return less, ReducedContext(len(self._turns) - first, count(less.shown(input, steps)))
+
+    def around(self, input: tuple[Item, ...], steps: tuple[Item, ...]) -> ContextParts:
+        return ContextParts(self.instructions, self.primer, input, steps, self.hidden_input)
 
     # Cached, since a history decodes its turns on each read, and a turn may read it after each step.
 
     @cached_property
     def _turns(self) -> tuple[Turn, ...]:
-        return tuple(self.history)
+        return tuple(self.history) if self.recent is None else self.recent
 
     @cached_property
     def _before(self) -> tuple[Item, ...]:
@@ -165,11 +210,12 @@ class Snapshot(Struct, frozen=True, dict=True):
 async def snapshot(
     process: Process, begun: Begun, context: Context = ALL, primer: tuple[Item, ...] = ()
 ) -> Snapshot:
-    if context is ALL:
+    trimmed = begun.trimmed
+    if context is ALL or trimmed is not None:  # a resent history was read whole to find what is trimmed
         history: Sequence[Turn] = await process.snapshot(
             begun.attempt.owner, begun.branch, begun.place, begun.conversation.branch
         )
-        if not _is_special(begun, primer):
+        if trimmed is None and not _is_special(begun, primer):
             return Snapshot(history)
         base = Base.of(begun)
         flags = await flags_of(process, base, history)
@@ -179,8 +225,23 @@ async def snapshot(
         instructions = await _in_force(process, begun, base, ())
         around = ContextParts(instructions, primer, begun.attempt.input, hidden=_hidden_input(begun))
         history, flags = await tail(process, base, context, around)
+    if trimmed is not None:
+        left = max(0, base.length - trimmed.turns) + len(base.carried)
+        context = replace(context, turns=left if context.turns is None else min(left, context.turns))
     hidden = hidden_from_model(flags) if flags else NOTHING_HIDDEN
-    return Snapshot(history, instructions, primer, context, hidden, _hidden_input(begun))
+    shown = Snapshot(history, instructions, primer, context, hidden, _hidden_input(begun))
+    return shown if context is ALL else _recent(shown, begun.attempt.input, trimmed)
+
+
+def _recent(snapshot: Snapshot, input: tuple[Item, ...], trimmed: Trimmed | None) -> Snapshot:
+    """Return the snapshot with the turns that its context can show, without the items that were trimmed."""
+    around, hidden = snapshot.around(input, ()), snapshot.hidden
+    turns = recent(snapshot.history, snapshot.context, around, hidden)
+    if trimmed is not None and trimmed.items:
+        for turn in turns:
+            if turn.number == trimmed.turns + 1:  # calls go with their results, as those of flagged items
+                hidden = {**hidden, turn.id: {*hidden.get(turn.id, ()), *range(trimmed.items)}}
+    return replace(snapshot, recent=turns, hidden=hidden)
 
 
 def _hidden_input(begun: Begun) -> Collection[int]:

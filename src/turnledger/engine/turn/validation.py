@@ -63,7 +63,8 @@ class TurnOptions(TypedDict, total=False):
     primer: Input
     """A well-formed history to show before the stored one, in this turn only. Not stored."""
     context: Context
-    """How much of the stored history is shown: all of it by default."""
+    """How much of the stored history is shown: all of it by default, and of a resent history no more than its
+    client has sent, except with Context.all()."""
     details: Mapping[str, Any] | None
     """JSON values to record with the turn when it begins, such as the model and its settings: a running or
     failed attempt shows them. See RunningTurn.details."""
@@ -85,6 +86,9 @@ class TurnOptions(TypedDict, total=False):
     """The turn to follow, on any branch: at once, if need be on a side branch. Not for edits."""
     interaction: bool
     """Whether the turn counts as use: if not, it delays neither expiry nor a reset."""
+    gives_way: bool
+    """Whether it is stopped, and kept, when others wait for its lane and nobody reads it; see
+    `hosting.Host.unread`."""
 
 
 class JobOptions(TypedDict, total=False):
@@ -258,6 +262,7 @@ def _request(
     on_failure: OnFailure | str = OnFailure.SETTLE,
     after: str | None = None,
     interaction: bool = True,
+    gives_way: bool = False,
 ) -> AcquireRequest:
     limits, busy = process.limits, choice(OnBusy, "on_busy", on_busy)
     follows = None if after is None else TurnId(after)
@@ -302,6 +307,7 @@ def _request(
             choice(OnStop, "on_stop", on_stop),
             choice(OnFailure, "on_failure", on_failure),
             interaction,
+            gives_way,
         ),
     )
     return AcquireRequest(begin, context, primes, resending, attach, authorization)
@@ -330,7 +336,8 @@ def _key(
 ) -> IdempotencyKey:
     check_idempotency_key(idempotency_key)
     said = fingerprint(input, *where, instructions=given, primer=primer)
-    return IdempotencyKey(claim_name(idempotency_key, target.within), said + body_digest)
+    answers = frozenset(item.call_id for item in input if item.is_result)
+    return IdempotencyKey(claim_name(idempotency_key, target.within), said + body_digest, answers)
 
 
 def _where(place: Divergence | None, after: TurnId | None) -> tuple[object, ...]:
@@ -368,7 +375,8 @@ def resent_request(
     if options.get("instructions") is not None or options.get("instructions_once") is not None:
         raise InvalidInput("Send instructions as leading system or developer messages.")
     how = choice(SentMessages, "sent", sent) if sent is not None else None
-    resending = ResentRequest(process, messages, how, choice(OnDivergence, "on_divergence", on_divergence))
+    diverging = choice(OnDivergence, "on_divergence", on_divergence)
+    resending = ResentRequest(process, messages, how, diverging, shows_all=options.get("context") is ALL)
     return _request(process, target, authorization, PLACEHOLDER, resending=resending, **options)
 
 

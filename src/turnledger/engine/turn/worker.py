@@ -15,10 +15,11 @@ from typing import TypeAlias
 from msgspec.structs import replace as replace_struct
 
 from turnledger.engine.admission import readmitted
+from turnledger.engine.attempt.durable import UNHELD
 from turnledger.engine.attempt.idempotency import SharedOutcome
 from turnledger.engine.history.context import ALL, Context
-from turnledger.engine.lane.shield import uninterrupted
-from turnledger.engine.process import Process
+from turnledger.engine.lane.shield import is_cancelled, uninterrupted
+from turnledger.engine.process import Process, flush
 from turnledger.engine.tables.jobs import ReadyJob
 from turnledger.engine.turn.begin import AcquireRequest, Begun, Enqueued, begin
 from turnledger.engine.turn.commit import abandon_block, end_as_failed, failure_of, leave
@@ -35,7 +36,15 @@ from turnledger.engine.turn.jobs import (
 )
 from turnledger.engine.turn.running_turn import OpenTurn, RunningTurn
 from turnledger.engine.turn.snapshot import snapshot
-from turnledger.errors import AdmissionMoved, LedgerClosed, StoreError, TurnledgerError, TurnStopped
+from turnledger.errors import (
+    AdmissionMoved,
+    LedgerClosed,
+    StoreCorrupt,
+    StoreError,
+    TurnFailed,
+    TurnledgerError,
+    TurnStopped,
+)
 from turnledger.model.access.token import Token
 from turnledger.model.ids import TurnId
 from turnledger.model.job import TurnJob
@@ -85,6 +94,8 @@ class JobWorker:
         self._on_end = on_end
         self._bell = asyncio.Event()
         self._tasks: dict[asyncio.Task[None], TurnId] = {}
+        self._damaged: set[TurnId] = set()
+        """Jobs that cannot be read: trying them again and again would keep others waiting."""
 
     async def run(self) -> None:
         """Run jobs until cancelled, or until the ledger is closed. Then leave those that run to be resumed:
@@ -119,20 +130,24 @@ class JobWorker:
             return
         try:
             # Jobs that other tasks here are about to take may be among the first.
-            ready = await process.store.read_whole(ready_jobs, free + len(process.attempts))
+            limit = free + len(process.attempts) + len(self._damaged)
+            ready = await process.store.read_whole(ready_jobs, limit)
         except StoreError as error:
             log.warning("durable work is taken later: %s", error.code)
             return
-        for job in [job for job in ready if job.id not in process.attempts][:free]:
+        taken = process.attempts.keys() | self._damaged
+        for job in [job for job in ready if job.id not in taken][:free]:
             process.attempts[job.id] = False
             task = asyncio.create_task(self._run_job(job), name=f"turnledger job {job.id}")
             self._tasks[task] = job.id
             task.add_done_callback(self._drop_task)
 
     def _drop_task(self, task: asyncio.Task[None]) -> None:
-        del self._tasks[task]
+        id = self._tasks.pop(task)
         self._bell.set()
-        if not task.cancelled() and task.exception() is not None:
+        if task.cancelled():
+            self._process.release(id)  # before its first step: it took nothing
+        elif task.exception() is not None:
             log.error("a job failed", exc_info=task.exception())
 
     async def _run_job(self, ready: ReadyJob) -> None:
@@ -143,6 +158,8 @@ class JobWorker:
             running, token = await self._open(ready)
         except (TurnledgerError, asyncio.CancelledError) as error:
             # Recovery leaves what was taken, and is not known to be, to be resumed.
+            if isinstance(error, StoreCorrupt):
+                self._damaged.add(ready.id)
             log.warning("%s is taken later: %s", ready.id, failure_of(error).code)
         finally:
             if running is None and ready.id not in process.unfinished:
@@ -157,6 +174,13 @@ class JobWorker:
             problem = raised
             log.warning("%s failed: %s", ready.id, failure_of(raised).code)
         try:
+            if (
+                problem is not None
+                and is_cancelled()
+                and not (running.has_lost_lane or running.stop_requested)
+            ):
+                # Its loop ends, or its runner has cancelled the task itself: this is counted.
+                await abandon_block(process, running, TurnFailed(UNHELD.message), UNHELD)
             await leave(process, running, problem)
         except (TurnStopped, asyncio.CancelledError):
             log.info("%s was stopped", ready.id)
@@ -180,11 +204,22 @@ class JobWorker:
             context = ALL if asked.turns is asked.tokens is None else Context(asked.turns, asked.tokens)
             shown = await snapshot(process, begun, context, asked.primer_items)
             running = OpenTurn(process, begun, shown, None, has_created=False, is_resent=False)
+            await self._void(running)
         except BaseException as problem:
-            await end_as_failed(process, begun, problem)
+            # No runner has begun, so that only the end of the worker cancels it.
+            await end_as_failed(process, begun, LedgerClosed() if is_cancelled() else problem)
             raise
         process.register(running)
         return running, token
+
+    async def _void(self, running: OpenTurn) -> None:
+        """Store that a resume has made text void, before more is recorded. If this process died, too, that
+        text would otherwise count as emitted here."""
+        request = running.to_flush()
+        if request is not None:
+            await self._process.persist(flush, request, running.attempt.owner)
+            running.was_flushed(request)
+            self._process.wake_readers(running.id)
 
     async def _take(self, job: TurnJob) -> tuple[Begun | None, Token | None]:
         process = self._process

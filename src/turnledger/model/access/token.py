@@ -7,6 +7,7 @@ lets scanners find a leaked token; the checksum rejects garbage without reading 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from enum import StrEnum
 from zlib import crc32
 
@@ -84,6 +85,8 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     share: ShareId | None = None
     """The link through which its bearer came, if any."""
     bounds: Bounds = UNBOUNDED
+    defaults: Mapping[str, str] = {}
+    """The policies of its turns, by name, unless a request chooses."""
     digest: bytes
     """The hash by which the store finds it; its text cannot be derived from it."""
 
@@ -97,8 +100,13 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_narrowed(self) -> bool:
         """Whether it grants less than its owner has: some chats or models, bounds, or a visit."""
+        return bool(self.models) or self.is_narrowed_beyond_models
+
+    @property
+    def is_narrowed_beyond_models(self) -> bool:
+        """Whether it grants only some chats, has bounds, or belongs to a visitor."""
         is_bounded = self.bounds != UNBOUNDED or self.share is not None
-        return is_bounded or bool(self.models) or not self.within.is_unrestricted
+        return is_bounded or not self.within.is_unrestricted
 
     @property
     def effective_bounds(self) -> Bounds:

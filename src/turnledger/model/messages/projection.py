@@ -54,8 +54,13 @@ class Entry(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def may_be_absent(self) -> bool:
-        """Whether a client's copy may lack it: only images, or results that the server filled in."""
-        return not self.calls and all(piece == NOT_ANSWERED for piece in self.pieces)
+        """Whether a client's copy may lack it: only images, only thoughts, or results that the server filled
+        in."""
+        if self.calls:
+            return False
+        if self.role == "assistant":
+            return not remove_thoughts("".join(self.pieces)).strip()
+        return all(piece == NOT_ANSWERED for piece in self.pieces)
 
     @property
     def parts(self) -> list[Entry]:
@@ -128,6 +133,22 @@ def normalize_text(text: str) -> str:
 
 def remove_spaces(text: str) -> str:
     return "".join(text.split())
+
+
+def remove_thoughts(text: str) -> str:
+    """Remove the reasoning that some models write into their answers, in pairs of tags."""
+    *closed, rest = text.split("</think>")
+    if not closed:
+        return text
+    cut = [part.partition("<think>") for part in closed]
+    return "".join(before if tag else before + "</think>" for before, tag, _ in cut) + rest
+
+
+def without_thoughts(one: str, other: str) -> tuple[str, str] | None:
+    """Return two answers without thoughts if one of them has none: clients strip thoughts, or add those that
+    were sent apart. None if both have some, which must be equal, or neither has."""
+    bare, other_bare = remove_thoughts(one), remove_thoughts(other)
+    return None if (bare == one) is (other_bare == other) else (bare, other_bare)
 
 
 def canonicalize(arguments: str) -> str:
@@ -228,6 +249,16 @@ def items_before(
 ) -> tuple[Item, ...]:
     """Return the items of a turn before a piece of an entry, both counted in this form. Hidden items are left
     out, except calls whose results the client has from there on."""
+    items = (*input, *output)
+    before = count_before(input, output, hidden, at)
+    held = calls_left_open(items[:before]) if at[0] is ClientForm.HELD else ()
+    return tuple(item for place, item in enumerate(items[:before]) if place not in hidden or item in held)
+
+
+def count_before(
+    input: Sequence[Item], output: Sequence[Item], hidden: Collection[int], at: tuple[ClientForm, int, int]
+) -> int:
+    """Return how many items of a turn stand before a piece of an entry; see items_before."""
     form, place, piece = at
     seen_input, seen_output = _in_form(input, output, hidden, form)
     row = [*_rows(seen_input), *_rows(seen_output)][place]
@@ -236,10 +267,7 @@ def items_before(
     ]
     # The calls come after all pieces.
     first = row[0] if not piece else [*pieces, *(item for item in row if item.is_call)][piece]
-    items = (*input, *output)
-    before = next(place for place, item in enumerate(items) if item is first)
-    held = calls_left_open(items[:before]) if form is ClientForm.HELD else ()
-    return tuple(item for place, item in enumerate(items[:before]) if place not in hidden or item in held)
+    return next(place for place, item in enumerate((*input, *output)) if item is first)
 
 
 def _in_form(

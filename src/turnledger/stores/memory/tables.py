@@ -50,6 +50,7 @@ SAVED_OF_AN_ATTEMPT = (
     "journaled",
     "fence",
     "lease",
+    "reads",
     "ended_at",
     "bytes",
 )

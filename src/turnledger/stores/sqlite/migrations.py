@@ -66,6 +66,8 @@ MIGRATIONS = (
     "0016_side_branches.sql",
     "0017_jobs.sql",
     "0018_ticket_keys.sql",
+    "0019_unread_turns.sql",
+    "0020_token_defaults.sql",
 )
 """In order; the n-th leads to version n. Released ones are never edited."""
 

@@ -182,7 +182,8 @@ CREATE TABLE token (
     parent BLOB,                    -- the token that created it; NULL for none
     conversation BLOB,              -- the only one it is for; NULL for all
     share BLOB,                     -- the link it was obtained by; NULL for none
-    bounds TEXT                     -- a JSON object: the quotas of its bearer; NULL for none
+    bounds TEXT,                    -- a JSON object: the quotas of its bearer; NULL for none
+    defaults TEXT                   -- a JSON object: the policies of its turns; NULL for none
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX token_of_owner ON token (owner, id);
@@ -217,6 +218,7 @@ CREATE TABLE attempt (
     ended_at INTEGER,
     interaction INTEGER NOT NULL DEFAULT 1, -- 0 if it does not count as use of the conversation
     bytes INTEGER NOT NULL DEFAULT 0,       -- counted for its owner once it has ended
+    reads INTEGER,                  -- signs of readers in other processes; NULL if it never gives way
     PRIMARY KEY (ended, id)
 ) STRICT, WITHOUT ROWID;
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable
 from os import PathLike, fsdecode
 from typing import Any, cast
@@ -221,8 +222,10 @@ class SqliteStore:
                 self._writer.run_batch([Job(end_lease, self._lease, sync=Sync.PROCESS)])
             self._reader.close()
             self._writer.close()
-        else:
+        elif threading.main_thread().is_alive():
             await asyncio.to_thread(self._stop_threads, self._write_worker, self._read_worker)
+        else:  # the interpreter shuts down, and its executors take no more work
+            self._stop_threads(self._write_worker, self._read_worker)
         files.note_closed(self._path)
 
     def _stop_threads(self, write_worker: StoreThread, read_worker: StoreThread) -> None:

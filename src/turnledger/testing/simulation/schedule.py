@@ -17,6 +17,7 @@ from turnledger.testing.simulation.clients import actions
 from turnledger.testing.simulation.clients.durable_work import WorkClients
 from turnledger.testing.simulation.clients.flags import flag_and_send
 from turnledger.testing.simulation.clients.keyless_clients import KeylessClients
+from turnledger.testing.simulation.clients.leaving_clients import LeavingClients
 from turnledger.testing.simulation.clients.names import Names
 from turnledger.testing.simulation.clients.readers import EventReaders
 from turnledger.testing.simulation.clients.requests import RequestSender
@@ -62,11 +63,12 @@ FEATURES: dict[str, Callable[[int], list[str]]] = {
     "append": lambda count: ["append"] * (count // 2 + 1),
     "work": lambda count: ["work"] * count,
     "parallel": lambda count: ["parallel"] * count + ["show"] * (count // 4 + 1),
+    "leave": lambda count: ["leave"] * (count // 4 + 1),
 }
 """Additional actions of some schedules, by the number of actions already drawn."""
 FEATURE_SHARE = 0.2
 """Share of schedules that have each feature."""
-RARE_FEATURES = {"lapse": 0.05, "forget": 0.05, "append": 0.1, "parallel": 0.1}
+RARE_FEATURES = {"lapse": 0.05, "forget": 0.05, "append": 0.1, "parallel": 0.1, "leave": 0.1}
 """Long turns are slow to simulate, forgotten effects cannot be checked, appended turns run no model, and many
 branches take long to check."""
 TTL_SHARE = 0.03
@@ -131,6 +133,10 @@ class Schedule:
         self._actions = random.choice(ACTION_MIXES)
         for feature in features:
             self._actions = self._actions + FEATURES[feature](len(self._actions))
+        if (
+            "close" in self._actions
+        ):  # its clients would wait for a model that a closed ledger does not cancel
+            self._actions = [each for each in self._actions if each != "leave"]
         self._is_branching = bool(BRANCHING & set(self._actions))
         self._needs_history = bool(NEEDS_HISTORY & set(self._actions))
         world.records_model_views = "flag" in features or "brief" in features
@@ -154,6 +160,7 @@ class Schedule:
         self._keyless = KeylessClients(self._scene, self._sender)
         follow = self._listening.follow if self._listening else None
         self._work = WorkClients(self._scene, self._sender, f"{seed} work", follow)
+        self._leaving = LeavingClients(self._scene, self._sender, f"{seed} leave")
         servers.runs_jobs = "work" in features
 
     async def run(self) -> ScheduleReport:
@@ -177,10 +184,10 @@ class Schedule:
         await asyncio.sleep(LEASE_TIME * 8)
         server = await servers.start()
         await asyncio.sleep(LEASE_TIME * 4)
-        if self._listening is not None:
-            await self._listening.finish()
         assert server.ledger is not None
         await self._work.finish(server.ledger)
+        if self._listening is not None:
+            await self._listening.finish()
         turns = await check(self._scene.world, server.ledger, self._scene.names.keys)
         return ScheduleReport(self._seed, self._sender.count, turns, servers.crashes, self._loop.steps)
 
@@ -233,6 +240,8 @@ class Schedule:
                 await self._keyless.send(name, token)
             case "work":
                 await self._work.send(token)
+            case "leave":
+                await self._leaving.leave(token)
             case "flag":
                 await flag_and_send(scene, sender, name, token)
             case "delete":

@@ -90,6 +90,8 @@ class ClientRequest:
     resent: SentHistory | None = None
     is_interaction: bool = True
     """Whether it counts as use of the conversation."""
+    leaves_after: float | None = None
+    """Seconds after which its client leaves, so that the turn may give way; None for never."""
     words: str | None = None
     """Its text instead of the token; other requests may have the same."""
 
@@ -108,6 +110,7 @@ class ClientRequest:
             "details": {"request": self.token},
             **({} if self.is_interaction else {"interaction": False}),
             **({} if self.after is None else {"after": self.after}),
+            **({} if self.leaves_after is None else {"gives_way": True}),
         }
 
     @property
@@ -312,6 +315,10 @@ class World:
     """Set only where clocks jump or conversations may lapse."""
     used_at: dict[ConversationId, float] = field(default_factory=dict)
     """True time of the last begin or end of a turn, by conversation."""
+    left: set[TurnId] = field(default_factory=set)
+    """Turns whose client has left."""
+    read_at: dict[TurnId, float] = field(default_factory=dict)
+    """True time of the last sign of a reader in another process."""
     tries: dict[TurnId, tuple[str, int]] = field(default_factory=dict)
     """Attempts of clients without idempotency_keys: the message, and the count of the try."""
     answered: dict[TurnId, list[str]] = field(default_factory=dict)
@@ -454,6 +461,8 @@ class SimulatedRunner:
             turn.emit_reasoning(f"What is {request.token}? ")
             turn.emit(f"thinking of {request.token}. ")
             turn.emit_reasoning("Well.")
+            if request.token in self._world.jobs:
+                turn.emit_refusal(f" No more of {request.token}. ")  # a word apart, wherever it ends up
         if request.in_parallel and breaks_at != 0:
             await self._all_steps(turn)
         else:

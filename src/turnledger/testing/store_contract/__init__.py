@@ -41,6 +41,7 @@ from turnledger.testing.store_contract import (  # noqa: E402
     missing_conversations,
     parallel,
     power_loss,
+    readers,
     search,
     tokens,
     transfer,
@@ -120,10 +121,12 @@ class StoreContract(
     usage.StoredBytes,
     usage.LinkUsage,
     effects.Effects,
+    readers.Events,
     isolation.OwnerIsolation,
     isolation.ScopeIsolation,
     isolation.ScopedIdempotency,
     isolation.ChatIsolation,
+    readers.UnreadTurns,
     work.DurableWork,
 ):
     """Subclass this and override the fixture `open_store`."""

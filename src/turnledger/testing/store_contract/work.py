@@ -12,17 +12,28 @@ import pytest
 from turnledger.chat import Chat
 from turnledger.chats import Chats
 from turnledger.engine.attempt.durable import EXHAUSTED
+from turnledger.engine.attempt.stop import request_stop
+from turnledger.engine.history.history import read_turns
 from turnledger.engine.limits import Limits
+from turnledger.engine.process import flush
 from turnledger.engine.turn.begin import begin
-from turnledger.engine.turn.commit import commit
+from turnledger.engine.turn.commit import commit, resolve_doubt
+from turnledger.engine.turn.jobs import take
 from turnledger.engine.turn.running_turn import RunningTurn
-from turnledger.errors import ConversationDeleted, IdempotencyMismatch, QueueFull, TurnStopped
+from turnledger.errors import (
+    ConversationDeleted,
+    IdempotencyMismatch,
+    QueueFull,
+    StoreCorrupt,
+    TurnReplayed,
+    TurnStopped,
+)
 from turnledger.hosting import Authorization, Host
 from turnledger.model.access.token import TokenScope
 from turnledger.model.event import Event, TextDelta, TurnResumed
 from turnledger.model.ids import TurnId
 from turnledger.model.item import OUTCOME_UNKNOWN
-from turnledger.model.job import MOST_RESUMES
+from turnledger.model.job import LISTED_INPUT, MOST_RESUMES
 from turnledger.model.turn import AttemptState, TurnKind
 from turnledger.testing.gates import Fate, Gate
 from turnledger.testing.scripted_model import ScriptedModel
@@ -32,8 +43,10 @@ from turnledger.testing.store_contract.stage import (
     Stage,
     StageProcess,
     call,
+    chain,
     exchange,
     message_texts,
+    play,
     soon,
 )
 
@@ -80,6 +93,15 @@ async def dying(stage: Stage, agent: Agent) -> tuple[StageProcess, Chat, TurnId]
     return there, await there.chat(chat), id
 
 
+async def fail_after_effect(chat: Chat, agent: Agent) -> None:
+    async def pay_and_fail(turn: RunningTurn) -> None:
+        await agent(turn)
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        await chat.run(pay_and_fail, "q", idempotency_key="i")
+
+
 class DurableWork(Contract):
     async def test_enqueued_turn_waits_for_a_worker_and_runs_in_its_process(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
@@ -110,6 +132,32 @@ class DurableWork(Contract):
             await soon(chat.outcome(id))
         await soon(queued)
         assert [turn.input[0].text for turn in await chat.turns()] == ["q0", "q1", "q2", "q3", "q4"]
+
+    async def test_work_of_a_conversation_is_listed_with_its_input_and_its_place_in_the_queue(
+        self, stage: Stage
+    ) -> None:
+        here, there = await stage.processes()
+        chat, other = await here.chat(), await here.chat()
+        holder = await stage.hold_lane(chat, "q0")
+        first = await chat.enqueue("q1")
+        beside = await other.enqueue("q2")
+        queued = await stage.queue(chat, ScriptedModel(["a3"]), "q3")
+        large = await chat.enqueue("q4" * LISTED_INPUT)
+
+        async def listed(conversation: str | None = None) -> list[tuple[TurnId, str, int]]:
+            jobs = await there.ledger.jobs(conversation=conversation)
+            return [(job.id, "".join(item.text for item in job.input), job.before) for job in jobs]
+
+        assert await listed(chat.id) == [(first, "q1", 1), (large, "", 3)]
+        assert await listed() == [(first, "q1", 1), (beside, "q2", 0), (large, "", 3)]
+        assert await listed((await here.chat()).id) == []
+        await holder.finish()
+        assert await listed(chat.id) == [(first, "q1", 0), (large, "", 2)]
+        agent = Agent([Gate()])
+        running = work(stage, there, agent)
+        await stage.reach(agent.gates[0], running)
+        agent.gates[0].release()
+        await soon(queued)
 
     async def test_turn_waits_behind_enqueued_work_that_no_process_runs(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
@@ -202,6 +250,37 @@ class DurableWork(Contract):
         [turn] = await same.turns()
         assert [item.text for item in turn.output] == ["one ", "one ", "half two"]
 
+    async def test_text_that_a_resume_made_void_is_not_kept_at_a_later_death(self, stage: Stage) -> None:
+        gates = [Gate(), Gate()]
+        runs: list[TurnId] = []
+
+        async def speak(turn: RunningTurn) -> None:
+            runs.append(turn.id)
+            turn.emit("a long beginning" if len(runs) == 1 else "short")
+            if len(runs) == 2:
+                await turn.add()
+            await gates[len(runs) - 1].pass_through()
+
+        first, second, last = await stage.processes(3)
+        chat = await first.chat()
+        id = await chat.enqueue("q")
+        await stage.reach(gates[0], work(stage, first, speak))
+        await first.flush()
+        first.store.ignores_hints = True
+        await stage.bury_others(last)
+        await stage.reach(gates[1], work(stage, second, speak))
+        second.store.ignores_hints = True
+        await stage.bury_others(last)
+        same = await last.chat(chat)
+        await soon(same.stop(id))
+        for gate in gates:
+            gate.release()
+        [turn] = await same.turns()
+        assert [item.text for item in turn.output] == ["short"]
+        events = [event async for event in same.events(id)]
+        assert next(event.text for event in events if isinstance(event, TextDelta)) == "a long beginning"
+        assert [type(event) for event in events].count(TurnResumed) == 1
+
     async def test_call_of_unknown_outcome_is_stated_and_not_run_again(self, stage: Stage) -> None:
         agent = Agent([Gate()], before_result=True)
         there, chat, id = await dying(stage, agent)
@@ -212,6 +291,28 @@ class DurableWork(Contract):
         assert agent.paid == ["q"]
         assert ended.turn is not None
         assert ended.turn.text == f"q: {OUTCOME_UNKNOWN}"
+
+    async def test_work_that_cannot_be_resumed_keeps_what_readers_received(self, stage: Stage) -> None:
+        gate = Gate()
+
+        async def speak(turn: RunningTurn) -> None:
+            turn.emit("half")
+            await gate.pass_through()
+
+        here, there = await stage.processes()
+        chat = await here.chat()
+        id = await chat.enqueue("q")
+        await stage.reach(gate, work(stage, here, speak))
+        await here.flush()
+        here.store.ignores_hints = True
+        there.store.refuse(flush, StoreCorrupt("broken"))
+        work(stage, there, speak)
+        await stage.bury_others(there)
+        same = await there.chat(chat)
+        ended = await soon(same.outcome(id))
+        gate.release()
+        assert ended.state is AttemptState.FAILED
+        assert "half" in [event.text async for event in same.events(id) if isinstance(event, TextDelta)]
 
     async def test_turn_fails_with_the_reason_after_three_resumes(self, stage: Stage) -> None:
         agent = Agent([Gate() for _ in range(MOST_RESUMES + 1)])
@@ -260,6 +361,51 @@ class DurableWork(Contract):
         work(stage, processes[-1], agent)
         ended = await soon(chat.outcome(id))
         assert (ended.state, len(agent.runs), agent.paid) == (AttemptState.COMPLETED, 5, ["q"])
+
+    async def test_worker_cancelled_before_its_runner_begins_uses_up_no_resume(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat, agent = await there.chat(), Agent()
+        await exchange(chat, "q0")
+        id = await chat.enqueue("q")
+        with here.store.hold(read_turns) as gate:
+            worker = work(stage, here, agent)
+            await stage.reach(gate, worker)
+            worker.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await soon(worker)
+        assert [job.resumes for job in await there.ledger.jobs()] == [0]
+        work(stage, there, agent)
+        assert (await soon(chat.outcome(id))).state is AttemptState.COMPLETED
+
+    async def test_work_whose_task_is_cancelled_is_resumed(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat, agent = await here.chat(), Agent([Gate()])
+        id = await chat.enqueue("q")
+        await stage.reach(agent.gates[0], work(stage, here, agent))
+        [task] = [task for task in asyncio.all_tasks() if id in task.get_name()]
+        task.cancel()  # as by the end of an event loop
+        ended = await soon(chat.outcome(id))
+        assert (ended.state, agent.runs, agent.paid) == (AttemptState.COMPLETED, [id, id], ["q"])
+
+    async def test_work_whose_task_is_cancelled_before_its_first_step_runs(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat, agent, cancelled = await here.chat(), Agent(), list[asyncio.Task[Any]]()
+
+        def cancel_first(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:
+            task = asyncio.Task(work, loop=loop, **options)
+            if not cancelled and work.__name__ == "_run_job":
+                cancelled.append(task)
+                task.cancel()
+            return task
+
+        id = await chat.enqueue("q")
+        asyncio.get_running_loop().set_task_factory(cancel_first)
+        try:
+            work(stage, here, agent)
+            ended = await soon(chat.outcome(id))
+        finally:
+            asyncio.get_running_loop().set_task_factory(None)
+        assert (ended.state, len(cancelled), agent.runs) == (AttemptState.COMPLETED, 1, [id])
 
     async def test_stop_before_it_begins_removes_it_from_the_queue(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
@@ -330,6 +476,34 @@ class DurableWork(Contract):
         assert agent.runs == [running]
         assert (await there.ledger.usage()).bytes < usage.bytes + 20_000
 
+    async def test_deleted_chat_ends_its_work_behind_a_stopped_edit(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        [turn] = await chain(chat, 1)
+        editing = await stage.hold(lambda model: play(chat.edit(turn.id, "edit"), model))
+        here.store.ignores_hints = True
+        same = await there.chat(chat)
+        stage.start(same.stop())
+        await stage.until_run(there, request_stop, 1)
+        await same.enqueue("q")
+        await same.delete()
+        assert await there.ledger.jobs() == []
+        assert await there.ledger.check() == []
+        editing.gate.release()
+
+    async def test_restored_chat_does_not_repeat_effects_that_its_work_was_to_take_up(
+        self, stage: Stage
+    ) -> None:
+        here = await stage.process()
+        chat, agent = await here.chat(), Agent()
+        await exchange(chat, "q0")
+        await fail_after_effect(chat, agent)
+        await chat.enqueue("q", idempotency_key="i")
+        await chat.delete()
+        restored = await here.ledger.restore(chat.id)
+        turn = await restored.run(agent, "q", idempotency_key="i")
+        assert (turn.text, agent.paid) == ("q: paid", ["q"])
+
     async def test_work_of_a_revoked_token_fails(self, stage: Stage) -> None:
         here, there = await stage.processes()
         tokens = Host(here.ledger).tokens
@@ -389,6 +563,75 @@ class DurableWork(Contract):
         assert ended.state is AttemptState.FAILED
         await soon(chat.outcome(right))
         assert await message_texts(chat) == ["q", "q: paid"]
+
+    async def test_retry_finds_that_its_effects_were_settled_while_it_waited(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat, agent = await here.chat(), Agent()
+        await fail_after_effect(chat, agent)
+        id = await chat.enqueue("q", idempotency_key="i")
+        await chat.run(ScriptedModel(["a2"]), "q2", on_busy="interrupt")
+        work(stage, here, agent)
+        ended = await soon(chat.outcome(id))
+        assert ended.failure is not None
+        assert ended.failure.code == TurnReplayed.code
+        settled = await chat.run(agent, "q", idempotency_key="i")
+        assert [turn.kind for turn in await chat.turns()] == [TurnKind.SETTLED, TurnKind.COMPLETED]
+        assert (settled.kind, agent.paid) == (TurnKind.SETTLED, ["q"])
+
+    async def test_work_that_fails_before_it_begins_leaves_its_key_to_what_it_retries(
+        self, stage: Stage
+    ) -> None:
+        here = await stage.process()
+        tokens = Host(here.ledger).tokens
+        token, _ = await tokens.create(owner="ann", scopes=[TokenScope.TURNS_RUN])
+        authorization = Authorization((await tokens.find(token.digest)).version, token=token.id)
+        chat, agent = await here.ledger.for_owner("ann").conversation(), Agent()
+        await fail_after_effect(chat, agent)
+        as_caller = here.ledger.for_owner("ann", authorization=authorization)
+        id = await (await as_caller.conversation(chat.id)).enqueue("q", idempotency_key="i")
+        await tokens.revoke(token.id)
+        work(stage, here, agent)
+        assert (await soon(chat.outcome(id))).state is AttemptState.FAILED
+        turn = await chat.run(agent, "q", idempotency_key="i")
+        assert (turn.text, agent.paid) == ("q: paid", ["q"])
+
+    async def test_commit_of_unknown_outcome_takes_no_work_from_who_resumed_it(self, stage: Stage) -> None:
+        gate = Gate()
+        runs: list[TurnId] = []
+
+        async def speak(turn: RunningTurn) -> None:
+            runs.append(turn.id)
+            turn.emit(f"run {len(runs)}")
+            if len(runs) == 2:
+                await gate.pass_through()
+
+        here, there = await stage.processes()
+        chat = await here.chat()
+        id = await chat.enqueue("q")
+        here.store.lose_answer(commit, Fate.LOST)
+        with here.store.hold(resolve_doubt) as doubt:
+            await stage.reach(doubt, work(stage, here, speak))
+            here.store.ignores_hints = True
+            await stage.bury_others(there)
+            await stage.reach(gate, work(stage, there, speak))
+            doubt.release()
+            await soon(here.ledger.close())
+        gate.release()
+        ended = await soon((await there.chat(chat)).outcome(id))
+        assert ended.turn is not None
+        assert (ended.turn.text, runs) == ("run 2", [id, id])
+
+    async def test_damaged_work_is_not_tried_again_and_holds_up_no_other(self, stage: Stage) -> None:
+        here = await stage.process()
+        damaged = await (await here.chat()).enqueue("q1")
+        here.store.refuse(take, StoreCorrupt("broken"))
+        agent = Agent()
+        work(stage, here, agent)
+        for _ in range(2):
+            other = await here.chat()
+            await soon(other.outcome(await other.enqueue("q2")))
+        assert [job.id for job in await here.ledger.jobs()] == [damaged]
+        assert agent.paid == ["q2", "q2"]
 
     async def test_commit_of_unknown_outcome_is_made_certain(self, stage: Stage) -> None:
         here, there = await stage.processes()

@@ -358,6 +358,35 @@ async def test_messages_json_leaves_out_items_hidden_from_the_model(chat: Chat) 
         turn.emit("a3")
 
 
+EMPTY = {"type": "message", "role": "assistant", "content": " "}
+THOUGHT = {"type": "reasoning", "summary": []}
+LOOK = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
+
+
+@pytest.mark.parametrize(
+    ("output", "left"),
+    [
+        ([EMPTY], []),
+        ([THOUGHT, EMPTY], []),
+        ([THOUGHT, THOUGHT, EMPTY, EMPTY], []),
+        ([{"type": "message", "role": "assistant", "content": "a1"}, THOUGHT, EMPTY], ["a1"]),
+        ([THOUGHT, EMPTY, LOOK, result("c")], ["reasoning", LOOK["type"], result("c").type]),
+    ],
+)
+@pytest.mark.parametrize("context", [ALL, Context.last(9), Context.budget(900)])
+async def test_context_leaves_out_empty_answers_and_reasoning_that_led_to_them(
+    chat: Chat, context: Context, output: list[dict[str, Any]], left: list[str]
+) -> None:
+    async with chat.turn("q1") as turn:
+        await turn.add(*output)
+    async with chat.turn("q2", context=context) as turn:
+        assert texts(turn.items) == ["q1", *left, "q2"]
+        assert as_json(turn) == turn.messages
+        assert all(each.get("content") != " " for each in turn.messages)
+        turn.emit("a2")
+    assert list((await chat.turns())[0].output) == [Item.of(each) for each in output]
+
+
 async def test_messages_json_of_an_edit_leaves_out_the_replaced_turns(chat: Chat) -> None:
     for number in range(4):
         async with chat.turn(f"q{number}") as turn:
@@ -389,7 +418,7 @@ async def test_messages_json_cache_is_bounded_and_evicts_the_least_recently_used
     [
         {"type": "message", "role": "user", "content": "text"},
         {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "text"}]},
-        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": ""}]},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "a"}]},
         {"type": "message", "role": "user", "content": "text", "name": "Ada"},
         {"type": "message", "role": "user", "content": [{"type": "input_image", "image_url": "u"}]},
         {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]},

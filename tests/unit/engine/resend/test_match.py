@@ -17,6 +17,7 @@ from tests.unit.engine.copies import (
     SETTLED,
     SYSTEM,
     chat,
+    decide,
     id,
     plain,
     tool_call,
@@ -25,7 +26,7 @@ from tests.unit.engine.copies import (
 )
 from tests.unit.model.shapes import call, reasoning, result
 from turnledger.engine.resend import match
-from turnledger.engine.resend.match import Continuation, MatchedEdit, Regeneration, decide
+from turnledger.engine.resend.match import Continuation, MatchedEdit, Regeneration
 from turnledger.engine.resend.transcript import BACKWARDS, FORWARDS, ClientTranscript
 from turnledger.engine.resend.window import (
     MessageLine,
@@ -44,6 +45,22 @@ from turnledger.model.turn import Turn, TurnKind
 # What a request means
 
 
+@pytest.mark.parametrize(("kept", "turns", "items"), [(1, 2, 1), (2, 2, 0), (3, 1, 1), (4, 1, 0), (5, 0, 1)])
+def test_trimmed_history_names_the_turns_and_items_before_it(kept: int, turns: int, items: int) -> None:
+    sent = [SYSTEM, *ALL[-kept:], user_message("q4")]
+    assert match.decide(LINE, sent).trimmed == match.Trimmed(turns, items)
+
+
+def test_history_that_is_not_trimmed_has_nothing_before_it() -> None:
+    for sent in ([*ALL, user_message("q4")], ALL[:3], [user_message("q4")], chat("q1", "a1", "other")):
+        assert match.decide(LINE, sent).trimmed is None
+
+
+def test_turns_that_a_client_may_not_have_are_not_trimmed() -> None:
+    line = [turn(1, [message("user", "q0")], [message("assistant", "a0")], SETTLED), *LINE]
+    assert match.decide(line, [*ALL, user_message("q4")]).trimmed is None
+
+
 def test_whole_history_with_a_new_message_is_a_continuation() -> None:
     assert decide(LINE, [*ALL, user_message("q4")]) == Continuation(6)
 
@@ -55,6 +72,34 @@ def test_first_request_of_a_conversation_is_all_new_input() -> None:
 def test_messages_without_an_assistant_are_all_new_input() -> None:
     assert decide(LINE, [SYSTEM, user_message("q1"), user_message("q2")]) == Continuation(1, instructions=1)
     assert decide(LINE, [user_message("q1"), {"role": "assistant", "content": " "}]) == Continuation(0)
+
+
+@pytest.mark.parametrize("kind", [TurnKind.COMPLETED, TurnKind.INTERRUPTED])
+def test_only_question_sent_again_is_a_regeneration(kind: TurnKind) -> None:
+    only = [turn(1, [message("user", "q1")], [message("assistant", "a1")], kind)]
+    for sent in ([user_message("q1")], [SYSTEM, user_message(" q1\n")]):
+        assert decide(only, sent) == Regeneration(id(1), instructions=len(sent) - 1)
+        assert decide(only, sent, match.SentMessages.NEW) == Continuation(len(sent) - 1, len(sent) - 1)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        [user_message("q")],
+        [user_message("q1"), user_message("q2")],
+        [user_message("q1"), SYSTEM],
+        [user_message("q1"), {"role": "assistant", "content": " "}],
+    ],
+)
+def test_only_question_sent_again_with_anything_else_is_new_input(sent: list[dict[str, Any]]) -> None:
+    assert decide(LINE[:1], sent) == Continuation(0)
+
+
+def test_first_question_sent_again_after_several_turns_is_new_input() -> None:
+    assert decide(LINE, [user_message("q1")]) == Continuation(0)
+    assert decide(LINE, [user_message("q3")]) == Continuation(0)
+    settled = [turn(1, [message("user", "q1")], [message("developer", "It failed.")], SETTLED)]
+    assert decide(settled, [user_message("q1")]) == Continuation(0)
 
 
 @pytest.mark.parametrize("kept", range(1, 6))
@@ -100,18 +145,162 @@ def test_exchange_that_was_never_stored_is_input() -> None:
         [],
         [SYSTEM],
         [user_message(" ")],
-        ALL,
-        ALL[2:],
-        ALL[:4],
         [*ALL, user_message("\n")],
         [*ALL, SYSTEM],
-        [*ALL, {"role": "assistant", "content": "more"}],
-        [*ALL[:4], {"role": "assistant", "content": "more"}],
+        [*ALL, {"role": "assistant", "content": " "}],
+        [{"role": "assistant", "content": "a2"}],
+        [SYSTEM, {"role": "assistant", "content": "other"}],
     ],
 )
 def test_history_without_new_input_is_refused(sent: list[dict[str, Any]]) -> None:
     with pytest.raises(NoNewInput):
         decide(LINE, sent)
+
+
+def test_history_that_ends_with_an_answer_asks_to_continue_it() -> None:
+    for sent in (ALL, ALL[2:], ALL[4:], ALL[5:], [SYSTEM, *ALL]):
+        assert decide(LINE, sent) == Regeneration(id(3), instructions=sent[0] is SYSTEM)
+    assert decide(LINE, ALL[:4]) == Regeneration(id(2))
+    assert decide(LINE[:1], ALL[:2]) == Regeneration(id(1))
+    for answer in ("a3 and", "a", "other"):
+        assert decide(LINE, [*ALL[:5], {"role": "assistant", "content": answer}]) == Regeneration(id(3))
+    assert decide(LINE, [*ALL, {"role": "assistant", "content": "more"}]) == Regeneration(id(3))
+    assert decide(LINE, [*ALL[:4], {"role": "assistant", "content": "more"}]) == Regeneration(id(2))
+
+
+def test_stopped_answer_is_continued_with_as_much_as_its_client_has() -> None:
+    line = [
+        *LINE,
+        turn(4, [message("user", "q4")], [message("assistant", "Hello")], INTERRUPTED),
+        turn(5, [message("user", "q5")], [message("developer", "It failed.")], SETTLED),
+    ]
+    for answer in ("Hel", "Hello", "Hello, you"):
+        assert decide(line, [*ALL, *chat("q4", answer)]) == Regeneration(id(4))
+        assert decide(line, chat("q4", answer)) == Regeneration(id(4))
+
+
+def test_answer_after_client_results_is_continued_after_them() -> None:
+    results = [found("a", "1"), found("b", "2")]
+    for sent in ([user_message("q1"), CALLS, *results], results, []):
+        assert decide(ANSWERED, [*sent, {"role": "assistant", "content": "3"}]) == Regeneration(id(2))
+
+
+def test_question_with_a_prefill_is_new_input() -> None:
+    prefill = {"role": "assistant", "content": "Sure:"}
+    assert decide([], [user_message("q1"), prefill]) == Continuation(0)
+    assert decide(LINE, [*ALL, user_message("q4"), prefill]) == Continuation(6)
+    assert decide(LINE, [user_message("q4"), prefill]) == Continuation(0)
+    assert decide(LINE, [user_message("q3"), prefill]) == Continuation(0)
+    assert decide(LINE, [*ALL[:4], user_message("other"), prefill]) == MatchedEdit(id(2), 4)
+    assert decide(LINE, [*ALL[:5], prefill], match.SentMessages.NEW) == Continuation(0)
+
+
+def test_answer_with_calls_is_not_a_prefill() -> None:
+    calls = {"role": "assistant", "content": "Let me look.", "tool_calls": [tool_call("c")]}
+    with pytest.raises(NoNewInput):
+        decide(LINE, [*ALL, calls])
+
+
+THOUGHT = "<think>\nHm, <b>so</b>.\n</think>\n\n"
+
+
+@pytest.mark.parametrize(
+    ("stored", "sent"),
+    [
+        (THOUGHT + "a1", "a1"),
+        ("a1", THOUGHT + "a1"),
+        (f"a {THOUGHT} 1", "a\n\n1"),
+        (THOUGHT + "a" + THOUGHT + "1", "a1"),
+    ],
+)
+def test_answer_with_or_without_inline_thoughts_continues(stored: str, sent: str) -> None:
+    line = plain("q1", stored, "q2", "a2")
+    for messages in (chat("q1", sent, "q2", "a2", "q3"), chat("-", sent, "q2", "a2", "q3")[1:]):
+        assert decide(line, messages) == Continuation(len(messages) - 1)
+    assert decide(line, chat("q1", sent, "q2")) == Regeneration(id(2))
+    assert decide(line, chat("q1", sent, "other")) == MatchedEdit(id(1), 2)
+    assert decide(line, chat("q1", sent, "q2", "a2", "q3"), match.SentMessages.FULL) == Continuation(4)
+
+
+@pytest.mark.parametrize(
+    ("stored", "sent"),
+    [
+        (THOUGHT + "a1", "<think>Else</think>a1"),
+        (THOUGHT + "a1", THOUGHT + "b1"),
+        (THOUGHT + "a1", "b1"),
+        ("<think>a1", "a1"),
+        ("a</think>1", "a1"),
+        ("</think>a<think>1", "a1"),
+    ],
+)
+def test_answer_whose_thoughts_or_words_differ_is_edited(stored: str, sent: str) -> None:
+    line = plain("q1", stored, "q2", "a2")
+    assert decide(line, chat("q1", sent, "q2", "a2", "q3")) == MatchedEdit(None, 0)
+    assert decide(plain("q1", sent, "q2", "a2"), chat("q1", stored, "q2", "a2", "q3")) == MatchedEdit(None, 0)
+
+
+def test_question_with_or_without_inline_thoughts_is_another_question() -> None:
+    line = plain("q1", "a1", THOUGHT + "q2", "a2")
+    assert decide(line, chat("q1", "a1", "q2", "a2", "q3")) == MatchedEdit(id(1), 2)
+
+
+def test_answer_that_has_only_thoughts_may_be_absent() -> None:
+    line = plain("q1", THOUGHT, "q2", "a2")
+    assert decide(line, chat("q1", "", "q2", "a2", "q3")) == Continuation(4)
+    assert decide(line, chat("q1", "other", "q2", "a2", "q3")) == MatchedEdit(id(1), 1)
+
+
+def test_partial_answer_with_or_without_inline_thoughts_continues() -> None:
+    line = [
+        *plain("q1", "a1"),
+        turn(2, [message("user", "q2")], [message("assistant", THOUGHT + "Hello")], INTERRUPTED),
+    ]
+    assert decide(line, chat("q1", "a1", "q2", "Hel", "q3")) == Continuation(4)
+    assert decide(line, chat("q1", "a1", "q2", "Hello, you", "q3")) == Continuation(4)
+
+
+TASK = "### Task: answer the query from the context below, and cite your sources as [1], [2].\n"
+REMINDER = "\n\nAlways answer in the format that was described above, and never in another one!"
+
+
+@pytest.mark.parametrize(
+    ("stored", "newest"),
+    [
+        (f"{TASK}<context>one</context>\nq1", f"{TASK}<context>two</context>\nq3"),
+        (f"q1{REMINDER}", f"q3{REMINDER}"),
+        (f"q1\n<context>one</context>{REMINDER}", f"q3\n<context>two</context>{REMINDER}"),
+    ],
+)
+def test_question_without_the_text_that_a_tool_added_to_it_continues(stored: str, newest: str) -> None:
+    line = plain(stored, "a1", stored.replace("q1", "q2"), "a2")
+    assert decide(line, chat("q1", "a1", "q2", "a2", newest)) == Continuation(4)
+    assert decide(line, chat("q2", "a2", newest)) == Continuation(2)
+    assert decide(line, chat("q1", "a1", newest)) == MatchedEdit(id(1), 2)
+
+
+@pytest.mark.parametrize(
+    ("stored", "newest"),
+    [
+        (f"{TASK}q1", "q3"),  # nothing shows that a tool added it
+        (f"{TASK}q1", f"{REMINDER}q3"),
+        (f"{TASK}q1", f"{TASK[:63]}\nq3"),
+        (f"{TASK}q1", f"q3\n{TASK}"),
+        (f"q1{REMINDER}", f"{REMINDER}q3"),
+        (f"{TASK}Is it q1", f"{TASK}q3"),  # a part of the line
+        (f"{TASK}q1?", f"{TASK}q3"),
+        ("Hi\nq1", "Hi\nq3"),  # too little to tell
+    ],
+)
+def test_question_without_a_part_that_no_tool_added_is_edited(stored: str, newest: str) -> None:
+    assert decide(plain("q0", "a0", stored, "a1"), chat("q0", "a0", "q1", "a1", newest)) == MatchedEdit(
+        id(1), 2
+    )
+
+
+def test_question_with_text_added_again_asks_for_another_answer_in_its_place() -> None:
+    line = plain("q0", "a0", f"{TASK}one\nq1", "a1")
+    assert decide(line, chat("q0", "a0", f"{TASK}two\nq1")) == MatchedEdit(id(1), 2)
+    assert decide(line, chat("q0", "a0", f"{TASK}one\nq1")) == Regeneration(id(2))
 
 
 def test_image_or_part_of_unknown_kind_is_new_input() -> None:
@@ -136,7 +325,8 @@ def test_messages_sent_as_full_are_matched_from_the_beginning() -> None:
     assert decide(LINE, [*ALL, user_message("q4")], match.SentMessages.FULL) == Continuation(6)
     assert decide(LINE, chat("q1", "a1", "other"), match.SentMessages.FULL) == MatchedEdit(id(1), 2)
     with pytest.raises(NoNewInput):
-        decide(LINE, ALL, match.SentMessages.FULL)
+        decide(LINE, [*ALL, SYSTEM], match.SentMessages.FULL)
+    assert decide(LINE, ALL, match.SentMessages.FULL) == Regeneration(id(3))
 
 
 @pytest.mark.parametrize("trimmed", [ALL[1:], ALL[2:], ALL[4:]])

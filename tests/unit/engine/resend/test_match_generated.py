@@ -1,10 +1,13 @@
 """Generated client copies: matching never duplicates a message or loses a beginning."""
 
 import contextlib
+import re
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -22,6 +25,7 @@ from tests.unit.engine.copies import (
     Tag,
     chat,
     copies,
+    decide,
     id,
     lines,
     plain,
@@ -32,7 +36,7 @@ from tests.unit.engine.copies import (
 from tests.unit.engine.stage import generated
 from tests.unit.model.shapes import json_values
 from turnledger.engine.resend import match
-from turnledger.engine.resend.match import Continuation, MatchedEdit, Meaning, Regeneration, decide
+from turnledger.engine.resend.match import Continuation, MatchedEdit, Meaning, Regeneration
 from turnledger.errors import MalformedItems, NoNewInput
 from turnledger.model.item import message
 
@@ -104,6 +108,11 @@ def test_new_message_after_any_client_copy_is_a_continuation(
     front = [Sent(SYSTEM, ())] if dated else []
     sent = [*front, *copy, *(new(f"new {each}") for each in range(data.draw(st.integers(1, 2))))]
     assert decided(logs, sent) == Continuation(len(front) + len(copy), instructions=len(front))
+    found = match.decide([log.turn for log in logs], [each.message for each in sent]).trimmed
+    if found is not None:  # nothing that the client sent
+        left_out = {(at, item.text) for at in range(found.turns) for item in logs[at].turn.items}
+        left_out |= {(found.turns, item.text) for item in logs[found.turns].turn.items[: found.items]}
+        assert left_out.isdisjoint(tag for each in copy for tag in each.tags)
 
 
 @generated
@@ -272,6 +281,8 @@ def test_repeated_messages_with_unfinished_turns_are_never_duplicated_or_lost(
     except NoNewInput:
         assert copy[-1][0] == 1
         return
+    while copy and copy[-1][0]:  # the beginning of the new answer
+        copy = copy[:-1]
     if isinstance(meaning, Regeneration):
         at = 2 * [each.id for each in line].index(meaning.turn)
         assert reads_as([*flat[:at], (flat[at][0], False)], copy)
@@ -289,6 +300,71 @@ def test_repeated_messages_with_unfinished_turns_are_never_duplicated_or_lost(
         assert kind != "s"
         is_edited = kind == "i" and not {(0, question), (1, answer)}.isdisjoint(copy[meaning.new :])
         assert is_edited or any(kind == "c" for kind, *_ in stored[common:])
+
+
+FRAME = "Answer the query at the end from the context that comes here, in one word:\n"
+QUESTIONS = [
+    "x",
+    "y",
+    "x\ny",
+    "<think>t</think>x",
+    *(FRAME + each for each in ("x", "y", "x\ny", f"{FRAME}x")),
+]
+NEWEST = ["new", f"{FRAME}new", f"new\n{FRAME}".strip()]
+QUESTIONS += [f"x\n{FRAME}".strip(), f"{FRAME}x\n{FRAME}".strip()]
+ANSWERS = ["x", "y", "xy", "x y", "<think>t</think>x", "<think>u</think>x", "x<think>t</think>y", "<think>x"]
+
+
+def same_question(stored: str, sent: str, newest: str) -> bool:
+    """Return whether docs/histories.md calls these questions the same."""
+    frame = FRAME.strip()
+    is_added_before = stored.startswith(frame) and newest.startswith(frame) and stored.endswith("\n" + sent)
+    is_added_behind = stored.endswith(frame) and newest.endswith(frame) and stored.startswith(sent + "\n")
+    return stored == sent or (sent != newest and (is_added_before or is_added_behind))
+
+
+def same_answer(one: str, other: str) -> bool:
+    """Return whether docs/histories.md calls these answers the same."""
+    bare, other_bare = (re.sub("<think>.*?</think>", "", each) for each in (one, other))
+    is_thought_once = (bare == one) != (other_bare == other)
+    return one == other or (is_thought_once and "".join(bare.split()) == "".join(other_bare.split()))
+
+
+def assert_continues_only_if_same(
+    stored: Sequence[tuple[str, str]], sent: Sequence[tuple[str, str]], newest: str
+) -> None:
+    texts, copy = ([text for pair in pairs for text in pair] for pairs in (stored, sent))
+    is_same = all(
+        same_question(question, other, newest) and same_answer(answer, another)
+        for (question, answer), (other, another) in zip(stored, sent, strict=True)
+    )
+    assert (decide(plain(*texts), chat(*copy, newest)) == Continuation(len(copy))) == is_same
+
+
+@pytest.mark.parametrize("newest", NEWEST)
+def test_exchange_is_the_stored_one_only_if_both_messages_are(newest: str) -> None:
+    for one, other in product(QUESTIONS, repeat=2):
+        assert_continues_only_if_same([(one, "x")], [(other, "x")], newest)
+    for one, other in product(ANSWERS, repeat=2):
+        assert_continues_only_if_same([("x", one)], [("x", other)], newest)
+
+
+@generated
+@given(st.data(), st.integers(2, 3), st.sampled_from(NEWEST))
+def test_history_continues_only_if_each_of_its_messages_is_the_stored_one(
+    data: st.DataObject, count: int, newest: str
+) -> None:
+    questions, answers = st.sampled_from(QUESTIONS), st.sampled_from(ANSWERS)
+    stored = data.draw(st.lists(st.tuples(questions, answers), min_size=count, max_size=count))
+    # Mostly alike: two histories drawn apart would hardly ever be the same.
+    sent = [
+        (
+            data.draw(st.sampled_from([question, question.removeprefix(FRAME)]) | questions),
+            data.draw(st.just(answer) | answers),
+        )
+        for question, answer in stored
+    ]
+    assert_continues_only_if_same(stored, sent, newest)
 
 
 odd_messages = st.dictionaries(

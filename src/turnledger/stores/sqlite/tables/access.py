@@ -127,6 +127,7 @@ def token_of(row: Row) -> Token:
         conversation=id_or_none(ConversationId, row[12]),
         share=id_or_none(ShareId, row[13]),
         bounds=bounds_of(row[14]),
+        defaults=msgspec.json.decode(row[15], type=dict[str, str]) if row[15] else {},
         digest=digest,
     )
 
@@ -148,6 +149,7 @@ def columns_of_token(token: Token) -> Row:
         raw_or_none(token.conversation),
         raw_or_none(token.share),
         columns_of_bounds(token.bounds),
+        msgspec.json.encode(token.defaults).decode() if token.defaults else None,
     )
 
 

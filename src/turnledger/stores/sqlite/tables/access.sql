@@ -7,21 +7,22 @@ SELECT bits FROM secret WHERE id = 1;
 -- name: token
 -- One by id.
 SELECT id, digest, owner, name, scopes, chat_scope, models, created_at, expires_at, revoked_at, used_at, parent,
-       conversation, share, bounds
+       conversation, share, bounds, defaults
 FROM token
 WHERE id = ?1 AND (?2 IS NULL OR owner = ?2);
 
 -- name: token_by_digest
 -- One by the digest of its text, and the admission version of its owner.
 SELECT t.id, t.digest, t.owner, t.name, t.scopes, t.chat_scope, t.models, t.created_at, t.expires_at, t.revoked_at,
-       t.used_at, t.parent, t.conversation, t.share, t.bounds, o.admission
+       t.used_at, t.parent, t.conversation, t.share, t.bounds, t.defaults,
+       o.admission
 FROM token AS t LEFT JOIN owner AS o ON o.owner = t.owner
 WHERE t.digest = ?;
 
 -- name: tokens_of_owner
 -- A page of them, newest first: ids rise with time.
 SELECT id, digest, owner, name, scopes, chat_scope, models, created_at, expires_at, revoked_at, used_at, parent,
-       conversation, share, bounds
+       conversation, share, bounds, defaults
 FROM token
 WHERE owner = ?1 AND (?2 IS NULL OR id < ?2)
 ORDER BY id DESC
@@ -30,7 +31,7 @@ LIMIT ?3;
 -- name: tokens_of_all
 -- A page of them, newest first.
 SELECT id, digest, owner, name, scopes, chat_scope, models, created_at, expires_at, revoked_at, used_at, parent,
-       conversation, share, bounds
+       conversation, share, bounds, defaults
 FROM token
 WHERE id < coalesce(?1, x'ffffffffffffffffffffffffffffffffff')
 ORDER BY id DESC
@@ -39,7 +40,7 @@ LIMIT ?2;
 -- name: child_tokens
 -- Those that another token created.
 SELECT id, digest, owner, name, scopes, chat_scope, models, created_at, expires_at, revoked_at, used_at, parent,
-       conversation, share, bounds
+       conversation, share, bounds, defaults
 FROM token
 WHERE parent = ?
 ORDER BY id;
@@ -55,8 +56,8 @@ FROM (
 -- name: add_token
 -- A token, as given.
 INSERT INTO token (id, digest, owner, name, scopes, chat_scope, models, created_at, expires_at, revoked_at, used_at,
-                   parent, conversation, share, bounds)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+                   parent, conversation, share, bounds, defaults)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: revoke_token
 -- The first time counts.

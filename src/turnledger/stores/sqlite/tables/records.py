@@ -425,7 +425,7 @@ def flags_of(rows: Iterable[Row]) -> dict[int, Flags]:
 def attempt_of(row: Row) -> Attempt:
     id, owner, conversation, branch, lease, fence, state, base, fork, input, on_stop, on_failure, *rest = row
     idempotency_key, stop, failure_code, failure_message, partial, journaled, *numbers = rest
-    created_at, ended_at, interaction, counted = numbers
+    created_at, ended_at, interaction, counted, reads = numbers
     body = codec.decode(AttemptBody, input)
     return Attempt(
         id=TurnId.trusted(id),
@@ -447,6 +447,7 @@ def attempt_of(row: Row) -> Attempt:
         idempotency_key=idempotency_key,
         stop=None if stop is None else OnStop(stop),
         failure=None if failure_code is None else Failure(failure_code, failure_message),
+        reads=reads,
         partial=partial or "",
         journaled=journaled,
         created_at=created_at,
@@ -481,6 +482,7 @@ def columns_of_attempt(attempt: Attempt, input: bytes | None) -> Row:
         attempt.ended_at,
         int(attempt.is_interaction),
         attempt.bytes,
+        attempt.reads,
     )
 
 
@@ -498,6 +500,7 @@ def changes_of_attempt(attempt: Attempt) -> Row:
         attempt.lease.raw,
         attempt.ended_at,
         attempt.bytes,
+        attempt.reads,
     )
 
 
@@ -595,6 +598,7 @@ CHANGE_KINDS = (
     ChangeKind.TURN_FAILED,
     ChangeKind.TURN_STOPPED,
     ChangeKind.TURN_WITHDRAWN,
+    ChangeKind.TURN_FLAGGED,
 )
 """Kinds by their number in the table."""
 _NUMBER_OF_CHANGE = {kind: number for number, kind in enumerate(CHANGE_KINDS)}

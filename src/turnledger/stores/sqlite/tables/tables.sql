@@ -342,7 +342,7 @@ ON CONFLICT (owner) DO UPDATE SET flag_version = flag_version + 1;
 SELECT id, owner, conversation, branch, lease, fence, state, base, fork,
        coalesce(input, (SELECT body FROM attempt_input WHERE attempt_input.attempt = attempt.id)),
        on_stop, on_failure, idempotency_key, stop, failure_code, failure_message, partial, journaled,
-       created_at, ended_at, interaction, bytes
+       created_at, ended_at, interaction, bytes, reads
 FROM attempt
 WHERE ended = ? AND id = ? AND owner = ?;
 
@@ -352,7 +352,7 @@ WHERE ended = ? AND id = ? AND owner = ?;
 SELECT id, owner, conversation, branch, lease, fence, state, base, fork,
        coalesce(input, (SELECT body FROM attempt_input WHERE attempt_input.attempt = attempt.id)),
        on_stop, on_failure, idempotency_key, stop, failure_code, failure_message, partial, journaled,
-       created_at, ended_at, interaction, bytes
+       created_at, ended_at, interaction, bytes, reads
 FROM attempt
 WHERE (ended, id) IN (
     SELECT ended, id FROM attempt WHERE ended = 0 AND conversation = ?1 AND owner = ?3
@@ -369,7 +369,7 @@ LIMIT ?2;
 SELECT id, owner, conversation, branch, lease, fence, state, base, fork,
        coalesce(input, (SELECT body FROM attempt_input WHERE attempt_input.attempt = attempt.id)),
        on_stop, on_failure, idempotency_key, stop, failure_code, failure_message, partial, journaled,
-       created_at, ended_at, interaction, bytes
+       created_at, ended_at, interaction, bytes, reads
 FROM attempt
 WHERE ended = 0 AND conversation = ? AND owner = ?
 ORDER BY id;
@@ -379,7 +379,7 @@ ORDER BY id;
 SELECT id, owner, conversation, branch, lease, fence, state, base, fork,
        coalesce(input, (SELECT body FROM attempt_input WHERE attempt_input.attempt = attempt.id)),
        on_stop, on_failure, idempotency_key, stop, failure_code, failure_message, partial, journaled,
-       created_at, ended_at, interaction, bytes
+       created_at, ended_at, interaction, bytes, reads
 FROM attempt
 WHERE ended = 0 AND lease = ?
 ORDER BY id;
@@ -389,10 +389,10 @@ ORDER BY id;
 -- does not see it, `ended` becomes NULL, which NOT NULL refuses.
 INSERT INTO attempt (ended, id, owner, conversation, branch, lease, fence, state, base, fork, input, on_stop,
                      on_failure, idempotency_key, stop, failure_code, failure_message, partial, journaled, created_at,
-                     ended_at, interaction, bytes)
+                     ended_at, interaction, bytes, reads)
 VALUES (iif(EXISTS (SELECT 1 FROM attempt WHERE ended = 1 - ?1 AND id = ?2), NULL, ?1),
         ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20,
-        ?21, ?22, ?23);
+        ?21, ?22, ?23, ?24);
 
 -- name: add_attempt_input
 -- A long input, in a row of its own.
@@ -402,7 +402,7 @@ INSERT INTO attempt_input (attempt, body) VALUES (?, ?);
 -- The columns of an attempt that can change.
 UPDATE attempt
 SET ended = ?, state = ?, stop = ?, failure_code = ?, failure_message = ?, partial = ?, journaled = ?,
-    fence = ?, lease = ?, ended_at = ?, bytes = ?
+    fence = ?, lease = ?, ended_at = ?, bytes = ?, reads = ?
 WHERE ended IN (0, 1) AND id = ? AND owner = ?;
 
 -- name: record_progress

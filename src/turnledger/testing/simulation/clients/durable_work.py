@@ -14,6 +14,7 @@ from turnledger.errors import (
     MissingToolResults,
     TurnledgerError,
     TurnNotFound,
+    TurnReplayed,
 )
 from turnledger.ledger import Ledger
 from turnledger.model.ids import ConversationId, TurnId
@@ -23,8 +24,9 @@ from turnledger.testing.simulation.clients.requests import Follow, RequestSender
 from turnledger.testing.simulation.servers import Scene, Work
 from turnledger.testing.simulation.world import LEASE_TIME, ClientRequest, ModelFailed, World
 
-REASONS = frozenset({ModelFailed.__name__, MissingToolResults.code})
-"""Why a job may fail before its resumes are exhausted: its model, or an input that its place forbids."""
+REASONS = frozenset({ModelFailed.__name__, MissingToolResults.code, TurnReplayed.code})
+"""Why a job may fail before its resumes are exhausted: its model, an input that its place forbids, or that
+what it retries was settled."""
 EXHAUSTED_BY = INTERRUPTIONS - {LedgerClosed.code} | {EXHAUSTED.code}
 """Why a job without resumes left may fail."""
 

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from random import Random
 
 from turnledger.engine.attempt.client_retries import Retry
 from turnledger.engine.attempt.end import Outcome
@@ -44,7 +45,7 @@ class SimulatedConnection:
 
 
 class KeylessClients:
-    """Clients that send a retry count, and no idempotency_key."""
+    """Clients that send no idempotency_key; some send a retry count."""
 
     def __init__(self, scene: Scene, sender: RequestSender) -> None:
         self._scene = scene
@@ -101,10 +102,14 @@ class KeylessClients:
                 chat = await self._scene.names.open(ledger, request.conversation)
             except TurnledgerError:
                 return
-            retry = Retry(f"{request.conversation}: {request.words}".encode(), count)
+            # Other dice, so that this changes no schedule of clients that count.
+            counts = Random(message).random() < 0.7
+            said = f"{request.conversation}: {request.words}"
+            retry = Retry(said.encode(), count if counts else None)
             block = chat.turn(request.input, retry=retry, **request.options)
             world.requests[block.id] = request
-            world.tries[block.id] = (message, count)
+            # A try without its number need not be recognized: it is a retry for a moment only.
+            world.tries[block.id] = (message, count if counts else 0)
             noticing = asyncio.ensure_future(self._notice(connection, ledger, block))
             try:
                 turn = await self._run(block, request)

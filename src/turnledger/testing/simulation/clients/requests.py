@@ -175,6 +175,10 @@ class RequestSender:
         self._world.violations.append(f"{token} could not be stopped")
         task.cancel()
 
+    async def send_once(self, request: ClientRequest) -> None:
+        self.count += 1
+        await self._scene.servers.do(self._handle(request))
+
     async def read_turns(self, name: str, *, all_branches: bool = False) -> list[Turn]:
         """Read the turns that a client sees, or those of all branches; none if no server answers."""
         turns: list[Turn] = []
@@ -257,6 +261,11 @@ class RequestSender:
             return chat.edit(request.instead_of, request.input, on_event=events.append, **request.options)
         return chat.turn(request.input, on_event=events.append, **request.options)
 
+    async def _leave(self, block: TurnBlock, request: ClientRequest) -> None:
+        await asyncio.sleep(request.leaves_after or 0)
+        self._world.left.add(block.id)
+        block.note_unread()
+
     async def _append(self, ledger: Ledger, request: ClientRequest) -> Turn:
         chat = await self._scene.names.open(ledger, request.conversation)
         asked = append_request(
@@ -274,11 +283,16 @@ class RequestSender:
     async def _run(self, block: TurnBlock, request: ClientRequest) -> Turn:
         self._world.requests[block.id] = request
         conversation = block._request.begin.target.id
-        if self._follow is not None and conversation is not None:
+        leaves = request.leaves_after is not None
+        if self._follow is not None and conversation is not None and not leaves:
             self._follow(conversation, block.id)
+        leaving = asyncio.create_task(self._leave(block, request)) if leaves else None
         try:
             async with block as running:
                 await self._world.runner(request, self._random)(running)
         except TurnReplayed as replay:
             return replay.turn
+        finally:
+            if leaving is not None:
+                leaving.cancel()
         return committed_turn(Outcome(running.state, running.turn))

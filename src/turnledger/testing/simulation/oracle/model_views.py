@@ -11,7 +11,7 @@ from turnledger.testing.simulation.clients.briefing_options import Briefing
 from turnledger.testing.simulation.clients.flags import brings_flags
 from turnledger.testing.simulation.oracle.agreement import agrees
 from turnledger.testing.simulation.oracle.promises import RestingBranch
-from turnledger.testing.simulation.world import ModelView, World
+from turnledger.testing.simulation.world import ClientRequest, ModelView, World
 
 Given = tuple[str, bool]
 """Instructions, and whether they last."""
@@ -32,7 +32,7 @@ def check_model_views(world: World, lines: Sequence[RestingBranch]) -> Iterator[
                 continue
             before = line.turns[:place]
             yield from _instructions(world, everything, before, turn, run.view)
-            yield from _history(world, before, turn, run.view, run.request.briefing)
+            yield from _history(world, before, turn, run.view, run.request)
 
 
 def _instructions(
@@ -72,10 +72,18 @@ def _given(world: World, everything: Mapping[TurnId, Turn], turn: Turn) -> Given
 
 
 def _history(
-    world: World, before: Sequence[Turn], turn: Turn, view: ModelView, briefing: Briefing
+    world: World, before: Sequence[Turn], turn: Turn, view: ModelView, request: ClientRequest
 ) -> Iterator[str]:
-    """Expect the primer, the requested last turns without hidden items, and the input."""
+    """Expect the primer, the requested last turns without hidden items, and the input. A client that resends
+    its copy may have trimmed it: then expect no less than that."""
+    briefing, resent = request.briefing, request.resent
     shown = [(role, text) for role, text in view.messages if role != "system"]
+    may_begin_late = resent is not None and resent.sent is None
+    if resent is not None and not view.hidden:
+        texts = {text for _, text in shown}
+        for message in resent.meant[resent.cut :]:
+            if message["role"] == "user" and message["content"] not in texts:
+                yield f"{turn.id} was not shown {message['content']!r}, which its client sent"
     around: list[Entry] = [(("user", briefing.primer), False)] if briefing.primer else []
     is_optional = brings_flags(world, turn)
     input: list[Entry] = [
@@ -87,7 +95,7 @@ def _history(
         if first and briefing.turns is not None:
             # The turn before is shown, too, if the next one answers its calls.
             history = [(message, True) for message, _ in entries[first - 1]] + history
-        if agrees(shown, [*around, *history, *input]):
+        if agrees(shown, [*around, *history, *input], may_begin_late=may_begin_late):
             return
     yield f"{turn.id} was shown {shown}, which is not the expected history"
 

@@ -12,6 +12,7 @@ from turnledger.engine.attempt.end import EndRequest, Outcome
 from turnledger.engine.attempt.idempotency import SharedOutcome
 from turnledger.engine.attempt.stop import StopRequest
 from turnledger.engine.attempt.takeover import BuryRequest, TakeOverRequest, WithdrawRequest
+from turnledger.engine.attempt.unread import GiveWayRequest, note_read
 from turnledger.engine.conversations.flags import FlagRequest
 from turnledger.engine.lifecycle.delete import DeleteRequest, EndDueRequest
 from turnledger.engine.lifecycle.moves import ForkRequest, MoveResult
@@ -35,6 +36,7 @@ from turnledger.testing.simulation.oracle.pointer import (
     target_conversation,
     turns_on,
 )
+from turnledger.testing.simulation.oracle.unread import check_yield, note_sign
 from turnledger.testing.simulation.world import Hidden, World, effects_in
 
 ALL = 1_000
@@ -98,6 +100,14 @@ async def _run_and_note(tables: Tables, operation: AnyOperation, request: Any, w
         return await _run_begin(tables, operation, request, world)
     if isinstance(request, ForkRequest):
         return await _run_fork(tables, operation, request, world)
+    if isinstance(request, GiveWayRequest):
+        before = await tables.attempt(request.attempt)
+        has_yielded = await operation(tables, request)
+        if has_yielded and before is not None and before.stop is None:
+            check_yield(world, request.attempt)
+        return has_yielded
+    if operation is note_read:
+        note_sign(world, request)
     unheld = await _unheld_attempt(tables, request) if isinstance(request, StopRequest) else None
     result = await operation(tables, request)
     if unheld is not None and isinstance(request, StopRequest):
@@ -389,7 +399,8 @@ async def _run_end(tables: Tables, operation: AnyOperation, request: Any, world:
         if left is not None and left.resumes != job.resumes:
             world.violations.append(f"a closed ledger used up a resume of {job.id}")
     if before is not None and before != after:
-        lapses.note_use(world, meant.attempt, before.conversation)
+        if not isinstance(request, AbandonRequest):  # giving up is no use
+            lapses.note_use(world, meant.attempt, before.conversation)
         if before.running != meant.attempt:
             world.violations.append(f"a fence was raised over {before.running}, meant was {meant.attempt}")
         if isinstance(request, TakeOverRequest):

@@ -38,6 +38,7 @@ def full_token() -> Token:
         used_at=LATE,
         parent=IDS.new(TokenId),
         share=IDS.new(ShareId),
+        defaults={"on_busy": "reject", "messages": TEXT},
     )
 
 

@@ -109,6 +109,7 @@ def full_attempt(found: Conversation, **changes: Any) -> Attempt:
         on_failure=OnFailure.FORGET,
         is_interaction=False,
         idempotency_key=TEXT,
+        reads=0,
         created_at=LATE,
     )
     return replace(made, **changes)

@@ -160,7 +160,7 @@ class StoredAttempts(Contract):
         await write(here, do("add_attempt", made), do("add_attempt", beside))
         steps: list[dict[str, Any]] = [
             {"journaled": 2},
-            {"lease": IDS.new(LeaseId), "fence": 8, "stop": OnStop.KEEP},
+            {"lease": IDS.new(LeaseId), "fence": 8, "stop": OnStop.KEEP, "reads": 3},
             {
                 "state": AttemptState.DISCARDED,
                 "failure": Failure("code", TEXT),

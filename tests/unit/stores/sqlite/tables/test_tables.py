@@ -679,6 +679,7 @@ def test_change_kind_numbers_are_unchanged() -> None:
         "turn.failed",
         "turn.stopped",
         "turn.withdrawn",
+        "turn.flagged",
     ]
     assert set(ChangeKind) - set(_NUMBER_OF_CHANGE) == {ChangeKind.START, ChangeKind.GAP}
 
