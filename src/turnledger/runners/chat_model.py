@@ -16,6 +16,14 @@ import msgspec
 from turnledger.errors import MalformedAnswer, ModelError, ModelUnavailable
 from turnledger.model.messages.messages import Message
 from turnledger.model.text.plain import plain
+from turnledger.runners.context_limit import context_exceeded
+from turnledger.runners.error_object import (
+    ABOUT_THE_ACCOUNT,
+    ErrorCleaner,
+    can_heal,
+    problem_of_account,
+    status_in,
+)
 
 
 class ModelRequest(msgspec.Struct, frozen=True):
@@ -42,7 +50,8 @@ FINISH_REASONS = frozenset(
 
 class ChatModel(Protocol):
     """Answers chat messages. Without an answer, every method raises a ModelError, and no other error. A model
-    may have an attribute `finish_reasons` in place of FINISH_REASONS."""
+    may have an attribute `finish_reasons` in place of FINISH_REASONS, and a method `for_client` (see
+    Upstream)."""
 
     async def complete(self, request: ModelRequest) -> bytes:
         """Return one complete `chat.completion`, as JSON."""
@@ -136,20 +145,20 @@ def completion_of(body: bytes) -> ChatCompletion:
         return _with_halves(body, ChatCompletion, problem)
 
 
-ABOUT_THE_OPERATOR = frozenset({401, 402, 403, 407})
-"""Statuses about the operator's account; their messages are not for the caller."""
-_ABOUT_US = frozenset(map(str, ABOUT_THE_OPERATOR))
+_cleaner = ErrorCleaner()
 _FAILED = frozenset({"error", "abort", "network_error", "insufficient_system_resource"})
 
 
 def failure_of(error: Any) -> ModelUnavailable:
     """Return the error for an error object within an answer: the model began, and stopped early."""
-    if isinstance(error, dict) and str(error.get("code")) in _ABOUT_US:
-        return ModelUnavailable("The model stopped early: it does not accept this server's api_key.")
-    reason = error.get("message") if isinstance(error, dict) else error
-    return ModelUnavailable(
-        f"The model stopped early with an error: {' '.join(str(reason).split()).rstrip('.')}."
-    )
+    cleaned = _cleaner.clean(error)
+    words, status = cleaned.get("message", ""), status_in(cleaned)
+    if status in ABOUT_THE_ACCOUNT:
+        return ModelUnavailable(problem_of_account(status, words), should_retry=False)
+    reason = f" with an error: {words.rstrip('.')}" if words else ""
+    failure = ModelUnavailable(f"The model stopped early{reason}.", should_retry=can_heal(status))
+    failure.context_exceeded = context_exceeded(cleaned, status)
+    return failure
 
 
 def finish_reasons_of(model: ChatModel) -> Collection[str]:
@@ -161,7 +170,8 @@ def finish_reasons_of(model: ChatModel) -> Collection[str]:
 def failure_of_end(finish_reason: str | None) -> ModelError:
     """Return the error for an answer with no `finish_reason`, or with one of an incomplete answer."""
     if finish_reason is None:
-        return MalformedAnswer("The model's answer ended without a finish_reason. It may be incomplete.")
+        message = "The model's answer ended without a finish_reason. It may be incomplete."
+        return MalformedAnswer(message, should_retry=True)
     if finish_reason in _FAILED:
         return ModelUnavailable(f"The model stopped early (finish_reason {finish_reason}). Try again.")
     shown = plain(finish_reason[:40])

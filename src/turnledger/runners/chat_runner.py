@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 
 from turnledger.engine.turn.running_turn import RunningTurn
-from turnledger.errors import MalformedAnswer, MalformedItems, ModelRefused
-from turnledger.model.item import Item
+from turnledger.errors import ContextSizes, MalformedAnswer, MalformedItems, ModelError, ModelRefused
+from turnledger.model.item import Item, message
 from turnledger.model.messages.messages import CALL_BODIES, CALL_TYPES, items_of_messages
 from turnledger.runners.chat_model import (
     ChatChunk,
@@ -31,6 +31,7 @@ from turnledger.runners.chat_model import (
     failure_of_end,
     finish_reasons_of,
 )
+from turnledger.runners.context_limit import REDUCED, tokens_left, tokens_of_tools
 
 _CALL_OVERHEAD = 500
 
@@ -207,12 +208,17 @@ _OVERHEAD = 50
 
 class ChatRunner:
     """Sends the messages of the turn to a model. Its output is emitted as it arrives; tool calls, which the
-    client answers, and refusals end the turn. All reasoning becomes one item in front of them.
+    client answers, and refusals end the turn. All reasoning becomes one item in front of them. An answer
+    without any of them is an empty message.
 
     Raises a ModelError for an incomplete answer: one without a known `finish_reason` (FINISH_REASONS, or the
     model's own `finish_reasons`). The turn then fails, and the history is unchanged. `turn.details` holds the
     `model`, as the answer names it, or else the request, the `finish_reason` and, if reported, `usage`. With
     `asks_usage`, a stream without `stream_options` requests it, unless the model refuses that.
+
+    A model that refuses the length of the request is asked once more with fewer turns of the history, unless
+    its answer has begun. `turn.details["context_reduced"]` then has the `turns` and `tokens` that it was
+    shown; `on_reduced` is called with these details before it is asked.
 
     `on_payloads` is called with the chunks of a stream, as many as have arrived, up to the one with the
     `finish_reason`. From there on they wait in `held`, to be sent when the turn is committed. They are as the
@@ -228,6 +234,7 @@ class ChatRunner:
         stream_options: Any = None,
         asks_usage: bool = False,
         on_payloads: OnPayloads | None = None,
+        on_reduced: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> None:
         self._model = model
         self._settings = settings
@@ -235,6 +242,7 @@ class ChatRunner:
         self._asks_usage = asks_usage and stream_options is None
         self._stream_options = {"include_usage": True} if self._asks_usage else stream_options
         self._on_payloads = on_payloads
+        self._on_reduced = on_reduced
         self.answer_id = ""
         """The id of the answer; empty if the model gave none."""
         self.held: list[bytes] = []
@@ -248,7 +256,34 @@ class ChatRunner:
         """Whether text, a refusal or a call has arrived, not only its announcement."""
         return self._answer is not None and self._answer.has_output
 
+    @property
+    def _has_begun(self) -> bool:
+        """Whether anything of an answer has arrived, and may have been sent on."""
+        return self._answer is not None and self._answer.has_begun
+
     async def __call__(self, turn: RunningTurn, /) -> None:
+        try:
+            await self._ask(turn)
+        except ModelError as problem:
+            sizes = problem.context_exceeded
+            if sizes is None or self._has_begun or not await self._show_less(turn, sizes):
+                raise
+            await self._ask(turn)
+
+    async def _show_less(self, turn: RunningTurn, sizes: ContextSizes) -> bool:
+        """Show fewer turns to a model that refused the length; return whether there are fewer to show."""
+        besides = tokens_of_tools(self._settings)
+        model = msgspec.json.decode(msgspec.json.encode(self._settings.get("model")))  # it may be raw
+        last = turn.history[-1].details if turn.history else {}
+        reduced = await turn.show_less(lambda shown: tokens_left(sizes, shown, besides, str(model), last))
+        if reduced is None:
+            return False
+        turn.details[REDUCED] = msgspec.structs.asdict(reduced)
+        if self._on_reduced is not None:
+            self._on_reduced(turn.details)
+        return True
+
+    async def _ask(self, turn: RunningTurn) -> None:
         self.held = []
         self.completion = b""
         request = ModelRequest(
@@ -299,13 +334,13 @@ class _Answer:
         "_bytes_left",
         "_calls",
         "_finish_reasons",
-        "_has_reasoning",
         "_has_text",
         "_model",
         "_repeat_filter",
         "_turn",
         "_usage",
         "finish_reason",
+        "has_begun",
         "id",
     )
 
@@ -313,12 +348,13 @@ class _Answer:
         self._turn = turn
         self._finish_reasons = finish_reasons
         self._bytes_left = turn.most_bytes
-        self._has_text = self._has_reasoning = False
+        self._has_text = False
         self._repeat_filter = RepeatFilter()
         self._calls: CallDeltas | None = None
         self._model: str | None = None
         self._usage: dict[str, Any] | None = None
         self.finish_reason: str | None = None
+        self.has_begun = False
         self.id = ""
 
     @property
@@ -338,8 +374,10 @@ class _Answer:
         repeats = False
         if chunk.error is not None:
             if choices and choices[0].delta is not None:
+                self.has_begun = True
                 self._add_output(choices[0].delta)
             raise failure_of(chunk.error)
+        self.has_begun = True
         if choices:
             choice = choices[0]
             if len(choices) > 1 or choice.index:
@@ -366,10 +404,10 @@ class _Answer:
         choices = completion.choices or []
         if len(choices) != 1:
             raise MalformedAnswer(f"The model gave {len(choices)} answers; a conversation keeps one.")
-        message = choices[0].message
-        for number, call in enumerate(message.tool_calls or []):
+        answer = choices[0].message
+        for number, call in enumerate(answer.tool_calls or []):
             call.setdefault("index", number)
-        self._add_output(message)
+        self._add_output(answer)
         if choices[0].finish_reason:
             self._end_with(choices[0].finish_reason)
         self._model, self._usage = completion.model, completion.usage
@@ -384,7 +422,6 @@ class _Answer:
         # If both fields are set, they hold the same text; anything but text is only passed on.
         thought = delta.reasoning_content or delta.reasoning
         if thought and isinstance(thought, str):
-            self._has_reasoning = True
             self._turn.emit_reasoning(thought)
         if delta.content:
             self._has_text = True
@@ -404,10 +441,8 @@ class _Answer:
         if self.finish_reason is None:
             raise failure_of_end(None)
         calls = self._final_calls()
-        if not calls and not self._has_text:
-            problem = "reasoning but no answer" if self._has_reasoning else "an empty answer"
-            raise MalformedAnswer(f"The model returned {problem} (finish_reason {self.finish_reason}).")
-        self._turn.put(*calls)
+        # A model may stop at once, or think until its limit: that is an answer, too.
+        self._turn.put(*(calls if calls or self._has_text else (message("assistant", ""),)))
         details = self._turn.details
         if self._model is not None:
             details["model"] = self._model
@@ -419,8 +454,8 @@ class _Answer:
         """Return the calls with all their fields, which take the place of those emitted."""
         if self._calls is None:
             return ()
-        message = {"role": "assistant", "content": None, "tool_calls": self._calls.whole()}
+        answer = {"role": "assistant", "content": None, "tool_calls": self._calls.whole()}
         try:
-            return items_of_messages([message])
+            return items_of_messages([answer])
         except MalformedItems as problem:
             raise MalformedAnswer(f"The model's answer cannot be kept: {problem}") from None

@@ -89,11 +89,17 @@ def test_failure_of_an_error_object_carries_its_message(error: object) -> None:
     assert str(failure) == "The model stopped early with an error: It broke."
 
 
-@pytest.mark.parametrize("code", [401, "401", 402, 403, 407])
-def test_failure_about_the_operators_account_does_not_repeat_the_message(code: object) -> None:
-    message = str(failure_of({"message": "key sk-secret of org-7 is not valid", "code": code}))
-    assert "sk-secret" not in message
-    assert "api_key" in message
+@pytest.mark.parametrize(
+    ("code", "hides"), [(401, True), ("401", True), (402, False), (403, True), (407, True)]
+)
+def test_failure_about_the_operators_account_hides_what_may_concern_credentials(
+    code: object, hides: bool
+) -> None:
+    failure = failure_of({"message": "key sk-secret of org-7 is not valid", "code": code})
+    assert "sk-secret" not in str(failure)
+    assert ("org-7" in str(failure)) is not hides
+    assert ("api_key" in str(failure)) is (str(code) == "401")
+    assert not failure.should_retry
 
 
 @pytest.mark.parametrize("code", [None, 429, "rate_limited"])

@@ -196,8 +196,6 @@ async def test_surrogate_halves_in_two_chunks_become_one_character(chat: Chat) -
         [text_chunk("Hel"), b"{"],
         [text_chunk("Hel"), b'{"choices": [{"index": 1, "delta": {"content": "x"}}]}'],
         [text_chunk("Hel"), b'{"choices": [{"index": 0}, {"index": 1}]}'],
-        [STOP],
-        [chunk({"content": ""}, "stop")],
         [chunk({"function_call": {"name": "f"}}), STOP],
         [called(0, "a"), called(0, "b"), STOP],
         [text_chunk("Hel"), chunk({"tool_calls": [{"index": 0, "id": 7, "function": {"name": "f"}}]}), STOP],
@@ -323,7 +321,6 @@ async def test_unstreamed_answer_with_text_and_calls_becomes_a_turn(chat: Chat) 
         (b'{"choices": []}', MalformedAnswer),
         (b'{"choices": [{"finish_reason": "stop"}]}', MalformedAnswer),
         (whole({"content": "Hi"}, None), MalformedAnswer),
-        (whole({"content": None}), MalformedAnswer),
         (msgspec.json.encode({"choices": [{"message": {"content": "a"}}] * 2}), MalformedAnswer),
         (b'{"error": {"message": "no"}}', ModelUnavailable),
     ],
@@ -479,16 +476,31 @@ async def test_unstreamed_answer_stores_its_reasoning() -> None:
         assert (kinds(turn), thoughts_in(turn)) == (["reasoning", "Hello."], ["Hm."])
 
 
+EMPTY_ANSWERS = [
+    ([STOP], whole({"content": ""}), ["message"]),
+    ([text_chunk(""), chunk({}, "content_filter")], whole({"content": None}, "content_filter"), ["message"]),
+    (
+        [thought("Hm."), chunk({}, "length")],
+        whole({"reasoning": "Hm."}, "length"),
+        ["reasoning", "message"],
+    ),
+]
+
+
 @pytest.mark.parametrize("is_streamed", [True, False])
-async def test_answer_of_reasoning_alone_fails_the_turn(is_streamed: bool) -> None:
-    model = Canned([thought("Hm."), chunk({}, "length")], completion=whole({"reasoning": "Hm."}, "length"))
-    async with await Ledger.open() as ledger:
-        chat = await ledger.conversation()
-        with pytest.raises(
-            MalformedAnswer, match="returned reasoning but no answer \\(finish_reason length\\)"
-        ):
-            await chat.run(ChatRunner(model, {"model": "m"}, stream=is_streamed), "Hi")
-        assert await chat.turns() == []
+@pytest.mark.parametrize(("chunks", "completion", "stored"), EMPTY_ANSWERS, ids=["stop", "filter", "length"])
+async def test_empty_answer_with_a_finish_reason_ends_the_turn_and_is_not_shown_later(
+    chat: Chat, chunks: list[bytes], completion: bytes, stored: list[str], is_streamed: bool
+) -> None:
+    model = Canned(chunks, completion=completion)
+    turn = await chat.run(ChatRunner(model, {"model": "m"}, stream=is_streamed), "Hi", idempotency_key="k")
+    assert (turn.kind, turn.text, kinds(turn)) == (TurnKind.COMPLETED, "", stored)
+    assert turn.details["finish_reason"] in ("stop", "content_filter", "length")
+    assert await chat.run(runner(), "Hi", idempotency_key="k") == turn
+    last = Canned([text_chunk("Yes."), STOP])
+    await chat.run(ChatRunner(last, {}), "And now?")
+    assert sent_in(last.received[0]) == [{"role": "user", "content": each} for each in ("Hi", "And now?")]
+    assert await chat.turns() == [turn, *(await chat.turns())[1:]]
 
 
 async def test_turn_stopped_during_reasoning_or_text_is_well_formed() -> None:

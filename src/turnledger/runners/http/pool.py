@@ -226,7 +226,6 @@ class Pool:
 
 
 _FIELDS = (
-    "Content-Type: application/json",
     "Accept: */*",
     "Accept-Encoding: gzip",
     "User-Agent: turnledger",
@@ -243,10 +242,16 @@ class GetResult(NamedTuple):
 
 
 def head_of(
-    method: str, address: Address, below: str, api_key: str | None, proxy: Proxy | None = None
+    method: str,
+    address: Address,
+    below: str,
+    api_key: str | None,
+    proxy: Proxy | None = None,
+    content_type: str = "application/json",
 ) -> bytes:
     """Return the head of a request, up to its own fields. Raises InvalidInput for an invalid api_key."""
-    fields, target = [f"Host: {address.authority}", *_FIELDS], address.target(below)
+    fields = [f"Host: {address.authority}", f"Content-Type: {content_type}", *_FIELDS]
+    target = address.target(below)
     if proxy is not None and not address.is_secure:  # otherwise the proxy only sees a tunnel
         target = f"http://{address.authority}{target}"
         fields += proxy.fields

@@ -13,10 +13,13 @@ from turnledger.errors import (
     ModelTimeout,
     ModelUnavailable,
 )
-from turnledger.runners.chat_model import ABOUT_THE_OPERATOR
+from turnledger.runners.context_limit import context_exceeded
+from turnledger.runners.error_object import ABOUT_THE_ACCOUNT, can_heal, problem_of_account
 
 _CUT = "The connection to the model broke before its answer was complete. Try again."
 _RETRIED = frozenset({429, 502, 503, 504})
+_FINAL = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
+"""Codes of a rate limit that no wait ends."""
 
 
 class UpstreamFailure(Exception):
@@ -45,7 +48,8 @@ def of_proxy(status: int | None) -> ProxyFailure:
         message = "The proxy cannot be reached, or closed the connection. Try again."
         return ProxyFailure(ModelUnavailable(message), may_retry=True)
     if status == 407:
-        return ProxyFailure(ModelUnavailable("The proxy refused its credentials (status 407): check them."))
+        message = "The proxy refused its credentials (status 407): check them."
+        return ProxyFailure(ModelUnavailable(message, should_retry=False))
     message = f"The proxy could not connect to the model (status {status})."
     return ProxyFailure(ModelUnavailable(message), may_retry=status in _RETRIED)
 
@@ -56,7 +60,8 @@ def of_connection(problem: OSError) -> UpstreamFailure:
             ModelTimeout("The model could not be reached in time. Try again."), may_retry=True
         )
     if isinstance(problem, ssl.SSLError):
-        return UpstreamFailure(ModelUnavailable("No secure connection to the model could be made."))
+        message = "No secure connection to the model could be made."
+        return UpstreamFailure(ModelUnavailable(message, should_retry=False))
     return UpstreamFailure(ModelUnavailable("The model cannot be reached. Try again."), may_retry=True)
 
 
@@ -86,26 +91,31 @@ def model_closed() -> UpstreamFailure:
 
 
 def of_status(status: int, headers: Mapping[bytes, bytes], error: Mapping[str, Any]) -> UpstreamFailure:
-    retry_after = _retry_after(headers)
-    return UpstreamFailure(
-        _error_of_status(status, error, retry_after),
-        may_retry=status in _RETRIED and headers.get(b"x-should-retry") != b"false",
-        retry_after=retry_after,
-    )
+    """Return the failure of a status, with its cleaned error object."""
+    failure = _error_of_status(status, error)
+    failure.retry_after = retry_after = _retry_after(headers)
+    is_final = headers.get(b"x-should-retry") == b"false" or error.get("code") in _FINAL
+    failure.context_exceeded = context_exceeded(error, status)
+    failure.should_retry = can_heal(status) and not is_final and failure.context_exceeded is None
+    may_retry = status in _RETRIED and failure.should_retry
+    return UpstreamFailure(failure, may_retry=may_retry, retry_after=retry_after)
 
 
-def _error_of_status(status: int, error: Mapping[str, Any], retry_after: float | None) -> ModelError:
+def _error_of_status(status: int, error: Mapping[str, Any]) -> ModelError:
+    words = str(error.get("message", "")).rstrip(".")
     if status == 407:
         return of_proxy(status).error
-    if status in ABOUT_THE_OPERATOR:
-        return ModelUnavailable(f"The model's server refused the api_key (status {status}): check it.")
+    if status in ABOUT_THE_ACCOUNT:
+        return ModelUnavailable(problem_of_account(status, words))
     if status == 408:
         return ModelTimeout("The model's server gave up waiting (status 408). Try again.")
     if 300 <= status < 400:
         return ModelUnavailable(f"The model's server redirects (status {status}): correct its URL.")
     if 400 <= status < 500:
-        return ModelRefused(status, error, retry_after)
-    return ModelUnavailable(f"The model's server failed with status {status}. Try again.")
+        return ModelRefused(status, error)
+    return ModelUnavailable(
+        f"The model's server failed with status {status}{f': {words}' if words else '. Try again'}."
+    )
 
 
 def _retry_after(headers: Mapping[bytes, bytes]) -> float | None:

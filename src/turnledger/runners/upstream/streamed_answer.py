@@ -8,11 +8,10 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
-import msgspec
-
 from turnledger.errors import MalformedAnswer, ModelError, ModelUnavailable
 from turnledger.model.text.sse import EventSplitter, fields_of
 from turnledger.runners.chat_model import failure_of
+from turnledger.runners.error_object import ErrorCleaner
 from turnledger.runners.http.response import Response
 
 EVENT_BYTES = 16 * 1024 * 1024
@@ -92,23 +91,15 @@ async def read_whole(response: Response) -> bytes:
     return body
 
 
-async def read_error(response: Response) -> dict[str, Any]:
-    """Read the error object of a body from its usual places, and release the connection. Returns an empty one
-    if there is none, or it is too long or too slow."""
+async def read_error(response: Response, cleaner: ErrorCleaner) -> dict[str, Any]:
+    """Read the error object of a body, cleaned, and release the connection. Returns an empty one if there is
+    none, or it is too long or too slow."""
     try:
         async with asyncio.timeout(ERROR_SECONDS):
             body = await _read(response, ERROR_BYTES)
-        decoded = msgspec.json.decode(body[:ERROR_BYTES])
-    except (ModelError, TimeoutError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except (ModelError, TimeoutError):
         return {}
-    if not isinstance(decoded, dict):
-        return {}
-    error = decoded.get("error", decoded)
-    if isinstance(error, str):
-        return {"message": error}
-    if not isinstance(error, dict):
-        return {}
-    return {name: error[name] for name in ("message", "type", "param", "code") if name in error}
+    return cleaner.read(body[:ERROR_BYTES])
 
 
 async def _read(response: Response, limit: int) -> bytes:
@@ -119,6 +110,8 @@ async def _read(response: Response, limit: int) -> bytes:
 
 
 _DONE = b"[DONE]"
+_ERROR = b'"error"'
+"""Within a text the quotes would be escaped."""
 _NO_STREAMS = frozenset({b"application/json", b"text/html"})
 
 
@@ -128,10 +121,13 @@ class StreamedAnswer:
     `lingers` is how many seconds the connection has to end behind the answer, so that it can be reused.
     """
 
-    __slots__ = ("_events", "_is_done", "_lingers", "_open", "_response")
+    __slots__ = ("_cleaner", "_events", "_is_done", "_lingers", "_open", "_response")
 
-    def __init__(self, open: Callable[[], Awaitable[Response]], lingers: float) -> None:
+    def __init__(
+        self, open: Callable[[], Awaitable[Response]], lingers: float, cleaner: ErrorCleaner
+    ) -> None:
         self._open = open
+        self._cleaner = cleaner
         self._lingers = lingers
         self._events = EventStream()
         self._is_done = False
@@ -140,7 +136,7 @@ class StreamedAnswer:
         self._response = response = await self._open()
         kind = response.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if kind in _NO_STREAMS:
-            error = await read_error(response)
+            error = await read_error(response, self._cleaner)
             if error:
                 raise failure_of(error)
             raise MalformedAnswer(f"Expected a stream from the model, got {kind.decode()}.")
@@ -171,7 +167,7 @@ class StreamedAnswer:
                 del payloads[payloads.index(_DONE) :]
                 self._is_done = True
             if payloads:
-                return payloads
+                return [self._cleaner.clean_payload(each) if _ERROR in each else each for each in payloads]
         if not response.is_whole:
             await self._await_end()
         raise StopAsyncIteration
@@ -193,3 +189,38 @@ class StreamedAnswer:
                 while not response.is_whole:
                     # A piece may be compressed: let the timeout act between two of them.
                     await (response.arrival() if response.take() is None else asyncio.sleep(0))
+
+
+class RawAnswer:
+    """Sends the request when entered, yields the bytes of its response as they arrive, and releases the
+    connection."""
+
+    __slots__ = ("_open", "_response")
+
+    def __init__(self, open: Callable[[], Awaitable[Response]]) -> None:
+        self._open = open
+
+    async def __aenter__(self) -> RawAnswer:
+        self._response = await self._open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._response.release()
+
+    @property
+    def content_type(self) -> bytes:
+        return self._response.headers.get(b"content-type", b"application/octet-stream")
+
+    def __aiter__(self) -> RawAnswer:
+        return self
+
+    async def __anext__(self) -> bytes:
+        while (piece := self._response.take()) is None:
+            if self._response.is_whole:
+                raise StopAsyncIteration
+            await self._response.arrival()
+        if self._response.decoder is not None:
+            await asyncio.sleep(0)  # a small piece may be a thousand times as long when decoded
+        return piece

@@ -10,13 +10,16 @@ import asyncio
 import os
 import random
 from collections.abc import Awaitable, Callable, Collection
+from copy import copy
 from functools import partial
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from turnledger.errors import InvalidInput, MalformedAnswer
 from turnledger.runners.chat_model import FINISH_REASONS, ModelRequest, completion_of
+from turnledger.runners.error_object import ErrorCleaner
 from turnledger.runners.http.connection import Connection, PhaseTimeouts
 from turnledger.runners.http.dial import address_of, proxy_for
 from turnledger.runners.http.pool import Pool, head_of, tls_of
@@ -29,7 +32,13 @@ from turnledger.runners.upstream.failures import (
     of_status,
     wrong_encoding,
 )
-from turnledger.runners.upstream.streamed_answer import StreamedAnswer, is_encoded, read_error, read_whole
+from turnledger.runners.upstream.streamed_answer import (
+    RawAnswer,
+    StreamedAnswer,
+    is_encoded,
+    read_error,
+    read_whole,
+)
 
 _LISTING = PhaseTimeouts(first_byte=None, between=None, total=30.0)
 """For requests that need no model."""
@@ -104,22 +113,38 @@ class Upstream:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        self._address = address = address_of(base_url)
-        self._proxy = proxy_for(address, proxy, os.environ)
-        self._completions = head_of("POST", address, "/chat/completions", api_key, self._proxy)
-        self._models = head_of("GET", address, "/models", api_key, self._proxy) + b"\r\n"
-        self._tls = tls_of(address)
+        address = address_of(base_url)
+        proxy_used = proxy_for(address, proxy, os.environ)
+        self._head: Callable[..., bytes] = partial(head_of, address=address, proxy=proxy_used)
+        self._secrets: tuple[str, ...] = (address.query,)
+        self._use_api_key(api_key)
         self._connect = timeouts.connect
         self._limits = PhaseTimeouts(timeouts.first_byte, timeouts.between_chunks, timeouts.total)
         self._retries = retries
-        self._connections = connections
-        self._reuse = reuse
+        self._connections = _Connections(
+            partial(Pool, address, tls_of(address), connections, reuse=reuse, proxy=proxy_used)
+        )
         self.finish_reasons = FINISH_REASONS.union(finish_reasons)
         self._lingers = lingers
         self._sleep = sleep
         self._chance = chance
-        self._pool: Pool | None = None
-        self._is_closed = False
+
+    def for_client(self, *, retries: bool = True, api_key: str | None = None) -> Upstream:
+        """Return this model for a client: without `retries`, if it has its own, and with its own api_key.
+        Connections are shared. Raises InvalidInput for an invalid api_key, without the key in its message."""
+        view = copy(self)
+        if not retries:
+            view._retries = replace(self._retries, limit=0)
+        if api_key is not None:
+            view._use_api_key(api_key)
+        return view
+
+    def _use_api_key(self, api_key: str | None) -> None:
+        self._head = head = partial(self._head, api_key=api_key)
+        self._completions = head("POST", below="/chat/completions")
+        self._models = head("GET", below="/models") + b"\r\n"
+        self._secrets = (*self._secrets, api_key or "")
+        self._cleaner = ErrorCleaner(self._secrets)
 
     async def complete(self, request: ModelRequest) -> bytes:
         """Return a complete answer as it was sent; see ChatModel."""
@@ -129,14 +154,20 @@ class Upstream:
         body = await read_whole(response)
         if not response.has_marked_end:
             completion_of(body)  # nothing else shows whether it is complete
-        return body
+        return self._cleaner.clean_payload(body) if b'"error"' in body else body
 
     def stream(self, request: ModelRequest) -> StreamedAnswer:
         """Stream an answer; see ChatModel."""
         open_answer = partial(
             self._send_request, self._post_request(request, stream=True), self._limits, is_streamed=True
         )
-        return StreamedAnswer(open_answer, self._lingers)
+        return StreamedAnswer(open_answer, self._lingers, self._cleaner)
+
+    def pass_on(self, path: str, body: bytes, content_type: str) -> RawAnswer:
+        """Send a request to another path below the URL; its response is yielded as it comes."""
+        head = self._head("POST", below=path, content_type=content_type)
+        request = b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
+        return RawAnswer(partial(self._send_request, request, self._limits, is_streamed=True))
 
     async def models(self) -> list[dict[str, Any]]:
         """List the upstream's models; see ChatModel."""
@@ -148,10 +179,7 @@ class Upstream:
 
     async def close(self) -> None:
         """Close all connections; unfinished answers break off."""
-        self._is_closed = True
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            await pool.close()
+        await self._connections.close()
 
     def _post_request(self, request: ModelRequest, *, stream: bool) -> bytes:
         body = request.body(stream=stream)
@@ -167,11 +195,13 @@ class Upstream:
                 tries += 1
                 wait = self._retries.wait(tries, broken_off, self._chance())
                 if wait is None:
+                    if tries > 1:  # the retries of a client would multiply these
+                        broken_off.error.should_retry = False
                     raise broken_off.error from broken_off.__cause__
             await self._sleep(wait)
 
     async def _try(self, request: bytes, limits: PhaseTimeouts, *, is_streamed: bool) -> Response:
-        pool = self._pool or self._open_pool()
+        pool = self._connections.pool()
         connection = pool.take()
         if connection is not None and connection.may_be_stale:
             try:
@@ -191,7 +221,8 @@ class Upstream:
             await connection.send(request)
             await response.wait_for_head()
             if response.status != 200:
-                raise of_status(response.status, response.headers, await read_error(response))
+                error = await read_error(response, self._cleaner)
+                raise of_status(response.status, response.headers, error)
             if is_encoded(response):
                 raise wrong_encoding()
         except BaseException:
@@ -199,11 +230,29 @@ class Upstream:
             raise
         return response
 
-    def _open_pool(self) -> Pool:
-        if self._is_closed:
-            raise model_closed()
-        self._pool = Pool(self._address, self._tls, self._connections, reuse=self._reuse, proxy=self._proxy)
+
+class _Connections:
+    """The pool of an upstream, opened in the loop of its first request. Views of the upstream share it."""
+
+    __slots__ = ("_is_closed", "_open", "_pool")
+
+    def __init__(self, open: Callable[[], Pool]) -> None:
+        self._open = open
+        self._pool: Pool | None = None
+        self._is_closed = False
+
+    def pool(self) -> Pool:
+        if self._pool is None:
+            if self._is_closed:
+                raise model_closed()
+            self._pool = self._open()
         return self._pool
+
+    async def close(self) -> None:
+        self._is_closed = True
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.close()
 
 
 class _Models(msgspec.Struct):

@@ -75,11 +75,19 @@ def test_status_about_the_request_maps_to_model_refused_with_its_error(status: i
 
 
 @pytest.mark.parametrize("status", [201, 301, 307, 401, 402, 403, 407, 500, 502, 503, 504, 529])
-def test_status_about_the_upstream_maps_to_model_unavailable_without_its_message(status: int) -> None:
-    error = of_status(status, {}, {"message": "sk-secret"}).error
+def test_status_about_the_upstream_maps_to_model_unavailable(status: int) -> None:
+    error = of_status(status, {}, {"message": "Its words."}).error
     assert type(error) is ModelUnavailable
     assert str(status) in str(error)
-    assert "sk-secret" not in str(error)
+    assert ("Its words" in str(error)) is (status not in (301, 307, 401, 403, 407))
+
+
+def test_status_that_no_retry_heals_is_marked() -> None:
+    healing = {each for each in range(300, 600) if of_status(each, {}, {}).error.should_retry}
+    assert healing == {408, 409, 425, 429, *range(500, 600)} - {501, 505}
+    for headers, error in (({b"x-should-retry": b"false"}, {}), ({}, {"code": "insufficient_quota"})):
+        failure = of_status(429, headers, error)
+        assert (failure.may_retry, failure.error.should_retry) == (False, False)
 
 
 def test_status_408_maps_to_model_timeout() -> None:

@@ -17,6 +17,7 @@ from tests.unit.runners.upstream_requests import REQUEST, open_upstream, payload
 from turnledger import Chat
 from turnledger.errors import MalformedAnswer, ModelRefused
 from turnledger.runners.chat_runner import ChatRunner
+from turnledger.runners.error_object import MESSAGE_LENGTH
 from turnledger.runners.upstream import streamed_answer
 from turnledger.runners.upstream.streamed_answer import EventStream
 from turnledger.testing.gates import Gate
@@ -137,7 +138,9 @@ def test_events_in_one_feed_may_exceed_the_limit_of_one_event() -> None:
          {"message": "No.", "type": "t", "param": "p", "code": 7}),
         (b'{"error": "No."}', {"message": "No."}),
         (b'{"object": "error", "message": "No.", "code": 400}', {"message": "No.", "code": 400}),
-        (b'{"detail": "No."}', {}),
+        (b'{"detail": "No."}', {"message": "No."}),
+        (b"No.", {"message": "No."}),
+        (b'{"error": {"message": "No.", "code": ""}}', {"message": "No."}),
         (b'{"error": 7}', {}),
         (b"[]", {}),
         (b"<html>", {}),
@@ -172,8 +175,7 @@ async def test_completion_not_read_to_its_end_releases_its_connection(
     async with open_upstream(ScriptedUpstream([more], ["ok"])) as model:
         with pytest.raises(MalformedAnswer):
             await model.complete(REQUEST)
-        assert model._pool is not None
-        while model._pool._open:
+        while model._connections.pool()._open:
             await asyncio.sleep(0)
 
 
@@ -196,7 +198,7 @@ async def test_error_body_in_pieces_is_read_whole() -> None:
     async with open_upstream(ScriptedUpstream([Status(400, body)])) as model:
         with pytest.raises(ModelRefused) as caught:
             await model.complete(REQUEST)
-    assert caught.value.error == {"message": "x" * 50_000}
+    assert caught.value.error == {"message": "x" * (MESSAGE_LENGTH - 1) + "…"}
 
 
 async def test_error_body_that_does_not_end_is_reported_by_its_status(

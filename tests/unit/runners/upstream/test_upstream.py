@@ -84,7 +84,6 @@ STREAMED = {
     ),
     "end without a finish_reason": Fault(lambda: ["Hel", End(None)], MalformedAnswer, shown="Hel"),
     "end without any mark": Fault(lambda: ["Hel", End(None, done=False)], MalformedAnswer, shown="Hel"),
-    "an empty answer": Fault(list, MalformedAnswer),
     "a call without a name": Fault(lambda: [Call("")], MalformedAnswer, shown=""),
     "too long": Fault(lambda: ["Hel", b"data: " + b"x" * (17 * 1024 * 1024)], MalformedAnswer, shown="Hel"),
 }
@@ -97,7 +96,6 @@ WHOLE = {
     "no JSON": Fault(lambda: [b"<html>"], MalformedAnswer),
     "error object": Fault(lambda: [Data(b'{"error": "no"}')], ModelUnavailable),
     "no finish_reason": Fault(lambda: ["Hel", End(None)], MalformedAnswer),
-    "an empty answer": Fault(list, MalformedAnswer),
     "too long": Fault(lambda: [Data(b"x" * (17 * 1024 * 1024))], MalformedAnswer),
 }
 
@@ -284,6 +282,16 @@ async def test_refusal_about_the_api_key_does_not_repeat_the_upstreams_message()
     assert "sk-secret" not in str(caught.value)
 
 
+async def test_error_after_retries_forbids_those_of_the_caller(waits: Waits) -> None:
+    scripted = ScriptedUpstream(otherwise=[Status(503)])
+    async with open_upstream(scripted, sleep=waits) as model:
+        for view, should_retry in ((model, False), (model.for_client(retries=False), True)):
+            with pytest.raises(ModelUnavailable) as caught:
+                await payloads(view)
+            assert caught.value.should_retry is should_retry
+    assert (len(scripted.received), len(waits), scripted.connections) == (4, 2, 1)
+
+
 async def test_connect_beyond_its_timeout_is_retried_and_raises_model_timeout(waits: Waits) -> None:
     async with open_upstream(ScriptedUpstream(), timeouts=Timeouts(connect=1e-9), sleep=waits) as model:
         with pytest.raises(ModelTimeout, match="reached in time"):
@@ -369,10 +377,9 @@ async def test_cancelled_request_releases_its_connection(
         pending.cancel()
         with pytest.raises(asyncio.CancelledError):
             await pending
-        assert model._pool is not None
-        while model._pool._open:
+        while model._connections.pool()._open:
             await asyncio.sleep(0)
-        assert model._pool.take() is None
+        assert model._connections.pool().take() is None
 
 
 async def test_upstream_opens_at_most_the_configured_connections() -> None:

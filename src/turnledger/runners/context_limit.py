@@ -1,0 +1,130 @@
+"""Recognize the error of a model whose context is too short for a request, and the sizes that it states.
+
+What servers send, as reported by their users or in their own sources:
+
+| server | error |
+|---|---|
+| OpenAI, Azure, DeepSeek, vLLM | code `context_length_exceeded` or 400; "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens", or "you requested 9000 tokens (8000 in the messages, 1000 in the completion)" |
+| vLLM, from 0.10 | "This model's maximum context length is 4096 tokens and your request has 100 input tokens" |
+| OpenAI, GPT-5 | "Your input exceeds the context window of this model"; "Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in 509178 tokens" |
+| llama.cpp | type `exceed_context_size_error` with `n_prompt_tokens` and `n_ctx`, 400 or 500; "request (1407 tokens) exceeds the available context size (256 tokens)"; before: no type, no numbers |
+| llama-cpp-python | "Requested tokens (2285) exceed context window of 2048" |
+| LM Studio | "the model is loaded with context length of only 4096 tokens" |
+| SGLang, Together | "The input (250000 tokens) is longer than the model's context length (200000 tokens)" |
+| TGI | "`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 4000 `inputs` tokens and 500 `max_new_tokens`" |
+| Anthropic | "prompt is too long: 208423 tokens > 200000 maximum"; "input length and `max_tokens` exceed context limit: 199000 + 8000 > 200000" |
+| Bedrock | "Input is too long for requested model" |
+| Gemini | "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576)" |
+| Groq | code `context_length_exceeded`; "Please reduce the length of the messages or completion" |
+| Mistral | "Prompt contains 40000 tokens, too large for model with 32768 maximum context length" |
+| OpenRouter | "This endpoint's maximum context length is 8192 tokens. However, you requested about 9000 tokens" |
+| xAI | "This model's maximum prompt length is 131072 but the request contains 537812 tokens" |
+| LiteLLM | "ContextWindowExceededError", then the words of the server behind it |
+"""  # noqa: E501 - a table
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from turnledger.engine.history.context import BYTES_PER_TOKEN
+from turnledger.errors import ContextSizes
+
+REDUCED = "context_reduced"
+"""The detail of a turn whose model had refused to be shown more: the `turns` and `tokens` it was shown."""
+_MARGIN = 0.9
+"""Since tokens are estimated from bytes, which differ from turn to turn."""
+_NAMES = frozenset({"context_length_exceeded", "exceed_context_size_error", "model_context_window_exceeded"})
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3})")
+_SPAN = r"[^.]{0,60}"
+_WORDS = re.compile(
+    rf"""
+    maximum\ (?:context|prompt|model)\ length
+    | (?:exceeds?|exceeded|longer\ than){_SPAN} \bcontext\ (?:length|window|size|limit)
+    | \bcontext\ (?:length|window|size|limit) \b (?:{_SPAN}exceed | \ of\ only)
+    | ContextWindowExceeded | context_length_exceeded
+    | (?:prompt|input)\ is\ too\ long
+    | input\ token\ count{_SPAN}exceeds
+    | tokens\ exceed\ the\ configured\ limit
+    | `max_new_tokens`\ must\ be\ <=
+    | reduce\ the\ length\ of\ the\ (?:messages|prompt|input)
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+_LIMITS = re.compile(
+    r"""
+    (?:maximum\ (?:context|prompt|model)\ length | context\ (?:length|window|size|limit) | configured\ limit)
+        (?:\ is|\ of|\ of\ only|:[\ \d]+\+[\ \d]+>)? [\ (]+ (\d+)
+    | (?: >\ |with\ ) (\d+) \ maximum
+    | tokens\ allowed\ \((\d+)
+    | must\ be\ <=\ (\d+)
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+_PROMPTS = re.compile(
+    r"""
+    (\d+)\ (?:in\ the\ messages|input\ tokens|`inputs`\ tokens)
+    | resulted\ in\ (\d+)
+    | (?:contains|too\ long:)\ (\d+)
+    | (?:input|request|prompt|token\ count|requested\ tokens)\ \((\d+)
+    | context\ limit:\ (\d+)\ \+
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+_ALL_REQUESTED = re.compile(r"requested (?:about )?(\d+)", re.IGNORECASE)
+_ANSWERS = re.compile(
+    r"(\d+) in the completion|and (\d+) `max_new_tokens`|context limit: \d+ \+ (\d+)|is too large: (\d+)",
+    re.IGNORECASE,
+)
+
+
+def context_exceeded(error: Mapping[str, Any], status: int) -> ContextSizes | None:
+    """Return the sizes in a cleaned error object if it says that the context is too short, else None."""
+    words = _THOUSANDS.sub("", str(error.get("message", "")))
+    if status in (401, 402, 403, 407, 429):
+        return None
+    if not _NAMES.intersection((error.get("code"), error.get("type"))) and not _WORDS.search(words):
+        return None
+    limit = _int(error.get("n_ctx")) or _number(_LIMITS, words)
+    prompt = _int(error.get("n_prompt_tokens")) or _number(_PROMPTS, words) or _number(_ALL_REQUESTED, words)
+    return ContextSizes(limit, prompt, _number(_ANSWERS, words))
+
+
+def tokens_of_tools(settings: Mapping[str, Any]) -> int:
+    """Estimate the tokens of the tools in the settings of a request."""
+    tools = settings.get("tools")
+    return 0 if tools is None else len(msgspec.json.encode(tools)) // BYTES_PER_TOKEN
+
+
+def tokens_left(sizes: ContextSizes, shown: int, besides: int, model: str, last: Mapping[str, Any]) -> int:
+    """Return how many of the tokens shown a model may be shown after this refusal, as estimated here.
+
+    `besides` were sent with them; `last` are the details of the turn before. A model that states no sizes is
+    shown half, since it could answer that turn, or an eighth if another model did; and no more than after its
+    last refusal.
+    """
+    if sizes.limit and sizes.prompt:
+        room = sizes.limit - (sizes.answer or sizes.limit // 4)
+        if room <= 0:
+            return shown  # the answer that was requested is too long, whatever is shown
+        return round((shown + besides) * min(1.0, room / sizes.prompt) * _MARGIN) - besides
+    is_same = str(last.get("model")).startswith(model)  # answers may add a date to its name
+    before = last.get(REDUCED)
+    bounds = [shown // (2 if is_same else 8)]
+    if isinstance(before, Mapping):
+        bounds.append(_int(before.get("tokens")) or shown)
+    if sizes.limit:
+        bounds.append(sizes.limit // 2 - besides)
+    return min(bounds)
+
+
+def _number(pattern: re.Pattern[str], words: str) -> int:
+    found = pattern.search(words)
+    return int(next(filter(None, found.groups()))[:12]) if found else 0
+
+
+def _int(value: Any) -> int:
+    return value if isinstance(value, int) and value > 0 else 0
