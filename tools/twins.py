@@ -1,8 +1,8 @@
-"""Generate the blocking client from the awaiting one: `make twins`.
+"""Generate the blocking client and the blocking ledger from the awaiting ones: `make twins`.
 
 Each module of `client/aio` becomes one of `client/sync`: `async` and `await` are removed, names and prose
 follow the tables below. Where threads and tasks differ further, both have a module `edge.py`, written by
-hand.
+hand. For the ledger, see blocking_ledger.py.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import sys
 import tokenize
 from io import StringIO
 from pathlib import Path
+
+from tools import blocking_ledger
 
 CLIENT = Path(__file__).parents[1] / "src" / "turnledger" / "client"
 SOURCE, TARGET = CLIENT / "aio", CLIENT / "sync"
@@ -59,25 +61,20 @@ def twin(source: str) -> str:
 
 
 def twins() -> dict[Path, str]:
-    made = {}
-    for module in sorted(SOURCE.glob("*.py")):
-        if module.name not in BY_HAND:
-            target = TARGET / module.name
-            text = twin(module.read_text())
-            for command in (["check", "--fix-only", "--unsafe-fixes", "--select", "I,UP028"], ["format"]):
-                ruff = [
-                    sys.executable,
-                    "-m",
-                    "ruff",
-                    *command,
-                    "--quiet",
-                    "--stdin-filename",
-                    str(target),
-                    "-",
-                ]
-                text = subprocess.run(ruff, input=text, capture_output=True, text=True, check=True).stdout
-            made[target] = text
-    return made
+    made = {
+        TARGET / module.name: twin(module.read_text())
+        for module in sorted(SOURCE.glob("*.py"))
+        if module.name not in BY_HAND
+    }
+    made |= blocking_ledger.modules()
+    return {path: _formatted(text, path) for path, text in made.items()}
+
+
+def _formatted(text: str, path: Path) -> str:
+    for command in (["check", "--fix-only", "--unsafe-fixes", "--select", "F401,I,UP028"], ["format"]):
+        ruff = [sys.executable, "-m", "ruff", *command, "--quiet", "--stdin-filename", str(path), "-"]
+        text = subprocess.run(ruff, input=text, capture_output=True, text=True, check=True).stdout
+    return text
 
 
 def main() -> None:
@@ -85,7 +82,7 @@ def main() -> None:
     stale = [path for path, text in twins().items() if not path.exists() or path.read_text("utf-8") != text]
     if "--check" in sys.argv[1:]:
         if stale:
-            raise SystemExit(f"Not what client/aio says: {', '.join(map(str, stale))}. Run `make twins`.")
+            raise SystemExit(f"Outdated: {', '.join(map(str, stale))}. Run `make twins`.")
         return
     for path in stale:
         path.write_text(twins()[path], "utf-8")

@@ -7,7 +7,8 @@ async with chat.turn("Where is my order?") as turn:
         turn.emit(text)
 
 Beside these names: `turnledger.types` (what methods take and return), `turnledger.messages` (chat messages),
-`turnledger.hosting` (for servers), `turnledger.client` (for programs that talk to one).
+`turnledger.hosting` (for servers), `turnledger.client` (for programs that talk to one), `turnledger.sync`
+(the same without `await`), `turnledger.asgi` (turns as responses of Starlette and FastAPI).
 """
 
 import logging

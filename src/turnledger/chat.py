@@ -92,7 +92,7 @@ class Chat:
         self._authorization = authorization
         self._found = found
         self._target = Target(found.owner, found.id, found.conversation_key, scope=found.scope, within=within)
-        self.is_new = is_new
+        self.is_new: bool = is_new
         """Whether the call that returned this handle created the chat."""
 
     def __repr__(self) -> str:

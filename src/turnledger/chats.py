@@ -87,7 +87,7 @@ class Chats:
         self._scope = scope
         self._within = within
         self._authorization = authorization
-        self.owner = owner
+        self.owner: str = owner
 
     @property
     def scope(self) -> str:
@@ -304,11 +304,18 @@ class Chats:
         request = job_request(self._process, target, self._authorization, input, **options)
         return await enqueue(self._process, request)
 
-    async def jobs(self, *, after: str | None = None, limit: int = 50) -> Sequence[ListedJob]:
-        """Return durable work that waits or runs, oldest first; `after` is the last id of the previous
-        page."""
-        name = TurnId(after) if after is not None else None
-        request = ListJobsRequest(name, check_limit(limit), self._within)
+    async def jobs(
+        self, *, conversation: str | None = None, after: str | None = None, limit: int = 50
+    ) -> Sequence[ListedJob]:
+        """Return durable work that waits or runs, of one conversation or of all, oldest first; `after` is the
+        last id of the previous page."""
+        request = ListJobsRequest(
+            ConversationId(conversation) if conversation is not None else None,
+            TurnId(after) if after is not None else None,
+            check_limit(limit),
+            self._within,
+            self._process.clock.due_ms(),
+        )
         return await self._process.store.read(list_jobs, request, self.owner)
 
     async def list(

@@ -69,7 +69,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 if TYPE_CHECKING:
     from turnledger.model.ids import ConversationId, TurnId
@@ -360,10 +360,29 @@ class Superseded(TurnEnded):
     code = "superseded"
 
 
+class ContextSizes(NamedTuple):
+    """Tokens, as a model states them; 0 where it does not."""
+
+    limit: int = 0
+    prompt: int = 0
+    answer: int = 0
+
+
 class ModelError(TurnledgerError):
     """The model gave no complete answer. The history is unchanged."""
 
     code = "model_error"
+    context_exceeded: ContextSizes | None = None
+    """Set if the request was too long for the model's context."""
+    should_retry: bool = True
+    """Whether the same request may soon succeed. False: it or the settings must change, or it was retried."""
+    retry_after: float | None = None
+    """Seconds to wait, if the model stated them."""
+
+    def __init__(self, message: str | None = None, *, should_retry: bool | None = None) -> None:
+        super().__init__(message)
+        if should_retry is not None:
+            self.should_retry = should_retry
 
 
 class ModelUnavailable(ModelError):
@@ -378,6 +397,10 @@ class ModelTimeout(ModelError):
     code = "model_timeout"
 
 
+TEMPORARY = frozenset({408, 409, 425, 429})
+"""Statuses of refusals that may pass by themselves."""
+
+
 class ModelRefused(ModelError):
     """The model refused the request; `error` says why. Change it, or wait `retry_after` seconds if set."""
 
@@ -388,20 +411,19 @@ class ModelRefused(ModelError):
         self, status: int, error: Mapping[str, Any] | None = None, retry_after: float | None = None
     ) -> None:
         reason = " ".join(str((error or {}).get("message") or "").split()).rstrip(".")
-        super().__init__(
-            f"The model refused the request with status {status}{': ' if reason else ''}{reason}."
-        )
+        message = f"The model refused the request with status {status}{': ' if reason else ''}{reason}."
+        super().__init__(message, should_retry=status in TEMPORARY)
         self.status = status
         self.error: Mapping[str, Any] = error or {}
         """The error object of the model."""
         self.retry_after = retry_after
-        """Seconds to wait, if the model stated them."""
 
 
 class MalformedAnswer(ModelError):
     """The model sent an incomplete answer. Nothing of it was kept."""
 
     code = "malformed_answer"
+    should_retry = False
 
 
 class StoreError(TurnledgerError):

@@ -118,6 +118,11 @@ class Host:
         """
         block.note_delivery(is_delivered=False)
 
+    def unread(self, block: TurnBlock) -> None:
+        """Say that the client which asked for this turn has left. A turn with `gives_way` goes on, and others
+        can read it; once another request waits for its lane and nobody does, it is stopped and kept."""
+        block.note_unread()
+
     def follow(self, chats: Chats, *, after: str | None = None) -> ChangeReader:
         """Follow the `changes` of an owner in batches, with the position in between."""
         return ChangeReader(self._process, chats.owner, chats._within, after)

@@ -20,6 +20,7 @@ from turnledger.engine.access.tokens import (
 )
 from turnledger.engine.ports import Sync
 from turnledger.engine.process import Process
+from turnledger.engine.turn.policies import parse_policies
 from turnledger.engine.turn.validation import check_limit, check_name, check_scope
 from turnledger.errors import InvalidInput
 from turnledger.model.access.token import (
@@ -61,6 +62,7 @@ class Tokens:
         parent: str | None = None,
         max_tokens: int | None = None,
         n: int | None = None,
+        defaults: Mapping[str, str] | None = None,
     ) -> tuple[Token, str]:
         """Create a token, and return it with its text: the secret that authenticates its bearer. The text is
         not stored and returned only here.
@@ -71,6 +73,8 @@ class Tokens:
         creates it, and bounds it: whatever is not given is taken from the parent. Without a parent, the
         operator of the store creates it, for any owner. Once there is a token, callers without one are
         refused. A request may ask for answers of at most `max_tokens` tokens, and for at most `n` of them.
+        `defaults` are the policies of its turns on a server, such as `{"on_busy": "reject"}`, unless a
+        request chooses.
 
         Raises InvalidInput; ConversationNotFound, ConversationDeleted or ConversationExpired, if its owner
         has no such conversation; TokenEnded, if the parent is no longer valid; TokenTooWide, if the parent
@@ -83,6 +87,7 @@ class Tokens:
             raise InvalidInput(f"name must be Unicode text of at most {TEXT_LENGTH} characters.")
         if chat_scope is not None:
             check_scope("chat_scope", chat_scope)
+        parse_policies(defaults or {})
         request = CreateToken(
             id=process.ids.new(TokenId),
             digest=digest_of(text),
@@ -95,6 +100,7 @@ class Tokens:
             expires_at=end_of(expires_at, lifetime, now),
             parent=None if parent is None else TokenId(parent),
             bounds=bounds_of(max_tokens=max_tokens, n=n),
+            defaults=defaults,
             tokenless=self._tokenless,
             limit=process.limits.tokens,
             now=now,

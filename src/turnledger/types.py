@@ -13,6 +13,7 @@ from turnledger.engine.resend.match import SentMessages
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.engine.turn.preview import ChatSnapshot
 from turnledger.engine.turn.resend import OnDivergence
+from turnledger.engine.turn.snapshot import ReducedContext
 from turnledger.model.catalogue import ChatEntry, Page
 from turnledger.model.change import ChangeKind, LiveChange
 from turnledger.model.check import Finding, Rule
@@ -41,6 +42,7 @@ __all__ = [
     "OnDivergence",
     "Outcome",
     "Page",
+    "ReducedContext",
     "ResetPolicy",
     "RetentionReport",
     "RetiredConversation",

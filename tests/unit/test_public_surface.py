@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 import turnledger
-from turnledger import Chat, Item, Ledger, RunningTurn, hosting, messages, types
+from turnledger import Chat, Item, Ledger, RunningTurn, asgi, hosting, messages, types
 from turnledger.hosting import Host, Shares, Tokens
 from turnledger.types import Chats, TurnBlock
 
 EXPORTED = [
     *((turnledger, name) for name in turnledger.__all__),
-    *((module, name) for module in (types, messages, hosting) for name in module.__all__),
+    *((module, name) for module in (types, messages, hosting, asgi) for name in module.__all__),
 ]
 
 
@@ -104,6 +104,7 @@ def test_host_has_exactly_these_public_members() -> None:
         "name_by_model",
         "probe",
         "recover",
+        "unread",
         "work",
     }
 
@@ -205,6 +206,7 @@ async def test_running_turn_has_exactly_these_public_members() -> None:
         "open_calls",
         "put",
         "read_messages_json",
+        "show_less",
         "start",
         "state",
         "steps",
@@ -216,7 +218,7 @@ async def test_running_turn_has_exactly_these_public_members() -> None:
 
 
 def test_turn_block_has_exactly_these_public_members() -> None:
-    assert public(TurnBlock) == {"id", "note_delivery", "run", "waits_in", "when_queued"}
+    assert public(TurnBlock) == {"id", "note_delivery", "note_unread", "run", "waits_in", "when_queued"}
 
 
 @pytest.mark.parametrize("kind", [Chats, Ledger, Chat, Host, RunningTurn, Tokens, TurnBlock])
