@@ -35,7 +35,7 @@ from turnledger.server.app import App, make_app
 from turnledger.server.config.settings import DEMO, Settings
 from turnledger.server.listen.protocol import bounded_http
 from turnledger.server.listen.socket import bind, url_of
-from turnledger.server.models.models import Models, ResolvedModel
+from turnledger.server.models.models import ContextWindow, Models, ResolvedModel
 from turnledger.stores.url import open_store
 from turnledger.testing.gates import Gate, GatedStore
 from turnledger.testing.upstream import ScriptedUpstream, Step
@@ -214,9 +214,11 @@ def run_server(
     settings: Settings | None = None,
     limits: Limits | None = None,
     has_upstream: bool = True,
+    api_key: str | None = None,
+    retries: Retries = Retries(limit=0),  # noqa: B008 - it is frozen
 ) -> Iterator[LiveServer]:
-    """Run a server. The upstream receives each request once, without retries. Without an upstream there is
-    only the demo model, at its normal pace."""
+    """Run a server. The upstream receives each request once, unless there are `retries`. Without an upstream
+    there is only the demo model, at its normal pace."""
     loop = uvloop.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="served", daemon=True)
     thread.start()
@@ -224,8 +226,9 @@ def run_server(
     ended = asyncio.Event()
     started = threading.Event()
     options = settings or Settings(port=0, grace=0.0)
+    connection = {"api_key": api_key, "timeouts": timeouts or Timeouts(), "retries": retries}
     running = asyncio.run_coroutine_threadsafe(
-        _serve(served, options, store, timeouts or Timeouts(), limits, has_upstream, started.set, ended), loop
+        _serve(served, options, store, connection if has_upstream else None, limits, started.set, ended), loop
     )
     running.add_done_callback(lambda _: started.set())
     try:
@@ -246,18 +249,17 @@ async def _serve(
     served: LiveServer,
     settings: Settings,
     store: str,
-    timeouts: Timeouts,
+    connection: dict[str, Any] | None,
     limits: Limits | None,
-    has_upstream: bool,
     started: Callable[[], None],
     ended: asyncio.Event,
 ) -> None:
     async with served.upstream:
-        upstream = Upstream(served.upstream.url, timeouts=timeouts, retries=Retries(limit=0))
+        rest = None if connection is None else Upstream(served.upstream.url, **connection)
         hurried = DemoModel(pace=0, slow_pace=0, patience=0)
-        demo = ResolvedModel(hurried if has_upstream else DemoModel(), DEMO)
-        rest = upstream if has_upstream else None
-        models = Models({DEMO: demo}, rest, length_field=settings.length_field)
+        demo = ResolvedModel(DemoModel() if rest is None else hurried, DEMO)
+        window = ContextWindow.of(settings)
+        models = Models({DEMO: demo}, rest, length_field=settings.length_field, window=window)
         served.store = GatedStore(await open_store(store))
         served.ledger = await Ledger.over(served.store, clock=served.clock, limits=limits)
         served.app = make_app(served.ledger, models, settings)

@@ -7,7 +7,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.compat.completions import CONTINUED, Way, assistant, both_ways, result, user
+from tests.compat.completions import CONTINUED, Way, assistant, both_ways, result, send_whole, user
 from tests.compat.conftest import Serve
 from turnledger.testing.upstream import CUT, Call
 
@@ -134,3 +134,33 @@ def test_demo_model_calls_client_tools(serve: Serve, way: Way) -> None:
     assert (name, arguments) == ("weather", '{"city": "Rome"}')
     answer = way(client, [result(call_id, "30 degrees")], tools=[WEATHER], model="demo")
     assert 'The tool returned "30 degrees"' in answer.text
+
+
+@both_ways
+@pytest.mark.parametrize("resends", [False, True], ids=["only new", "full history"])
+def test_results_under_the_key_of_their_calls_are_the_next_step(
+    serve: Serve, way: Way, resends: bool
+) -> None:
+    served = serve(["Let me look.", *TWO_CALLS], ["Warm and cold."])
+    client = served.client("k", Idempotency_Key="i")
+    first = way(client, "Weather?", tools=[WEATHER])
+    history = [user("Weather?"), first.message] if resends else []
+    step = [*history, result("call_a", "30"), result("call_b", "-5")]
+    assert way(client, step, tools=[WEATHER]).text == "Warm and cold."
+    assert way(client, step, tools=[WEATHER]).text == "Warm and cold."  # replayed
+    assert len(served.chat_json("k")["turns"]) == 2
+    assert len(served.upstream.received) == 2
+
+
+@pytest.mark.parametrize(
+    "other", ["More", [result("call_a", "30")], [result("call_a", "30"), result("call_c", "-5")]]
+)
+def test_other_body_under_the_key_of_open_calls_is_refused(serve: Serve, other: Any) -> None:
+    served = serve(["Let me look.", *TWO_CALLS])
+    client = served.client("k", Idempotency_Key="i")
+    send_whole(client, "Weather?", tools=[WEATHER])
+    before = served.turns("k")
+    with pytest.raises(openai.UnprocessableEntityError) as refused:
+        send_whole(client, other, tools=[WEATHER])
+    assert refused.value.code == "idempotency_mismatch"
+    assert served.turns("k") == before

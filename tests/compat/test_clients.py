@@ -138,7 +138,7 @@ class TestSynchronous:
 class TestAsynchronous:
     async def test_async_client_reads_whole_and_streamed_answers(self, serve: Serve, store_url: str) -> None:
         served = serve(["One."], ["Two."], store=store_url)
-        async with served.async_client("k") as client:
+        async with served.async_client("k", X_Conversation_Messages="new") as client:
             answer = await client.chat.completions.create(**REQUEST)
             assert answer.choices[0].message.content == "One."
             chunks = await client.chat.completions.create(**REQUEST, stream=True)
@@ -183,9 +183,8 @@ def process(folder: Path, *flags: str) -> Iterator[OpenAI]:
     running = Popen([*COMMAND, *flags], env={**os.environ, **folders}, stdout=PIPE, stderr=PIPE, text=True)
     try:
         assert running.stdout is not None
-        url = next(word for word in running.stdout.readline().split() if word.startswith("http://")).rstrip(
-            "."
-        )
+        words = (word for line in running.stdout for word in line.split())
+        url = next(word for word in words if word.startswith("http://")).rstrip(".")
         key = {"X-Conversation-Id": "k"}
         with OpenAI(
             base_url=f"{url}/v1", api_key="-", max_retries=0, timeout=PATIENCE, default_headers=key

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import httpx2
 import openai
 import pytest
 
@@ -24,9 +25,10 @@ from tests.compat.completions import (
     user,
 )
 from tests.compat.conftest import Serve
-from tests.compat.live_server import MODEL, LiveServer
-from tests.compat.retry_clients import AsyncRetryingClient, Fault, FaultyLine, RetryingClient
+from tests.compat.live_server import MODEL, NO_TLS, PATIENCE, LiveServer
+from tests.compat.retry_clients import MOMENT, AsyncRetryingClient, Fault, FaultyLine, RetryingClient
 from tests.compat.test_client_tools import TWO_CALLS, WEATHER
+from turnledger.engine.attempt.client_retries import UNCOUNTED_MS
 from turnledger.engine.limits import Limits
 from turnledger.engine.turn.commit import commit, resolve_doubt
 from turnledger.testing.gates import Fate, Gate
@@ -218,13 +220,14 @@ def test_retry_after_an_unknown_commit_outcome_does_not_repeat_a_committed_turn(
 def test_second_identical_message_is_a_second_turn(
     serve: Serve, store_url: str, retrying: Retry, way: Way, faults: Any, failures: Any, tries: list[str]
 ) -> None:
-    served = serve(["One."], *failures, ["Two."], store=store_url)
+    served = serve(["Hello."], ["One."], *failures, ["Two."], store=store_url)
+    send_whole(served.client("k"), "Hi")
     line = FaultyLine(*faults)
     client = retrying(served, line)
     answers = [way(client, "Yes"), way(client, "Yes")]
     assert line.tries == tries
     assert [(each.text, each.is_replayed) for each in answers] == [("One.", False), ("Two.", False)]
-    assert [text for _, text in served.messages("k")] == ["Yes", "One.", "Yes", "Two."]
+    assert [text for _, text in served.messages("k")][2:] == ["Yes", "One.", "Yes", "Two."]
 
 
 @both_ways
@@ -298,7 +301,7 @@ def test_idempotency_key_replays_the_answer(serve: Serve, store_url: str, way: W
     again = other(client, "Hi", **KEY)
     assert same(first, again)
     assert (first.is_replayed, again.is_replayed) == (False, True)
-    way(client, "Hi")
+    way(client, "Hi again")
     assert same(first, other(client, "Hi", **KEY))
     assert len(served.upstream.received) == 2
     assert len(served.chat_json("k")["turns"]) == 2
@@ -473,3 +476,68 @@ def test_idempotency_key_of_a_deleted_conversation_is_answered_410(serve: Serve)
     with pytest.raises(openai.APIStatusError) as problem:
         send_whole(served.client("k"), "Hi", **KEY)
     assert (problem.value.status_code, problem.value.code) == (410, "conversation_deleted")
+
+
+def send_uncounted(served: LiveServer, text: str = "Hi", *, leaves: bool = False) -> str:
+    """Send a message as clients do that count no tries; return the answer."""
+    body = {"model": MODEL, "messages": [user(text)]}
+    headers = {"X-Conversation-Id": "k", "X-Conversation-Messages": "new"}
+    wait = httpx2.Timeout(PATIENCE, read=MOMENT if leaves else PATIENCE)
+    with httpx2.Client(base_url=served.url, timeout=wait, verify=NO_TLS) as client:
+        answer = client.post("/v1/chat/completions", json=body, headers=headers).json()
+    return str(answer["choices"][0]["message"]["content"])
+
+
+def lose_answer(served: LiveServer, gate: Gate) -> None:
+    """Send a message, and leave before its answer; then let the turn commit."""
+    with pytest.raises(httpx2.ReadTimeout):
+        send_uncounted(served, leaves=True)
+    served.wait_until(lambda: not served.server.server_state.connections)
+    served.release(gate)
+    served.wait_until(lambda: not served.ledger._process.attempts)
+
+
+def test_uncounted_request_receives_the_answer_that_its_predecessor_lost(serve: Serve) -> None:
+    gate = Gate()
+    served = serve(["Hel", gate, "lo."], ["Twice."])
+    lose_answer(served, gate)
+    assert send_uncounted(served) == "Hello."
+    assert send_uncounted(served) == "Twice."  # that one was delivered
+    assert [text for _, text in served.messages("k")] == ["Hi", "Hello.", "Hi", "Twice."]
+
+
+def test_uncounted_request_joins_its_predecessor_while_that_runs(
+    serve: Serve, threads: ThreadPoolExecutor
+) -> None:
+    gate = Gate()
+    served = serve(["Hel", gate, "lo."], ["Twice."])
+    with pytest.raises(httpx2.ReadTimeout):
+        send_uncounted(served, leaves=True)
+    served.wait_until(lambda: not served.server.server_state.connections)
+    joined = threads.submit(send_uncounted, served)
+    served.wait_until(lambda: served.server.server_state.connections)
+    served.release(gate)
+    assert joined.result() == "Hello."
+    assert [text for _, text in served.messages("k")] == ["Hi", "Hello."]
+
+
+@pytest.mark.parametrize(("text", "ahead_ms"), [("Hi", UNCOUNTED_MS), ("Ho", 0)])
+def test_uncounted_request_is_another_message_after_a_while_or_with_other_words(
+    serve: Serve, text: str, ahead_ms: int
+) -> None:
+    gate = Gate()
+    served = serve(["Hel", gate, "lo."], ["Twice."])
+    lose_answer(served, gate)
+    served.clock.ahead_ms = ahead_ms
+    assert send_uncounted(served, text) == "Twice."
+
+
+def test_uncounted_request_after_a_stop_asks_again(serve: Serve) -> None:
+    gate = Gate()
+    served = serve(["Hel", gate], ["Hello again."])
+    with pytest.raises(httpx2.ReadTimeout):
+        send_uncounted(served, leaves=True)
+    served.wait_until(lambda: not served.server.server_state.connections)
+    [attempt] = served.chat_json("k")["attempts"]
+    served.http.post(f"/api/turns/{attempt['id']}/stop")
+    assert send_uncounted(served) == "Hello again."

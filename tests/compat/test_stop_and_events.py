@@ -313,3 +313,63 @@ def test_queued_request_of_a_disconnected_client_follows_its_policy(
     send_whole(served.client("k"), "2")
     questions = [text for role, text in served.messages("k") if role == "user"]
     assert questions == (["0", "1", "2"] if policy == "continue" else ["0", "2"])
+
+
+@both_ways
+def test_next_message_does_not_wait_for_an_answer_whose_client_left(serve: Serve, way: Way) -> None:
+    served = serve(["Hel", Gate()], ["Second."])
+    client = served.client("k")
+    chunks, _ = begin(client)
+    leave(served, client, chunks)
+    assert way(served.client("k"), "second").text == "Second."
+    assert served.messages("k") == [
+        ("user", "Hi"),
+        ("assistant", "Hel"),
+        ("user", "second"),
+        ("assistant", "Second."),
+    ]
+
+
+def test_history_with_the_part_that_a_stopped_client_has_shown_goes_on(serve: Serve) -> None:
+    served = serve(["Hel", Gate()], ["Second."])
+    client = served.client("k")
+    chunks, _ = begin(client)
+    leave(served, client, chunks)
+    shown = [user("Hi"), assistant("Hel"), user("second")]
+    again = served.client("k").chat.completions.with_raw_response.create(model=MODEL, messages=shown)
+    assert again.headers["x-conversation-state"] == "continued"
+    assert [text for _, text in served.messages("k")] == ["Hi", "Hel", "second", "Second."]
+
+
+def test_retry_of_a_client_that_left_receives_the_answer_that_goes_on(serve: Serve) -> None:
+    gate = Gate()
+    served = serve(["Hel", gate, "lo."], ["Second."])
+    first, again = served.client("k"), served.client("k")
+    chunks, _ = begin(first)
+    leave(served, first, chunks)
+    others, early = begin(again)
+    with ThreadPoolExecutor(1) as thread:
+        second = thread.submit(send_whole, served.client("k"), "second")
+        served.wait_queued("k", 1)
+        served.release(gate)
+        assert collect([early, *others]).text == "Hello."
+        assert second.result().text == "Second."
+
+
+def test_turn_of_the_native_api_goes_on_when_its_client_leaves(
+    serve: Serve, threads: ThreadPoolExecutor
+) -> None:
+    gate = Gate()
+    served = serve(["Hel", gate, "lo."], ["Second."])
+    body = {"conversation_key": "k", "input": "Hi", "model": MODEL, "stream": True}
+    with (
+        httpx2.Client(base_url=served.url, timeout=PATIENCE) as client,
+        client.stream("POST", "/api/turns", json=body),
+    ):
+        served.wait_arrived(gate)
+    served.wait_until(lambda: len(served.server.server_state.connections) == 0)
+    second = threads.submit(send_whole, served.client("k"), "second")
+    served.wait_queued("k", 1)
+    served.release(gate)
+    assert second.result().text == "Second."
+    assert [text for _, text in served.messages("k")] == ["Hi", "Hello.", "second", "Second."]

@@ -58,7 +58,6 @@ FAILURES = [
     Failure("error object", lambda: ["Hel", Data(ERROR_OBJECT)], "model_unavailable", in_band=True),
     Failure("no finish_reason", lambda: ["Hel", End(None)], "malformed_answer", in_band=True),
     Failure("no end at all", lambda: ["Hel", End(None, done=False)], "malformed_answer", in_band=True),
-    Failure("empty answer", lambda: [End("stop")], "malformed_answer"),
     Failure(
         "call that is no JSON",
         lambda: [Call("f", arguments="{"), End(None)],

@@ -303,7 +303,7 @@ def test_finish_reason_is_sent_and_replayed(serve: Serve, reason: str) -> None:
 @pytest.mark.parametrize("text", ["Grüße, 世界 🌍", "a\u2028b\x00c", 'q"\\/\r\n\t', "[DONE]", "data: x\n\n"])
 def test_text_with_any_characters_is_unchanged_in_both_directions(serve: Serve, text: str) -> None:
     served = serve(otherwise=[*text])
-    client = served.client("k")
+    client = served.client("k", X_Conversation_Messages="new")
     for way in (send_whole, send_streamed):
         assert way(client, text).text == text
     assert served.messages("k") == [("user", text), ("assistant", text)] * 2

@@ -153,6 +153,7 @@ class Crowd:
             (b"x-conversation-messages", ["new"], 0.7),
             (b"x-conversation-scope", ["app", "other"], 0.1),
             (b"x-conversation-expect", ["continued"], 0.1),
+            (b"x-context", ["all", "last=1", "budget=50"], 0.3),
             (b"x-turn-on-busy", list(OnBusy), 0.5),
             (b"x-turn-on-stop", list(OnStop), 0.3),
             (b"x-turn-on-failure", list(OnFailure), 0.3),

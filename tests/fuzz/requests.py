@@ -226,7 +226,19 @@ CONVERSATIONS = st.one_of(
 VALUES = st.one_of(
     st.binary(max_size=30),
     st.sampled_from(
-        [b"", b"\x00", b"\xff", b"-1", b"1e9", b"9" * 5_000, b"continued", b"keep", b"queue", b"new"]
+        [
+            b"",
+            b"\x00",
+            b"\xff",
+            b"-1",
+            b"1e9",
+            b"9" * 5_000,
+            b"continued",
+            b"keep",
+            b"queue",
+            b"new",
+            b"last=1",
+        ]
     ),
 )
 HEADERS = st.lists(
@@ -239,6 +251,7 @@ HEADERS = st.lists(
                 [
                     b"x-conversation-expect",
                     b"x-conversation-messages",
+                    b"x-context",
                     b"x-turn-on-busy",
                     b"x-turn-on-stop",
                     b"x-turn-on-failure",

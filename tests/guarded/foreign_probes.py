@@ -94,6 +94,7 @@ def _fields(theirs: Ids) -> Iterator[Probe]:
     background = {"model": "demo", "input": "Hi", "chat": theirs.chat, "background": True}
     yield Probe("a background turn there", "POST", "/api/turns", background)
     yield Probe("jobs behind theirs", "GET", f"/api/jobs?after={theirs.turn}")
+    yield Probe("jobs of theirs", "GET", f"/api/jobs?chat={theirs.chat}")
     yield Probe("find their key", "GET", f"/api/chats?conversation_key={theirs.conversation_key}")
     yield Probe("take their key", "POST", "/api/chats", {"conversation_key": theirs.conversation_key})
     yield Probe("purge theirs", "DELETE", f"/api/chats/{theirs.chat}?purge=true")

@@ -107,7 +107,7 @@ def test_tokenless_server_prints_at_start_that_a_proxy_needs_a_token(tmp_path: P
         assert "Access: Everyone who can reach the server may use it without" in server.announcement
     asyncio.run(make_token(store))
     with started(*serve, **home) as server:
-        assert server.announcement.endswith("\nAccess: Only with a token.\n")
+        assert "\nAccess: Only with a token.\n" in server.announcement
 
 
 async def make_token(store: str) -> None:

@@ -33,6 +33,7 @@ class Token(Struct, frozen=True, kw_only=True):
     share: ShareId | None = None
     max_tokens: Annotated[Count, schema("Maximum tokens per answer.")] | None = None
     n: Annotated[Count, schema("Maximum answers per request.")] | None = None
+    defaults: Annotated[dict[str, str], schema("Policies of its turns, unless a request chooses.")] = {}
 
     @property
     def token(self) -> str | None:

@@ -100,6 +100,15 @@ class ResetBody(Struct, forbid_unknown_fields=True):
     replaces: Annotated[str, id_of(ConversationId, "Only if this chat still has the key.")] | None = None
 
 
+class ContextBody(Struct, forbid_unknown_fields=True):
+    """How much of the history the model of a turn is shown: one of these; neither: all of it."""
+
+    last: Annotated[int, schema("This many of the last turns.", minimum=0)] | None = None
+    budget: (
+        Annotated[int, schema("As many of the last turns as fit into these tokens.", minimum=0)] | None
+    ) = None
+
+
 class TurnBody(Struct, forbid_unknown_fields=True):
     """A turn to run."""
 
@@ -122,6 +131,7 @@ class TurnBody(Struct, forbid_unknown_fields=True):
             " calls must have its result."
         ),
     ] = None
+    context: ContextBody | None = None
     replaces: Annotated[str, id_of(TurnId, "An edit: the turn to replace.")] | None = None
     regenerates: Annotated[
         bool | Annotated[str, id_of(TurnId)] | None,
@@ -211,6 +221,7 @@ class TokenBody(Struct, forbid_unknown_fields=True):
     expires_in: Annotated[Seconds, schema("Seconds from now.")] | None = None
     max_tokens: Annotated[Bound, schema("Maximum tokens per answer.")] | None = None
     n: Annotated[Bound, schema("Maximum answers per request.")] | None = None
+    defaults: Annotated[dict[str, str], schema('Policies of its turns: {"on_busy": "reject"}.')] | None = None
 
 
 class ShareBody(Struct, forbid_unknown_fields=True):

@@ -172,7 +172,7 @@ class AcceptedTurn(TurnState, frozen=True, kw_only=True):
     id: TurnId
 
 
-class Job(Struct, frozen=True, kw_only=True):
+class Job(Struct, frozen=True, kw_only=True, dict=True):
     """A background turn that waits or runs."""
 
     id: TurnId
@@ -181,10 +181,17 @@ class Job(Struct, frozen=True, kw_only=True):
         str, schema("Running also while it waits to be resumed.", enum=[QUEUED, str(AttemptState.RUNNING)])
     ]
     created_at: Time
+    before: Annotated[Count, schema("How many turns of its chat run or wait before it.")] = 0
     resumes: Annotated[Count, schema("How often it was resumed after a crash.")] = 0
     details: Annotated[
         Mapping[str, Any], schema("The model, tools, settings and metadata of the request.")
     ] = {}
+    raw_input: RawItems = field(name="input", default=())
+
+    @cached_property
+    def input(self) -> tuple[Item, ...]:
+        """The items that were sent; none if they are larger than 16 KiB."""
+        return tuple(Item(raw) for raw in self.raw_input)
 
 
 class JobPage(Page[Job], frozen=True):

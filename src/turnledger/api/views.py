@@ -113,7 +113,7 @@ def show_turn(turn: StoredTurn, hidden: HiddenItems = NOTHING_HIDDEN) -> Turn:
 
 
 def show_job(job: ListedJob) -> Job:
-    return view(Job, job, chat=job.conversation)
+    return view(Job, job, chat=job.conversation, raw_input=codec.raws(job.input))
 
 
 def show_flags(turn: str, hidden: HiddenItems) -> TurnFlags:

@@ -14,7 +14,7 @@ from turnledger.errors import InvalidId, TurnledgerError
 from turnledger.ledger import Ledger
 from turnledger.model.ids import ConversationId
 from turnledger.server.access.auth import Principal
-from turnledger.server.access.guard import Guard, RequestHead
+from turnledger.server.access.guard import FORM, Guard, RequestHead
 from turnledger.server.chat_page.files import BuiltPage
 from turnledger.server.config.settings import Settings
 from turnledger.server.errors import ClientGone, RequestRefused, send_error, shutdown_error
@@ -38,6 +38,7 @@ from turnledger.server.routes import (
     models,
     new_turn,
     page,
+    passed_paths,
     search,
     shares,
     tokens,
@@ -74,6 +75,7 @@ def all_endpoints(service: Service) -> list[Endpoint]:
     return with_document(
         [
             *completions.endpoints(service),
+            *passed_paths.endpoints(service),
             *models.endpoints(service),
             *new_turn.endpoints(service),
             *append.endpoints(service),
@@ -98,8 +100,8 @@ def all_endpoints(service: Service) -> list[Endpoint]:
 class App:
     """Serves requests until it is shut down.
 
-    Endpoints find `head`, `principal` and `request_id` in `scope["state"]`, and may store `turn`,
-    `conversation`, `retry` and the `code` of an error there, for the log.
+    Endpoints find `head`, `principal`, `request_id` and maybe `base_url_name` in `scope["state"]`, and may
+    store `turn`, `conversation`, `retry` and the `code` of an error there, for the log.
     """
 
     def __init__(self, service: Service, endpoints: Sequence[Endpoint]) -> None:
@@ -115,6 +117,7 @@ class App:
             if "{" not in endpoint.path
         }
         self._pages = frozenset(endpoint.path for endpoint in endpoints if endpoint.page_policy is not None)
+        self._form_paths = frozenset(each.path for each in endpoints if each.body_type == FORM)
         self._fixed_paths = {endpoint.path for endpoint in endpoints if endpoint.is_fixed_path}
         self._open: set[asyncio.Task[object]] = set()
         self._request_ended = asyncio.Event()
@@ -196,6 +199,7 @@ class App:
         head = RequestHead(scope)
         state = scope.setdefault("state", {})
         state["head"] = head
+        self.service.names.split_path(scope)
         state["request_id"] = request_id = self._guard.request_id(head)
         current_request.set(request_id)
         headers = (
@@ -206,7 +210,8 @@ class App:
         response = ResponseSender(send, headers)
         endpoint: Endpoint | None = None
         try:
-            self._guard.check(head, is_page=scope["path"] in self._pages and scope["method"] == "GET")
+            is_page = scope["path"] in self._pages and scope["method"] == "GET"
+            self._guard.check(head, is_page=is_page, takes_form=scope["path"] in self._form_paths)
             preflight = self._guard.preflight_headers(head) if scope["method"] == "OPTIONS" else None
             if preflight is not None:
                 await _send_empty(response, preflight)

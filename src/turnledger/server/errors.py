@@ -11,7 +11,7 @@ from starlette.types import Send
 
 from turnledger import errors
 from turnledger.api.errors import Error, ErrorDetails
-from turnledger.errors import ModelRefused, StoreError, TurnledgerError
+from turnledger.errors import ModelError, ModelRefused, StoreError, TurnledgerError
 from turnledger.server.ops import logs
 
 Headers = Iterable[tuple[bytes, bytes]]
@@ -68,7 +68,7 @@ CONFLICT = ErrorKind(409, REQUEST, (NO_RETRY,))
 BROKEN_STORE = ErrorKind(500, SERVER, (NO_RETRY,))
 UNAVAILABLE = ErrorKind(503, SERVER, ((b"retry-after", b"1"),))
 
-PASSED_ON = frozenset({400, 404, 413, 422, 429})
+PASSED_ON = frozenset({400, 404, 413, 415, 422, 429, 451})
 """Statuses of an upstream that concern the request and are passed on; others concern only the server."""
 
 KINDS: dict[type[TurnledgerError], ErrorKind] = {
@@ -141,15 +141,28 @@ def kind_of(problem: BaseException) -> ErrorKind:
     """Return how to respond to a problem; one outside the tree is an internal error."""
     if isinstance(problem, RequestRefused):
         return ErrorKind(problem.status, _type_of(problem.status), problem.headers)
-    if isinstance(problem, ModelRefused) and problem.status in PASSED_ON:
-        wait = (b"retry-after", b"%d" % math.ceil(problem.retry_after or 1))
-        return ErrorKind(problem.status, _type_of(problem.status), (wait,) if problem.status == 429 else ())
+    if isinstance(problem, ModelError):
+        return _kind_of_model_error(problem)
     if isinstance(problem, MemoryError):
         return UNAVAILABLE
-    for each in type(problem).__mro__:
-        if each in KINDS:
-            return KINDS[each]
-    return ErrorKind(500, SERVER)
+    return _listed_kind(problem)
+
+
+def _listed_kind(problem: BaseException) -> ErrorKind:
+    return next((KINDS[each] for each in type(problem).__mro__ if each in KINDS), ErrorKind(500, SERVER))
+
+
+def _kind_of_model_error(problem: ModelError) -> ErrorKind:
+    kind = _listed_kind(problem)
+    if isinstance(problem, ModelRefused) and problem.status in PASSED_ON:
+        kind = ErrorKind(problem.status, _type_of(problem.status))
+    wait = problem.retry_after or (1 if kind.status == 429 else None)
+    headers = (
+        ((b"retry-after", b"%d" % math.ceil(wait)),)
+        if wait and (kind.status == 429 or kind.status >= 500)
+        else ()
+    )
+    return kind._replace(headers=headers if problem.should_retry else (*headers, NO_RETRY))
 
 
 def error_body(problem: BaseException) -> bytes:

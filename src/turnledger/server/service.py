@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -10,9 +11,12 @@ from starlette.requests import Request
 
 from turnledger.api.json import decoder_of
 from turnledger.chats import Chats
+from turnledger.engine.turn.policies import Policies, parse_policies
+from turnledger.errors import InvalidInput
 from turnledger.hosting import Authorization, Host
 from turnledger.ledger import Ledger
-from turnledger.model.access.token import TokenScope
+from turnledger.model.access.token import PREFIX, TokenScope
+from turnledger.runners.chat_model import ChatModel
 from turnledger.server.access.audit_log import AuditLog
 from turnledger.server.access.auth import Authenticator, Principal
 from turnledger.server.access.cursors import ServerSeal
@@ -25,13 +29,15 @@ from turnledger.server.ops.counters import Audience, LocalCounters, WorkerContex
 from turnledger.server.ops.metrics import Metrics
 from turnledger.server.ops.readiness import Readiness
 from turnledger.server.requests.body import decode_body, read_small_body
-from turnledger.server.requests.turn import PersistencePolicy
+from turnledger.server.requests.conversation_names import ConversationNames
+from turnledger.server.requests.turn import RETRY_COUNT, PersistencePolicy
 from turnledger.server.wire.sse import Streams
 
 if TYPE_CHECKING:
     from turnledger.server.models.models import Models
 
 Body = TypeVar("Body")
+_SCHEME = re.compile(r"\s*bearer\s+", re.IGNORECASE)
 
 
 class Service:
@@ -51,6 +57,10 @@ class Service:
         self.cursor_seal = ServerSeal(host.tokens)
         self.settings = settings
         self.persistence = PersistencePolicy(settings.chats, host)
+        self.names = ConversationNames(settings.chats)
+        self._defaults = {
+            name: model.defaults.over(settings.defaults) for name, model in settings.models.items()
+        }
         self.counters = LocalCounters() if worker_context is None else worker_context.counters
         self.metrics = (
             Metrics()
@@ -76,6 +86,35 @@ class Service:
     def chats(self, principal: Principal, scope: str | None = None) -> Chats:
         """Return the chats that this caller may see."""
         return self.ledger.for_owner(principal.owner, scope=scope, within=principal.within)
+
+    def for_client(self, model: ChatModel, head: RequestHead) -> ChatModel:
+        """Return a model for this request: with the client's own credential for the upstream, if it sends
+        one, and without retries, if the client has its own: they would multiply. Raises InvalidInput."""
+        credential = self.credential_of(head)
+        # The official clients count their retries; the AI SDK does not, and ignores x-should-retry.
+        has_retries = bool(head[RETRY_COUNT]) or b"ai-sdk/" in head[b"user-agent"]
+        make_view = getattr(model, "for_client", None)
+        if make_view is None or not (has_retries or credential):
+            return model
+        view: ChatModel = make_view(retries=not has_retries, api_key=credential)
+        return view
+
+    def credential_of(self, head: RequestHead) -> str | None:
+        """Return the client's own credential for the upstream, if the settings name a header for it. Raises
+        InvalidInput for a token of this server, which no upstream may see."""
+        name = self.settings.credential_header
+        sent = head[name.lower().encode()].decode("latin-1") if name else ""
+        credential = _SCHEME.sub("", sent).strip()
+        if credential.startswith(PREFIX):
+            raise InvalidInput(f"{name} has a token of Turnledger. Send the upstream's credential there.")
+        return credential or None
+
+    def with_defaults(self, given: Policies, principal: Principal, model: str = "") -> Policies:
+        """Return the policies of a request with their defaults: those of its token, its model, the server."""
+        defaults = self._defaults.get(model, self.settings.defaults)
+        if principal.token is not None and principal.token.defaults:
+            defaults = parse_policies(principal.token.defaults).over(defaults)
+        return given.over(defaults)
 
     def changeable_chats(
         self, principal: Principal, head: RequestHead, needed: TokenScope, scope: str | None = None

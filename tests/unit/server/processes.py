@@ -29,13 +29,14 @@ class ServerProcess:
         self.process = process
         self.log = ""
         assert process.stdout is not None
-        self.announcement = process.stdout.readline()
-        found = re.search(r"http://([\d.]+|\[::1\]):(\d+)", self.announcement)
+        self.announcement, found = "", None
+        for line in process.stdout:  # store, models and access, then the address
+            self.announcement += line
+            if found := re.search(r"http://([\d.]+|\[::1\]):(\d+)", line):
+                break
         if found is None:
             raise AssertionError(process.communicate())
         self.url, self.address = found[0], (found[1].strip("[]"), int(found[2]))
-        if self.announcement.startswith("Turnledger is at"):  # the lines after it: store, models, access
-            self.announcement += "".join(process.stdout.readline() for _ in range(3))
 
     def connect(self) -> socket.socket:
         return socket.create_connection(self.address, timeout=60)

@@ -39,6 +39,7 @@ _SINGLE_HEADERS = (
     b"authorization",
 )
 _BODY_TYPES = (b"application/json", b"application/x-ndjson")
+FORM = "multipart/form-data"
 _PROXY_HEADERS = frozenset(
     {
         b"forwarded",
@@ -125,7 +126,7 @@ class Guard:
         sent = head[b"x-request-id"]
         return sent.decode() if sent and _REQUEST_ID.fullmatch(sent) else self._make_id()
 
-    def check(self, head: RequestHead, *, is_page: bool = False) -> None:
+    def check(self, head: RequestHead, *, is_page: bool = False, takes_form: bool = False) -> None:
         """Raise RequestRefused if the request may not pass. Pages skip the check of the origin: they are the
         same for everyone, and requesting one changes nothing."""
         if not head.is_unambiguous:
@@ -135,7 +136,7 @@ class Guard:
         if not is_page:
             self._check_origin(head)
         if head.has_body:
-            check_body_type(head[b"content-type"])
+            check_body_type(head[b"content-type"], takes_form=takes_form)
 
     def response_headers(self, head: RequestHead) -> tuple[tuple[bytes, bytes], ...]:
         """Return the headers of every response to the request; for pages of configured origins, with CORS."""
@@ -175,7 +176,7 @@ class Guard:
         raise RequestRefused(
             403,
             "host_not_allowed",
-            "Unknown host name. Use localhost, or add the name to `hosts` in the configuration.",
+            "Unknown host name. Use localhost, or add the name to `hosts` (serve --allow-host).",
         )
 
     def _check_origin(self, head: RequestHead) -> None:
@@ -185,8 +186,8 @@ class Guard:
             raise RequestRefused(
                 403,
                 "origin_not_allowed",
-                "This web page may not call the server. To allow it, add its origin with the port "
-                "to `origins`.",
+                "This web page may not call the server. Add its origin with the port "
+                "to `origins` (serve --origin).",
             )
         if head[b"sec-fetch-site"] in {b"cross-site", b"same-site"}:
             raise RequestRefused(
@@ -196,12 +197,14 @@ class Guard:
             )
 
 
-def check_body_type(body_type: bytes) -> None:
+def check_body_type(body_type: bytes, *, takes_form: bool = False) -> None:
     """Raise RequestRefused unless a body is declared as JSON or lines of JSON: pages of other sites can send
-    most other types without a preflight."""
+    most other types without a preflight. Where a form is expected, only the origin protects from them."""
     if body_type == b"application/json":
         return
     kind, _, rest = body_type.lower().partition(b";")
+    if takes_form and kind.strip() == FORM.encode():
+        return
     charset = rest.replace(b" ", b"").replace(b'"', b"")
     if kind.strip() not in _BODY_TYPES or charset not in {b"", b"charset=utf-8"}:
         message = "Bodies must be JSON in UTF-8. Send the header `Content-Type: application/json`."

@@ -48,6 +48,7 @@ VISIBLE_CHANGES = frozenset(
         ChangeKind.CHAT_RESTORED,
         ChangeKind.CHAT_SWITCHED,
         ChangeKind.TURN_COMMITTED,
+        ChangeKind.TURN_FLAGGED,
     }
 )
 """Attempts that run or failed are not shown."""

@@ -7,26 +7,33 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin
 from urllib.parse import urlsplit
 
 import msgspec
 
+from turnledger.engine.turn.policies import Policies
 from turnledger.errors import InvalidInput, NotAStore
 from turnledger.model.retention import policy_of
 from turnledger.model.text.plain import plain
 from turnledger.server.config import folders
 from turnledger.server.config.settings import (
+    BASE_URL,
     DEMO,
+    NAMING_FIELDS,
     ChatSettings,
     ModelSettings,
     ModelTimeouts,
     ScopeSettings,
     ServerLimits,
     Settings,
+    is_free_header,
     is_host_name,
+    is_name_source,
     is_origin,
+    split_skip_rule,
 )
 from turnledger.stores.url import SCHEMES
 
@@ -37,6 +44,9 @@ Table = TypeVar("Table", bound=msgspec.Struct)
 TABLES = ("server", "chats", "models")
 OWN_TABLES = frozenset({"models", "chats"})
 """Settings of the server that are tables of their own in the file."""
+FLAGS = {"hosts": "--allow-host", "origins": "--origin"}
+"""The flags that are not named like their setting, since each value has a flag of its own."""
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
 SettingPath = tuple[str, ...]
 """The path to a setting in the file: `("server", "port")`."""
 
@@ -176,10 +186,16 @@ def _common_length(first: SettingPath, second: SettingPath) -> int:
 
 
 def _choices(kind: type[msgspec.Struct], names: SettingPath) -> str:
-    type_of = {field.name: field.type for field in msgspec.structs.fields(kind)}
-    hint = type_of.get(names[0]) if len(names) == 1 else None
-    values = [
-        value for each in (hint, *get_args(hint)) if get_origin(each) is Literal for value in get_args(each)
+    hint: Any = kind
+    for name in names:
+        is_struct = isinstance(hint, type) and issubclass(hint, msgspec.Struct)
+        hint = (
+            {each.name: each.type for each in msgspec.structs.fields(hint)}.get(name) if is_struct else None
+        )
+    kinds = (hint, *get_args(hint))
+    values = [value for each in kinds if get_origin(each) is Literal for value in get_args(each)]
+    values += [
+        value for each in kinds if isinstance(each, type) and issubclass(each, StrEnum) for value in each
     ]
     return f" Known: {', '.join(values)}." if values else ""
 
@@ -201,7 +217,7 @@ class _SettingsReader:
             if name in server:
                 raise self._error(("server", name), f"`{name}` has its own table: {table_name}.")
         self._check_names(("server",), server, Settings)
-        for name, kind in (("limits", ServerLimits), ("timeouts", ModelTimeouts)):
+        for name, kind in (("limits", ServerLimits), ("timeouts", ModelTimeouts), ("defaults", Policies)):
             self._check_names(("server", name), self._table(("server", name), server.get(name, {})), kind)
         merged = self._with_flags(server)
         settings = self._build(("server",), merged, Settings)
@@ -239,17 +255,38 @@ class _SettingsReader:
                 policy_of(policy)
             except InvalidInput as problem:
                 raise self._error((*path, "reset"), f"`reset`: {problem}") from None
+        self._check_naming(keys, chats)
         return chats
+
+    def _check_naming(self, keys: SettingPath, chats: ChatSettings) -> None:
+        for source in chats.named_by:
+            if not is_name_source(source):
+                known = ", ".join((BASE_URL, *NAMING_FIELDS))
+                message = f"`{source}` cannot name conversations. Known: {known}, headers as in X-Chat-Id."
+                raise self._error((*keys, "named_by"), message)
+        for rule in chats.skip_when_header:
+            try:
+                split_skip_rule(rule)
+            except ValueError:
+                message = f"`{rule}` is not a header. Write its name, maybe with a pattern: `X-Task: title*`."
+                raise self._error((*keys, "skip_when_header"), message) from None
 
     def _model(self, name: str, table: Any) -> ModelSettings:
         keys = ("models", name)
         self._check_names(keys, self._table(keys, table), ModelSettings)
-        timeouts = (*keys, "timeouts")
-        self._check_names(timeouts, self._table(timeouts, table.get("timeouts", {})), ModelTimeouts)
+        for part, kind in (("timeouts", ModelTimeouts), ("defaults", Policies)):
+            inner = (*keys, part)
+            self._check_names(inner, self._table(inner, table.get(part, {})), kind)
         model = self._build(keys, table, ModelSettings)
         self._check_upstream((*keys, "upstream"), model.upstream)
         self._check_variable((*keys, "api_key_env"), model.api_key_env)
+        self._check_context(keys, model)
         return model
+
+    def _check_context(self, keys: SettingPath, settings: ModelSettings | Settings) -> None:
+        context, answer = settings.context_tokens, settings.answer_tokens
+        if answer is not None and (context is None or answer >= context):
+            raise self._error((*keys, "answer_tokens"), "`answer_tokens` must be less than `context_tokens`.")
 
     def _build(self, keys: SettingPath, table: Mapping[str, Any], kind: type[Table]) -> Table:
         try:
@@ -292,7 +329,15 @@ class _SettingsReader:
                     ("server", name),
                     f"`{origin}` is not an origin. Write scheme, host and port: http://localhost:3000.",
                 )
+        header = settings.credential_header
+        if header is not None and not is_free_header(header):
+            message = f"`{header}` is not a name for a header of its own. Write one, as in X-Upstream-Key."
+            raise self._error(("server", "credential_header"), message)
+        if header is not None and header.lower() in map(str.lower, settings.chats.named_by):
+            message = f"`{header}` is the credential_header; names are stored. Use another header."
+            raise self._error(("chats", "named_by"), message)
         self._check_title_model(settings)
+        self._check_context(("server",), settings)
         if settings.upstream is not None:
             self._check_upstream(("server", "upstream"), settings.upstream)
         elif settings.api_key_env is not None:
@@ -328,12 +373,17 @@ class _SettingsReader:
             raise self._error(keys, f"{message}; put the api_key in an environment variable (api_key_env).")
 
     def _check_variable(self, keys: SettingPath, variable: str | None) -> None:
-        if variable is not None and not self._environ.get(variable):
-            raise self._error(
-                keys, f"the environment variable {variable} is not set. Set it, or remove api_key_env."
-            )
+        if variable is None or self._environ.get(variable):
+            return
+        if not _VARIABLE.fullmatch(variable):
+            # Not echoed: it may be the key.
+            raise self._error(keys, "not an environment variable. Put the key into one, and write its name.")
+        raise self._error(
+            keys, f"the environment variable {variable} is not set. Set it, or remove api_key_env."
+        )
 
     def _error(self, keys: SettingPath, message: str) -> InvalidSettings:
         if keys[0] == "server" and keys[-1] in self._flags:
-            return InvalidSettings(plain(f"--{keys[-1].replace('_', '-')}: {message}"))
+            flag = FLAGS.get(keys[-1], f"--{keys[-1].replace('_', '-')}")
+            return InvalidSettings(plain(f"{flag}: {message}"))
         return InvalidSettings(plain(f"{self._file.path}, line {self._file.line_of(keys)}: {message}"))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import msgspec
 
 from turnledger.engine.limits import Limits
+from turnledger.engine.turn.policies import NO_POLICIES, Policies
 from turnledger.model.conversation import LONGEST
 from turnledger.model.retention import Lifetime, Lifetimes, policy_of
 
@@ -26,7 +27,17 @@ MIN_WORKER_BYTES = 256 * 1024 * 1024
 WorkerBytes = Annotated[int, msgspec.Meta(ge=MIN_WORKER_BYTES)]
 Workers = Annotated[int, msgspec.Meta(ge=1, le=256)]
 LengthField = Literal["max_tokens", "max_completion_tokens"]
+LENGTH_FIELDS = get_args(LengthField)
+FormPath = Literal["images/edits", "images/variations", "audio/transcriptions", "audio/translations"]
+FORM_PATHS: tuple[str, ...] = get_args(FormPath)
+"""Paths that take forms, with files."""
+PassedPath = Literal[
+    FormPath, "completions", "embeddings", "moderations", "images/generations", "audio/speech", "rerank"
+]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+BASE_URL = "base_url"
+NAMING_FIELDS = ("metadata.conversation_id", "user", "prompt_cache_key")
+"""Fields of a body that may name its conversation."""
 
 
 class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,6 +134,12 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
     length_field: LengthField | None = None
     """The field in which the upstream takes a token's bound on the answer length. None: the field that the
     request has, or else the usual one for the name of the model."""
+    context_tokens: Count | None = None
+    """The context of the model: its history is shown as far as it fits. None: that of the server."""
+    answer_tokens: Count | None = None
+    """Tokens of the context that are left for an answer whose request states no length. None: a quarter."""
+    defaults: Policies = NO_POLICIES
+    """Policies of its turns, unless the request or its token chooses."""
 
 
 class ScopeSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,6 +178,12 @@ class ChatSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds for which the clocks must then agree before this resumes."""
     title_model: str | None = None
     """The model that writes titles; None: the first words are the title."""
+    named_by: tuple[str, ...] = ()
+    """Where requests to `/v1/chat/completions` may name their conversation, besides X-Conversation-Id, the
+    first one first: headers, `base_url` (`/c/NAME/v1`), and NAMING_FIELDS."""
+    skip_when_header: tuple[str, ...] = ()
+    """Headers of requests that are passed through although they name a conversation, maybe with a pattern
+    for the value (`X-Task: title*`). An empty header does not count."""
     scopes: dict[str, ScopeSettings] = {}
 
     @property
@@ -187,6 +210,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Origins of web pages that may show the server's pages in a frame: scheme, host and port."""
     passed_fields: tuple[str, ...] = ()
     """Further fields that requests with narrowed tokens may pass on to upstreams."""
+    passed_paths: tuple[PassedPath, ...] = ()
+    """Further paths below `/v1` that are passed through to the upstream of their model."""
+    credential_header: str | None = None
+    """The header in which a client may send its own credential for the upstream, in place of the api_key."""
     insecure: bool = False
     """Serve without tokens beyond loopback, and behind a proxy."""
     grace: Seconds = 20.0
@@ -198,6 +225,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """A file for one JSON line per request."""
     limits: ServerLimits = ServerLimits()
     timeouts: ModelTimeouts = ModelTimeouts()
+    defaults: Policies = NO_POLICIES
+    """Policies of turns, unless the request, its token or its model chooses."""
     upstream: str | None = None
     """The upstream of all models that `models` does not list."""
     api_key_env: str | None = None
@@ -207,6 +236,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     proxy: bool | str = True
     """The URL of the HTTP proxy to `upstream`; false: none; true: from the environment."""
     length_field: LengthField | None = None
+    context_tokens: Count | None = None
+    """The context of the models whose table has none. None: all of a history is shown."""
+    answer_tokens: Count | None = None
     models: dict[str, ModelSettings] = {}
     chats: ChatSettings = ChatSettings()
 
@@ -220,6 +252,32 @@ def is_host_name(text: str) -> bool:
     """Return whether this is a valid Host header without a port."""
     found = HOST.fullmatch(text.lower())
     return found is not None and found[2] is None
+
+
+_HEADER = re.compile(r"[a-z][a-z0-9-]{0,63}")
+_TAKEN = re.compile(
+    r"x-(conversation|turn|context|stainless|forwarded|request)-.*|.*-encoding|content-.*|sec-.*|access-.*|.*cookie"
+    r"|(proxy-)?authorization|host|origin|connection|accept|user-agent|idempotency-key|if-.*|via|forwarded"
+)
+
+
+def is_free_header(name: str) -> bool:
+    """Return whether a setting may give this header a meaning: it has none yet, here or in HTTP."""
+    return bool(_HEADER.fullmatch(name.lower())) and not _TAKEN.fullmatch(name.lower())
+
+
+def is_name_source(text: str) -> bool:
+    """Return whether requests can name their conversation there. Headers need a hyphen, so that a misspelt
+    field is not taken for one."""
+    return text == BASE_URL or text in NAMING_FIELDS or ("-" in text and is_free_header(text))
+
+
+def split_skip_rule(rule: str) -> tuple[str, str]:
+    """Return the header of a rule, and the pattern of its values. Raises ValueError."""
+    header, colon, pattern = (part.strip() for part in rule.partition(":"))
+    if not _HEADER.fullmatch(header.lower()) or (colon and not pattern):
+        raise ValueError
+    return header, pattern or "?*"
 
 
 def is_origin(text: str) -> bool:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
+from turnledger.engine.history.context import Context
+from turnledger.engine.turn.policies import NO_POLICIES
 from turnledger.errors import ModelError, ModelRefused
 from turnledger.model.text.plain import plain
 from turnledger.runners.chat_model import ChatModel
+from turnledger.runners.context_limit import tokens_of_tools
 from turnledger.server.access.auth import Principal
-from turnledger.server.config.settings import DEMO, LengthField, ModelSettings, Settings
+from turnledger.server.config.settings import DEMO, LENGTH_FIELDS, LengthField, ModelSettings, Settings
 from turnledger.server.errors import RequestRefused
 from turnledger.server.models.redaction import RedactedModel
 
@@ -19,10 +23,36 @@ MODEL_FIELDS = frozenset({"model", "models", "fallbacks", "fallback_models", "mo
 """Fields in which upstreams accept further models. Compared without case, since some ignore it."""
 
 
+class ContextWindow(NamedTuple):
+    """The tokens of a model's context, and those of them that are left for the answer."""
+
+    tokens: int
+    answer: int
+
+    @classmethod
+    def of(cls, settings: ModelSettings | Settings) -> ContextWindow | None:
+        tokens = settings.context_tokens
+        return None if tokens is None else cls(tokens, settings.answer_tokens or tokens // 4)
+
+    def budget(self, settings: Mapping[str, Any]) -> Context:
+        """Return what fits into it besides the answer and the tools of a request. The answer that a request
+        asks for takes at most half: a longer one is rarely used up."""
+        requested = max((_tokens(settings[name]) for name in LENGTH_FIELDS if name in settings), default=0)
+        answer = min(requested, self.tokens // 2) or self.answer
+        return Context.budget(max(0, self.tokens - answer - tokens_of_tools(settings)))
+
+
+def _tokens(raw: Any) -> int:
+    """Return the number in a field of a request, which is not checked; 0 if there is none."""
+    value = msgspec.json.decode(msgspec.json.encode(raw))
+    return value if isinstance(value, int) else 0
+
+
 class ResolvedModel(NamedTuple):
     model: ChatModel
     upstream_name: str
     length_field: LengthField | None = None
+    window: ContextWindow | None = None
 
 
 class Models:
@@ -34,10 +64,12 @@ class Models:
         fallback: ChatModel | None = None,
         *,
         length_field: LengthField | None = None,
+        window: ContextWindow | None = None,
     ) -> None:
         self._by_name = dict(by_name)
         self._fallback = fallback
         self._length_field = length_field
+        self._window = window
 
     @property
     def names(self) -> list[str]:
@@ -60,6 +92,12 @@ class Models:
             return ResolvedModel(self._fallback, name, self._length_field)
         return found
 
+    def context(self, name: str, settings: Mapping[str, Any]) -> Context | None:
+        """Return what the model of this name is shown by default; None: everything."""
+        found = self._by_name.get(name)
+        window = found.window if found is not None and found.window is not None else self._window
+        return None if window is None else window.budget(settings)
+
     def check_fields(self, names: Iterable[str], principal: Principal) -> None:
         """Raise RequestRefused (403) if a caller with a token for some models names models in a field besides
         `model`."""
@@ -70,18 +108,22 @@ class Models:
                 message = f"{plain(name)}: this token is restricted to some models. Choose one in `model`."
                 raise RequestRefused(403, "outside_models", message, param=plain(name))
 
-    async def list_models(self, principal: Principal) -> list[dict[str, Any]]:
+    async def list_models(
+        self, principal: Principal, for_client: Callable[[ChatModel], ChatModel] = lambda model: model
+    ) -> list[dict[str, Any]]:
         """List the models that the caller may use, as objects of the models API. Raises ModelError if the
         upstream cannot be reached."""
-        return [each for each in await self._list_all(principal) if principal.may_use(str(each.get("id")))]
+        fallback = None if self._fallback is None else for_client(self._fallback)
+        listed = await self._list_all(principal, fallback)
+        return [each for each in listed if principal.may_use(str(each.get("id")))]
 
-    async def _list_all(self, principal: Principal) -> list[dict[str, Any]]:
+    async def _list_all(self, principal: Principal, fallback: ChatModel | None) -> list[dict[str, Any]]:
         by_name = [_listed_model(name) for name in self._by_name]
-        if self._fallback is None:
+        if fallback is None:
             return by_name
         is_narrowed = principal.token is not None and principal.token.is_narrowed
         try:
-            others = await (RedactedModel(self._fallback) if is_narrowed else self._fallback).models()
+            others = await (RedactedModel(fallback) if is_narrowed else fallback).models()
         except ModelRefused as refused:
             if refused.status == 429:
                 raise
@@ -109,14 +151,17 @@ def make_models(settings: Settings, environ: Mapping[str, str]) -> Models:
     if not settings.models and settings.upstream is None:
         from turnledger.runners.demo import DemoModel
 
-        return Models({DEMO: ResolvedModel(DemoModel(), DEMO)})
+        return Models({DEMO: ResolvedModel(DemoModel(), DEMO)}, window=ContextWindow.of(settings))
     connections = _Upstreams(settings, environ)
     by_name = {
-        name: ResolvedModel(connections.connect(each), each.model or name, each.length_field)
+        name: ResolvedModel(
+            connections.connect(each), each.model or name, each.length_field, ContextWindow.of(each)
+        )
         for name, each in settings.models.items()
     }
+    window = ContextWindow.of(settings)
     if settings.upstream is None:
-        return Models(by_name)
+        return Models(by_name, window=window)
     others = ModelSettings(
         upstream=settings.upstream,
         api_key_env=settings.api_key_env,
@@ -124,7 +169,7 @@ def make_models(settings: Settings, environ: Mapping[str, str]) -> Models:
         reuse=settings.reuse,
         proxy=settings.proxy,
     )
-    return Models(by_name, connections.connect(others), length_field=settings.length_field)
+    return Models(by_name, connections.connect(others), length_field=settings.length_field, window=window)
 
 
 class _Upstreams:
@@ -140,7 +185,8 @@ class _Upstreams:
         from turnledger.runners.upstream.upstream import Timeouts, Upstream
 
         limits = model.timeouts or self._settings.timeouts
-        connection = replace(model, model=None, timeouts=limits, length_field=None)
+        of_name = dict.fromkeys(("model", "length_field", "context_tokens", "answer_tokens"))
+        connection = replace(model, timeouts=limits, defaults=NO_POLICIES, **of_name)
         if connection not in self._connections:
             self._connections[connection] = Upstream(
                 model.upstream,

@@ -21,6 +21,8 @@ from turnledger.runners.chat_model import (
 )
 from turnledger.server.ops.logs import log
 
+_PUBLIC_CODES = frozenset({"context_length_exceeded", "rate_limit_exceeded", "content_policy_violation"})
+"""Codes about the request itself, which programs match on."""
 _KINDS = {each.code: each for each in (ModelError, ModelUnavailable, ModelTimeout, MalformedAnswer)}
 
 
@@ -37,7 +39,7 @@ class RedactedModel:
             if b'"error"' in body and (error := completion_of(body).error) is not None:
                 raise failure_of(error)
         except ModelError as problem:
-            raise _redact(problem) from None
+            raise redact(problem) from None
         return body
 
     def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
@@ -49,13 +51,13 @@ class RedactedModel:
             async with self._model.stream(request) as batches:
                 yield _check_chunks(batches)
         except ModelError as problem:
-            raise _redact(problem) from None
+            raise redact(problem) from None
 
     async def models(self) -> list[dict[str, Any]]:
         try:
             return await self._model.models()
         except ModelError as problem:
-            raise _redact(problem) from None
+            raise redact(problem) from None
 
     async def close(self) -> None:
         await self._model.close()
@@ -70,14 +72,21 @@ async def _check_chunks(batches: AsyncIterator[list[bytes]]) -> AsyncIterator[li
         yield payloads
 
 
-def _redact(problem: ModelError) -> ModelError:
+def redact(problem: ModelError) -> ModelError:
+    """Log an error of an upstream; return it without the upstream's words."""
     log.warning("model_failed", code=problem.code, details=str(problem))
     if isinstance(problem, ModelRefused):
         # A runner that added a request for the usage recognises this, and retries without it.
         is_about_usage = "stream_options" in str(problem.error)
-        error = {"param": "stream_options"} if is_about_usage else None
-        return ModelRefused(problem.status, error, problem.retry_after)
-    return _KINDS.get(problem.code, ModelError)()
+        error = {"param": "stream_options"} if is_about_usage else {}
+        if problem.error.get("code") in _PUBLIC_CODES:
+            error["code"] = problem.error["code"]
+        redacted: ModelError = ModelRefused(problem.status, error)
+    else:
+        redacted = _KINDS.get(problem.code, ModelError)()
+    redacted.should_retry, redacted.retry_after = problem.should_retry, problem.retry_after
+    redacted.context_exceeded = problem.context_exceeded
+    return redacted
 
 
 def redact_failure(failure: Failure | None) -> Failure | None:

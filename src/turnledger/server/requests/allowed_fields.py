@@ -14,6 +14,7 @@ import msgspec
 
 from turnledger.model.access.token import Token
 from turnledger.model.text.plain import plain
+from turnledger.server.config.settings import LENGTH_FIELDS
 from turnledger.server.errors import RequestRefused
 from turnledger.server.models.models import ResolvedModel
 from turnledger.server.requests.body import decode_body
@@ -54,7 +55,6 @@ ALLOWED_FIELDS = frozenset(
 )
 """Fields of the chat-completions API about an answer and its sampling. Not `metadata`, `store` and
 `service_tier`: they file, keep or price the request in the operator's account."""
-LENGTH_FIELDS = ("max_tokens", "max_completion_tokens")
 _takes_completion_tokens = re.compile(r"(?:.*/)?(?:o[1-9]|gpt-[5-9])(?![0-9])", re.IGNORECASE).match
 """Models whose upstreams refuse `max_tokens`, also with a provider's prefix."""
 _STREAM_OPTIONS = frozenset({"include_usage", "include_obfuscation"})

@@ -6,18 +6,17 @@ Fields for the model are passed on undecoded.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Set
-from enum import StrEnum
+from collections.abc import Iterator, Mapping, Set
 from itertools import groupby
 from typing import Any, TypeAlias
-from urllib.parse import unquote_to_bytes
 
 import msgspec
 
 from turnledger.api.requests import Input, TurnBody
+from turnledger.engine.history.context import Context
 from turnledger.engine.limits import Limits
 from turnledger.engine.resend.match import SentMessages
-from turnledger.engine.turn.resend import OnDivergence
+from turnledger.engine.turn.policies import NO_POLICIES, OnDisconnect, Policies, parse_policies
 from turnledger.errors import InvalidInput, MalformedItems
 from turnledger.hosting import Host
 from turnledger.model.conversation import Within
@@ -30,59 +29,42 @@ from turnledger.server.config.settings import ChatSettings
 from turnledger.server.errors import NO_RETRY, RequestRefused
 from turnledger.server.requests.allowed_fields import ALLOWED_FIELDS
 from turnledger.server.requests.body import decode_body
+from turnledger.server.requests.conversation_names import ConversationNames, RawHeaders, text_in
 
-RawHeaders: TypeAlias = Iterable[tuple[bytes, bytes]]
 Headers: TypeAlias = Mapping[bytes, bytes]
 
 
-class OnDisconnect(StrEnum):
-    """What to do with a turn whose client disconnects."""
-
-    CONTINUE = "continue"  # it continues, and can be read later
-    KEEP = "keep"  # stop it, and keep it as an interrupted turn
-    DISCARD = "discard"  # stop and discard it
-
-
-class Policies(msgspec.Struct, frozen=True):
-    """Policies from the headers; None where a header is missing."""
-
-    on_busy: OnBusy | None = None
-    on_stop: OnStop | None = None
-    on_failure: OnFailure | None = None
-    on_divergence: OnDivergence | None = None
-    on_disconnect: OnDisconnect | None = None
-    sent: SentMessages | None = None
-
-
-NO_POLICIES = Policies()
 BUSY, KEY = b"x-turn-on-busy", b"idempotency-key"
 EXPECT, RETRY_COUNT = b"x-conversation-expect", b"x-stainless-retry-count"
 CONVERSATION, SCOPE, KEEP = b"x-conversation-id", b"x-conversation-scope", b"x-conversation-keep"
+SHOWN = b"x-context"
 
-_POLICIES: Mapping[bytes, tuple[str, type[StrEnum]]] = {
-    BUSY: ("on_busy", OnBusy),
-    b"x-turn-on-stop": ("on_stop", OnStop),
-    b"x-turn-on-failure": ("on_failure", OnFailure),
-    b"x-turn-on-divergence": ("on_divergence", OnDivergence),
-    b"x-turn-on-disconnect": ("on_disconnect", OnDisconnect),
-    b"x-conversation-messages": ("sent", SentMessages),
+_POLICIES: Mapping[bytes, str] = {
+    BUSY: "on_busy",
+    b"x-turn-on-stop": "on_stop",
+    b"x-turn-on-failure": "on_failure",
+    b"x-turn-on-divergence": "on_divergence",
+    b"x-turn-on-disconnect": "on_disconnect",
+    b"x-conversation-messages": "messages",
 }
-_READ_HEADERS = frozenset({*_POLICIES, CONVERSATION, EXPECT, KEEP, SCOPE, KEY, RETRY_COUNT})
+_LABELS = {name: header.decode() for header, name in _POLICIES.items()}
+_READ_HEADERS = frozenset({*_POLICIES, SHOWN, CONVERSATION, EXPECT, KEEP, SCOPE, KEY, RETRY_COUNT})
 
 MOVE_HEADER_NAMES = frozenset({BUSY, KEY})
 """Headers of requests that move a conversation without running a turn."""
 CREATE_HEADER_NAMES = frozenset({KEY})
 """Headers of requests that create a chat."""
 TURN_HEADER_NAMES = frozenset(
-    {BUSY, KEY, EXPECT, b"x-turn-on-stop", b"x-turn-on-failure", b"x-turn-on-disconnect"}
+    {BUSY, KEY, EXPECT, SHOWN, b"x-turn-on-stop", b"x-turn-on-failure", b"x-turn-on-disconnect"}
 )
 """Headers of a turn whose body names its conversation and holds all new input."""
 
 
-def read_headers(headers: RawHeaders) -> dict[bytes, bytes]:
-    """Return the headers of interest. Raises InvalidInput for a repeated one: its values could contradict
-    each other."""
-    found = [each for each in headers if each[0] in _READ_HEADERS]
+def read_headers(headers: RawHeaders, more: Set[bytes] = frozenset()) -> dict[bytes, bytes]:
+    """Return the headers of interest, and `more`. Raises InvalidInput for a repeated one: its values could
+    contradict each other."""
+    read = _READ_HEADERS | more if more else _READ_HEADERS
+    found = [each for each in headers if each[0] in read]
     values = dict(found)
     if len(values) != len(found):
         repeated = sorted({name.decode() for name, _ in found if [each for each, _ in found].count(name) > 1})
@@ -106,19 +88,11 @@ def unsupported_headers_error(names: Set[bytes]) -> InvalidInput:
     return InvalidInput(f"{names_text}: not valid for this request. {remedy}")
 
 
-def header_names(headers: Headers) -> str:
-    """Name the headers that a person has set."""
-    return ", ".join(sorted(name.decode() for name in headers if name != RETRY_COUNT))
-
-
 def text_of(headers: Headers, name: bytes) -> str | None:
     """Return the text of a header: UTF-8, percent-encoded where necessary. Raises InvalidInput."""
     if name not in headers:
         return None
-    try:
-        text = unquote_to_bytes(headers[name]).decode().strip()
-    except UnicodeDecodeError:
-        text = ""
+    text = text_in(headers[name])
     if not text:
         raise InvalidInput(f"{name.decode()} must be text, UTF-8 and percent-encoded.")
     return text
@@ -143,18 +117,18 @@ def policies_of(headers: Headers) -> Policies:
     """Parse the policies. Raises InvalidInput with the known values."""
     if headers.keys().isdisjoint(_POLICIES):
         return NO_POLICIES
-    chosen: dict[str, Any] = {}
-    for header, (name, kind) in _POLICIES.items():
-        if header in headers:
-            value = headers[header].decode("latin-1").strip()
-            try:
-                chosen[name] = kind(value)
-            except ValueError:
-                known = ", ".join(kind)
-                raise InvalidInput(
-                    f"{header.decode()} is {value[:40]!r}; it must be one of {known}."
-                ) from None
-    return Policies(**chosen)
+    given = {name: headers[header] for header, name in _POLICIES.items() if header in headers}
+    return parse_policies({name: value.decode("latin-1").strip() for name, value in given.items()}, _LABELS)
+
+
+def requested_context(headers: Headers) -> Context | None:
+    """Return how much of the history the model is shown, if the request says so. Raises InvalidInput."""
+    if SHOWN not in headers:
+        return None
+    try:
+        return Context.parse(headers[SHOWN].decode("latin-1").strip())
+    except InvalidInput as problem:
+        raise InvalidInput(f"{SHOWN.decode()}: {problem}") from None
 
 
 def retry_count_of(headers: Headers) -> int | None:
@@ -213,6 +187,8 @@ class TurnTerms(msgspec.Struct, frozen=True, kw_only=True):
     """The terms of a turn that requests of both APIs have."""
 
     policies: Policies = NO_POLICIES
+    context: Context | None = None
+    """How much of the history the model is shown; None: as the server is set."""
     must_exist: bool = False
     idempotency_key: str | None = None
     retry: int | None = None
@@ -246,13 +222,27 @@ _chat_bodies = msgspec.json.Decoder(ChatBody)
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def chat_request(path: str, headers: RawHeaders, body: bytes) -> ChatRequest:
+NO_OTHER_NAMES = ConversationNames(ChatSettings())
+
+
+def chat_request(
+    path: str,
+    headers: RawHeaders,
+    body: bytes,
+    names: ConversationNames = NO_OTHER_NAMES,
+    base_url_name: str | None = None,
+) -> ChatRequest:
     """Check a chat-completions request. Raises InvalidInput or RequestRefused, with the remedy."""
     chat_body = decode_body(body, _chat_bodies)
     fields = _fields.decode(body)
     check_tools(chat_body)
-    header_values = read_headers(headers)
-    conversation_name = text_of(header_values, CONVERSATION)
+    header_values: Headers = {}
+    conversation_name = None
+    if not names.skips(headers):  # clients send the same headers with all requests, also for turns only
+        header_values = read_headers(headers, names.headers)
+        conversation_name = text_of(header_values, CONVERSATION)
+        if conversation_name is None:
+            conversation_name = names.find(header_values, base_url_name, fields)
     conversation, conversation_key = _conversation(conversation_name)
     opts_out = opts_out_of_storage(header_values)
     if opts_out:
@@ -260,11 +250,10 @@ def chat_request(path: str, headers: RawHeaders, body: bytes) -> ChatRequest:
     elif conversation is not None or conversation_key is not None:
         check_keepable(chat_body)
     elif len(header_values) > (RETRY_COUNT in header_values):
-        raise InvalidInput(
-            f"{header_names(header_values)}: requires X-Conversation-Id. Without it, nothing is stored."
-        )
+        _check_unnamed(header_values.keys() - names.headers - {RETRY_COUNT})
     settings = {name: value for name, value in fields.items() if name not in _ENVELOPE_FIELDS}
     retry, has_key = retry_count_of(header_values), KEY in header_values
+    is_named = conversation is not None or conversation_key is not None
     # With a key, the ledger itself compares the conversations, by id or key.
     compared = "" if has_key else conversation_name or ""
     return ChatRequest(
@@ -280,10 +269,18 @@ def chat_request(path: str, headers: RawHeaders, body: bytes) -> ChatRequest:
         must_exist=must_exist(header_values),
         opts_out=opts_out,
         policies=policies_of(header_values),
+        context=requested_context(header_values),
         idempotency_key=text_of(header_values, KEY),
         retry=retry,
-        fingerprint=fingerprint_of(path, compared, fields) if has_key or retry is not None else b"",
+        fingerprint=fingerprint_of(path, compared, fields) if is_named else b"",
     )
+
+
+def _check_unnamed(headers: Set[bytes]) -> None:
+    """Raise InvalidInput if a request without a conversation has headers that need one."""
+    if headers:
+        names = ", ".join(sorted(name.decode() for name in headers))
+        raise InvalidInput(f"{names}: requires X-Conversation-Id. Without it, nothing is stored.")
 
 
 def _conversation(name: str | None) -> tuple[str | None, str | None]:
@@ -321,12 +318,13 @@ def check_keepable(body: ModelFields) -> None:
 def fingerprint_of(path: str, conversation: str, fields: Mapping[str, msgspec.Raw]) -> bytes:
     """Return the digest of path, conversation and body, without options of delivery."""
     digest = hashlib.sha256()
-    hashed = sorted((name, bytes(value)) for name, value in fields.items() if name not in _DELIVERY)
-    parts = [path.encode(), conversation.encode()]
-    for name, value in hashed:
-        parts += (name.encode(), value)
+    # Views: a body may be long, and is refused after this.
+    parts = [memoryview(path.encode()), memoryview(conversation.encode())]
+    for name in sorted(fields.keys() - _DELIVERY):
+        parts += (memoryview(name.encode()), memoryview(fields[name]))
     for part in parts:
-        digest.update(len(part).to_bytes(8) + part)
+        digest.update(len(part).to_bytes(8))
+        digest.update(part)
     return digest.digest()
 
 
@@ -390,6 +388,7 @@ def turn_request(
         stream_options=stream_options,
         must_exist=must_exist(header_values),
         policies=policies,
+        context=requested_context(header_values),
         idempotency_key=key,
         fingerprint=fingerprint_of(path, "", fields) if key is not None else b"",
         primer=primer_of(body.primer, max_items) if body.primer else (),
@@ -515,7 +514,7 @@ class PersistencePolicy:
     async def _is_named(self, request: ChatRequest, scope: str, owner: str) -> bool:
         """Return whether the conversation_key names an existing chat, and its client may rely on the stored
         history because it does not send all of it."""
-        if request.conversation_key is None or request.policies.sent is SentMessages.FULL:
+        if request.conversation_key is None or request.policies.messages is SentMessages.FULL:
             return False
         return await self._host.is_named(request.conversation_key, owner=owner, scope=scope)
 
@@ -534,9 +533,11 @@ def _needs_store(request: ChatRequest) -> Iterator[tuple[str, str]]:
         yield "Idempotency-Key", "Nothing is stored to replay. Omit it."
     if request.must_exist:
         yield "X-Conversation-Expect", "Nothing can be continued. Omit it, and send all messages."
-    if policies.sent is SentMessages.NEW:
+    if request.context is not None:
+        yield "X-Context", "The model is shown the messages of the request. Omit it."
+    if policies.messages is SentMessages.NEW:
         yield "X-Conversation-Messages", "No earlier messages are stored. Send all messages."
-    if policies.on_disconnect in (OnDisconnect.CONTINUE, OnDisconnect.KEEP):
+    if policies.on_disconnect not in (None, OnDisconnect.DISCARD):
         yield "X-Turn-On-Disconnect", "A client that left cannot read it later. Send discard, or omit it."
     if policies.on_stop is OnStop.KEEP:
         yield "X-Turn-On-Stop", "A partial answer cannot be stored. Send discard, or omit it."

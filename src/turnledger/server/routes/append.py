@@ -36,7 +36,11 @@ class AppendRoute:
             slot.release()
 
     async def _append(self, request: Request) -> Response:
-        service, limits, options = self._service, self._service.settings.limits, move_options(request)
+        service, limits, options = (
+            self._service,
+            self._service.settings.limits,
+            move_options(self._service, request),
+        )
         raw = await read_body(request.scope, request.receive, limit=limits.body_bytes, wait=limits.body_wait)
         body = decode_body(raw, decoder_of(AppendBody))
         principal = await service.authenticator.admit(request.state.head)

@@ -92,13 +92,13 @@ class BranchRoutes:
     async def switch(self, request: Request) -> Response:
         body, principal = await self._service.read_request(request, SwitchBody)
         chat = await self._chat(request, principal)
-        branch = await chat.switch(body.branch, **move_options(request))
+        branch = await chat.switch(body.branch, **move_options(self._service, request))
         return json_response(await show_moved(principal, chat, branch.id, branch.length, branch.preview))
 
     async def undo(self, request: Request) -> Response:
         body, principal = await self._service.read_request(request, UndoBody, needs_body=False)
         chat = await self._chat(request, principal)
-        branch = await chat.undo(body.turn, forget=body.forget, **move_options(request))
+        branch = await chat.undo(body.turn, forget=body.forget, **move_options(self._service, request))
         return json_response(await show_moved(principal, chat, branch.id, branch.length, branch.preview))
 
     async def reset(self, request: Request) -> Response:
@@ -142,10 +142,11 @@ class BranchRoutes:
         return self._service.changeable_chats(principal, request.state.head, TokenScope.CHATS_WRITE, scope)
 
 
-def move_options(request: Request) -> MoveOptions:
+def move_options(service: Service, request: Request) -> MoveOptions:
     headers = read_supported_headers(request.scope["headers"], MOVE_HEADER_NAMES)
+    policies = service.with_defaults(policies_of(headers), request.state.principal)
     return {
-        "on_busy": policies_of(headers).on_busy or OnBusy.QUEUE,
+        "on_busy": policies.on_busy or OnBusy.QUEUE,
         "idempotency_key": text_of(headers, KEY),
     }
 

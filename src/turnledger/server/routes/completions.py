@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from turnledger.engine.resend.match import SentMessages
+from turnledger.engine.turn.policies import OnDisconnect
 from turnledger.engine.turn.resend import OnDivergence
 from turnledger.model.access.token import TokenScope
 from turnledger.model.ids import ConversationId, TurnId
-from turnledger.model.turn import BeginKind, OnBusy, OnFailure, OnStop
+from turnledger.model.turn import CONTEXT, BeginKind, OnBusy, OnFailure, OnStop
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.openapi.schemas import (
     QUOTA_REACHED,
@@ -17,7 +18,7 @@ from turnledger.server.openapi.schemas import (
     nullable,
     object_schema,
 )
-from turnledger.server.requests.turn import UNKEPT, OnDisconnect
+from turnledger.server.requests.turn import UNKEPT
 from turnledger.server.service import Service
 from turnledger.server.turns.chat_completions import CHAT_COMPLETIONS
 from turnledger.server.turns.run import TurnEndpoint
@@ -46,6 +47,11 @@ HEADERS = {
         "`new`: all messages are new; `full`: they are the whole history. Default: detected.",
         enum_schema(SentMessages),
     ),
+    "X-Context": Parameter(
+        "How much of the history the model is shown: `all`, `last=TURNS` or `budget=TOKENS`. Default: as the"
+        " server is set, and no more than a trimmed history contains.",
+        {"type": "string", "pattern": f"^(?:{CONTEXT.pattern})$"},
+    ),
     "X-Turn-On-Busy": Parameter(
         "While another turn runs: `queue`, `reject`, `interrupt` or `rollback`.", enum_schema(OnBusy)
     ),
@@ -53,7 +59,7 @@ HEADERS = {
         "If the messages differ from the stored history: `branch` or `reject`.", enum_schema(OnDivergence)
     ),
     "X-Turn-On-Disconnect": Parameter(
-        "If the client disconnects: `continue`, `keep` or `discard`.", enum_schema(OnDisconnect)
+        "If the client disconnects: `yield`, `continue`, `keep` or `discard`.", enum_schema(OnDisconnect)
     ),
     "X-Turn-On-Stop": Parameter("If the turn is stopped: `keep` or `discard`.", enum_schema(OnStop)),
     "X-Turn-On-Failure": Parameter(
@@ -70,6 +76,10 @@ ANSWER_HEADERS = {
         {"type": "string", "enum": [*BeginKind, UNKEPT]},
     ),
     "X-Turn-Id": Parameter("The id of the turn.", id_schema(TurnId)),
+    "X-Context-Reduced": Parameter(
+        "`last=TURNS`: the model refused the length, and was then shown this many turns of the history.",
+        {"type": "string", "pattern": "^last=[0-9]+$"},
+    ),
     "Idempotency-Replayed": Parameter(
         "`true`: the turn was committed earlier, and is replayed.", {"type": "string", "enum": ["true"]}
     ),

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from turnledger.api.turns import JobPage
 from turnledger.api.views import show_job
 from turnledger.model.access.token import TokenScope
-from turnledger.model.ids import TurnId
+from turnledger.model.ids import ConversationId, TurnId
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.openapi.schemas import PAGE_SIZE, id_schema
 from turnledger.server.requests.query import number_of
@@ -25,7 +25,7 @@ class JobRoutes:
         query = request.query_params
         limit = number_of(query.get("limit"), "limit", PAGE)
         chats = self._service.chats(request.state.principal)
-        found = await chats.jobs(after=query.get("after"), limit=limit)
+        found = await chats.jobs(conversation=query.get("chat"), after=query.get("after"), limit=limit)
         next_id = found[-1].id if len(found) == limit else None
         return json_response(JobPage(tuple(map(show_job, found)), next_id))
 
@@ -40,6 +40,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             summary="List the background turns that wait or run, oldest first.",
             tag="turns",
             query={
+                "chat": Parameter("Only those of this chat.", id_schema(ConversationId)),
                 "after": Parameter("`next` of the previous page.", id_schema(TurnId)),
                 "limit": Parameter(f"Page size; default {PAGE}.", PAGE_SIZE),
             },

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+from functools import partial
+from typing import Any
 from urllib.parse import unquote
 
 from starlette.requests import Request
@@ -22,13 +25,16 @@ UPSTREAM_FAILURES = {
 
 def endpoints(service: Service) -> list[Endpoint]:
 
+    def listed(request: Request) -> Awaitable[list[dict[str, Any]]]:
+        for_client = partial(service.for_client, head=request.state.head)
+        return service.models.list_models(request.state.principal, for_client)
+
     async def list_models(request: Request) -> Response:
-        models = await service.models.list_models(request.state.principal)
-        return JSONResponse({"object": "list", "data": models})
+        return JSONResponse({"object": "list", "data": await listed(request)})
 
     async def read_model(request: Request) -> Response:
         name = unquote(request.path_params["model"])
-        for each in await service.models.list_models(request.state.principal):
+        for each in await listed(request):
             if each.get("id") == name:
                 return JSONResponse(each)
         raise RequestRefused(404, "model_not_found", "Unknown model. GET /v1/models lists the models.")

@@ -52,6 +52,7 @@ class TokenRoutes:
             parent=principal.token_id,
             max_tokens=body.max_tokens,
             n=body.n,
+            defaults=body.defaults,
         )
         add_audit_fields(request.scope, minted=token.id, minted_for=token.owner)
         return json_response(show_token(NewToken, token, token=text), 201)

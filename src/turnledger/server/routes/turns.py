@@ -21,9 +21,10 @@ from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.openapi.schemas import id_schema
 from turnledger.server.routes.chats import CHAT
 from turnledger.server.service import Service
+from turnledger.server.wire.events import event_bytes
 from turnledger.server.wire.json import json_response
 from turnledger.server.wire.shapes import read_state
-from turnledger.server.wire.sse import Stream, StreamEndpoint, event_bytes, redact_events
+from turnledger.server.wire.sse import Stream, StreamEndpoint, redact_events
 
 TURN = {"turn": Parameter("The id of a turn: committed, running, queued or failed.", id_schema(TurnId))}
 GONE = {404: "Turn not found.", 410: "The chat of the turn was deleted or has expired."}

@@ -12,9 +12,11 @@ from turnledger.api.json import encode
 from turnledger.api.turns import TurnAnswer
 from turnledger.api.views import show_listed, show_turn
 from turnledger.engine.attempt.outcome import committed_turn
+from turnledger.engine.history.context import context_of
+from turnledger.engine.turn.policies import OnDisconnect
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.engine.turn.validation import JobOptions, TurnOptions
-from turnledger.errors import TurnledgerError
+from turnledger.errors import InvalidInput, TurnledgerError
 from turnledger.model.catalogue import ChatEntry
 from turnledger.model.event import Event, TurnFinished
 from turnledger.model.flags import NOTHING_HIDDEN, HiddenItems
@@ -27,8 +29,9 @@ from turnledger.server.requests.turn import TurnRequest, turn_request
 from turnledger.server.turns import background
 from turnledger.server.turns.run import TurnApi, TurnExchange
 from turnledger.server.wire.client_stream import Headers
+from turnledger.server.wire.events import error_event, event_bytes
 from turnledger.server.wire.shapes import without_content
-from turnledger.server.wire.sse import error_event, event_bytes, redact_events
+from turnledger.server.wire.sse import redact_events
 
 
 async def read(exchange: TurnExchange, body: bytes) -> NativeTurn | None:
@@ -39,7 +42,10 @@ async def read(exchange: TurnExchange, body: bytes) -> NativeTurn | None:
     exchange.principal.check_chat_scope(request.body.scope)
     model, settings = exchange.resolve_model(request.body.model, request.settings, request.stream_options)
     await _check_persistence(exchange, request)
-    request = replace(request, settings=settings)
+    on_disconnect = request.policies.on_disconnect
+    request = exchange.with_defaults(replace(request, settings=settings), request.body.model)
+    # Never by default: clients of this API, such as tabs in the background, let go of their streams.
+    request = replace(request, policies=replace(request.policies, on_disconnect=on_disconnect))
     options = _turn_options(exchange, request)
     if not request.body.background:
         return NativeTurn(exchange, request, model, options)
@@ -54,6 +60,10 @@ def _turn_options(exchange: TurnExchange, request: TurnRequest) -> TurnOptions:
         options["instructions"] = body.instructions
     if request.primer:
         options["primer"] = request.primer
+    if body.context is not None:
+        if request.context is not None:
+            raise InvalidInput("Send X-Context or `context`, not both.")
+        options["context"] = context_of(body.context.last, body.context.budget)
     if body.after is not None:
         options["after"] = body.after
     return options
@@ -114,7 +124,8 @@ class NativeTurn:
         self._request = request
         self._model = model
         self._events = _Events(exchange)
-        self.on_disconnect = request.policies.on_disconnect
+        self.on_disconnect = request.policies.on_disconnect or OnDisconnect.CONTINUE
+        options["gives_way"] = self.on_disconnect is OnDisconnect.YIELD
         self.block = exchange.chats(body.scope).turn(
             body.input,
             conversation=body.chat,
@@ -147,6 +158,7 @@ class NativeTurn:
             stream=request.stream,
             stream_options=request.stream_options,
             asks_usage=True,
+            on_reduced=self._exchange.report_reduced,
         )
         await runner(running)
 
@@ -168,6 +180,7 @@ class NativeTurn:
         self._send_whole(turn, summary, hidden)
 
     async def replay(self, turn: Turn) -> None:
+        self._exchange.report_reduced(turn.details)
         if self._request.stream:
             await self._send_events(turn.id)
             return

@@ -41,6 +41,11 @@ async def enqueue(exchange: TurnExchange, request: TurnRequest, options: JobOpti
     if not service.settings.limits.background_turns:
         message = "Background turns are switched off here (limits.background_turns). Omit `background`."
         raise RequestRefused(400, "background_off", message, param="background")
+    if service.credential_of(exchange.state["head"]) is not None:
+        message = (
+            f"Background turns run without {service.settings.credential_header}: it is not stored. Omit it."
+        )
+        raise RequestRefused(400, "credential_not_stored", message, param="background")
     if principal.link is not None:
         message = "Visitors of a link cannot run background turns. Omit `background`."
         raise RequestRefused(403, "not_for_visitors", message, param="background")

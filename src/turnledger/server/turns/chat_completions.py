@@ -16,6 +16,8 @@ from msgspec.structs import replace
 
 from turnledger.api.json import encode
 from turnledger.engine.attempt.outcome import committed_turn
+from turnledger.engine.resend.match import begin_of_prefill
+from turnledger.engine.turn.policies import OnDisconnect
 from turnledger.engine.turn.resend import OnDivergence
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import InvalidInput, ModelError, ServerUnavailable
@@ -31,7 +33,7 @@ from turnledger.model.event import (
 )
 from turnledger.model.ids import TurnId
 from turnledger.model.item import Item, calls_left_open
-from turnledger.model.messages.messages import CALL_BODIES, messages_of
+from turnledger.model.messages.messages import CALL_BODIES, items_of_messages, messages_of
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.runners.chat_model import ChatModel, ModelRequest, failure_of_end, finish_reasons_of
 from turnledger.runners.chat_runner import ChatRunner, RepeatFilter
@@ -46,13 +48,14 @@ _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 async def read(exchange: TurnExchange, body: bytes) -> CompletionTurn | None:
     """Read a request. If nothing of it is stored, respond here, and return None."""
     service, principal = exchange.service, exchange.principal
-    request = chat_request(exchange.scope["path"], exchange.scope["headers"], body)
+    scope, base_url_name = exchange.scope, exchange.state.get("base_url_name")
+    request = chat_request(scope["path"], scope["headers"], body, service.names, base_url_name)
     principal.check_chat_scope(request.scope)
     model, settings = exchange.resolve_model(request.model, request.settings, request.stream_options)
     if settings is not request.settings:
         request = replace(request, settings=settings)
     if await service.persistence.is_kept(request, principal.owner, principal.within):
-        return CompletionTurn(exchange, request, model)
+        return CompletionTurn(exchange, exchange.with_defaults(request, request.model), model)
     # Without a begin, nothing else checks that the caller is still authorized.
     await service.authenticator.admit(exchange.state["head"])
     exchange.slot.begin()
@@ -74,24 +77,33 @@ class CompletionTurn:
         self._model = model
         self._last: list[bytes] = []
         """Sent after the commit: the end of the stream, or the whole completion."""
-        self.on_disconnect = policies.on_disconnect
+        self.on_disconnect = policies.on_disconnect or OnDisconnect.YIELD
+        options = exchange.turn_options(request, request.model, request.settings)
+        options["gives_way"] = self.on_disconnect is OnDisconnect.YIELD
+        messages = _messages(request.messages)
+        prefill = items_of_messages(messages[begin_of_prefill(messages) :])
+        self._prefill = "".join(item.text for item in prefill)
+        """The beginning of the stored answer that the client has sent: it is not sent back."""
         self.block = exchange.chats(request.scope).resent(
-            _messages(request.messages),
+            messages,
             conversation=request.conversation,
             conversation_key=request.conversation_key,
             create=not request.must_exist,
-            sent=policies.sent,
+            sent=policies.messages,
             on_divergence=policies.on_divergence or OnDivergence.BRANCH,
-            **exchange.turn_options(request, request.model, request.settings),
+            **options,
         )
 
     async def answer(self, running: RunningTurn) -> None:
         request = self._request
-        if request.stream:
-            options = request.stream_options
-            runner = ChatRunner(self._model, request.settings, stream_options=options, on_payloads=self._send)
-        else:
-            runner = ChatRunner(self._model, request.settings, stream=False)
+        runner = ChatRunner(
+            self._model,
+            request.settings,
+            stream=request.stream,
+            stream_options=request.stream_options,
+            on_payloads=self._send,
+            on_reduced=self._exchange.report_reduced,
+        )
         self._id, self._runner = running.id, runner
         try:
             await runner(running)
@@ -114,17 +126,19 @@ class CompletionTurn:
             self._exchange.send_whole(self._last[0])
 
     async def replay(self, turn: Turn) -> None:
+        self._exchange.report_reduced(turn.details)
         if self._request.stream:
             await self.follow(turn.id)
         else:
-            self._exchange.send_whole(completion(turn))
+            self._exchange.send_whole(completion(turn, self._prefill))
 
     async def follow(self, turn: TurnId) -> None:
         chat = await self._exchange.chat_of(turn)
         if not self._request.stream:
-            self._exchange.send_whole(completion(committed_turn(await chat.outcome(turn))))
+            await self.replay(committed_turn(await chat.outcome(turn)))
             return
-        chunks = Chunks(turn, self._request.model, include_usage=self._request.include_usage)
+        include_usage = self._request.include_usage
+        chunks = Chunks(turn, self._request.model, include_usage=include_usage, prefill=self._prefill)
         async for event in chat.events(turn):
             if chunk := encode_events(chunks.from_event(event)):
                 self._exchange.write(chunk)
@@ -215,8 +229,10 @@ def encode_events(payloads: Iterable[bytes]) -> bytes:
     return b"data: %b\n\n" % joined if joined else b""
 
 
-def completion(turn: Turn) -> bytes:
+def completion(turn: Turn, prefill: str = "") -> bytes:
     answer = message_of(turn.output)
+    if prefill:
+        answer["content"] = (answer["content"] or "").removeprefix(prefill)
     details = turn.details
     choice = {
         "index": 0,
@@ -271,10 +287,12 @@ _FIELDS = {TextDelta: "content", RefusalDelta: "refusal", ReasoningDelta: "reaso
 class Chunks:
     """The chunks of one answer, made from its events. Roles, ids and names come once."""
 
-    def __init__(self, turn: TurnId, model: str, *, include_usage: bool) -> None:
+    def __init__(self, turn: TurnId, model: str, *, include_usage: bool, prefill: str = "") -> None:
         created = int.from_bytes(turn.raw[:6]) // 1000  # an id begins with its time
         self._head = {"id": turn, "object": "chat.completion.chunk", "created": created, "model": model}
         self._include_usage = include_usage
+        self._unsent = len(prefill)
+        """Characters at the beginning of the answer that are still to be left out."""
         self._has_begun = False
         self._open: set[str] = set()
         """The fields that were sent in pieces, and whose message has not come yet."""
@@ -286,7 +304,9 @@ class Chunks:
         if isinstance(event, TextDelta | RefusalDelta | ReasoningDelta):
             field = _FIELDS[type(event)]
             self._open.add(field)
-            yield self._chunk({field: event.text})
+            text = self._after_prefill(event.text) if field == "content" else event.text
+            if text:
+                yield self._chunk({field: text})
         elif isinstance(event, ItemAdded):
             yield self._call(_tool_call(Item(event.item)))
         elif isinstance(event, ArgumentsDelta):
@@ -311,8 +331,15 @@ class Chunks:
             return
         message = messages_of((item,))[0]
         delta = {name: message[name] for name in ("content", "refusal") if message.get(name)}
+        if self._unsent and "content" in delta:
+            delta["content"] = self._after_prefill(delta["content"])
         if delta:
             yield self._chunk(delta)
+
+    def _after_prefill(self, text: str) -> str:
+        cut = min(self._unsent, len(text))
+        self._unsent -= cut
+        return text[cut:]
 
     def last(self, turn: Turn) -> Iterable[bytes]:
         """Yield the end of a committed answer, with the calls left to the client that were not sent."""

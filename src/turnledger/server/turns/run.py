@@ -12,15 +12,17 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
 from turnledger.chat import Chat
 from turnledger.chats import Chats
 from turnledger.engine.attempt.client_retries import Retry
 from turnledger.engine.turn.block import TurnBlock
+from turnledger.engine.turn.policies import OnDisconnect
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.engine.turn.validation import TurnOptions
 from turnledger.errors import (
@@ -37,20 +39,24 @@ from turnledger.model.access.token import TokenScope
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.turn import AttemptState, Turn
 from turnledger.runners.chat_model import ChatModel
+from turnledger.runners.context_limit import REDUCED
 from turnledger.server.access.auth import Principal
+from turnledger.server.access.guard import RequestHead
 from turnledger.server.access.limits import Slot
 from turnledger.server.errors import ClientGone, RequestRefused, error_body, kind_of, shutdown_error
 from turnledger.server.models.redaction import RedactedModel
 from turnledger.server.ops import logs
 from turnledger.server.requests.allowed_fields import restrict_settings
 from turnledger.server.requests.body import read_body
-from turnledger.server.requests.turn import RECORDED_FIELDS, OnDisconnect, TurnTerms
+from turnledger.server.requests.turn import RECORDED_FIELDS, TurnTerms
 from turnledger.server.service import Service
 from turnledger.server.wire.client_stream import ClientStream, Headers, cut_of
-from turnledger.server.wire.sse import COMMENT, EVENTS
+from turnledger.server.wire.events import COMMENT
+from turnledger.server.wire.sse import EVENTS
 
 _JSON = (b"content-type", b"application/json")
 
+AnyTerms = TypeVar("AnyTerms", bound=TurnTerms)
 ErrorBytes: TypeAlias = Callable[[BaseException], bytes]
 """Encodes an error for a stream that has begun."""
 
@@ -88,12 +94,22 @@ class TurnExchange:
         self, requested: str, settings: Mapping[str, Any], stream_options: msgspec.Raw | None
     ) -> tuple[ChatModel, Mapping[str, Any]]:
         """Return the model and the fields for it. Raises RequestRefused if the caller may not use them."""
-        return resolve_model(self.service, self.principal, requested, settings, stream_options)
+        return resolve_model(
+            self.service, self.principal, requested, settings, stream_options, self.state["head"]
+        )
+
+    def with_defaults(self, request: AnyTerms, model: str) -> AnyTerms:
+        """Return the request with the defaults of its policies; `model` is the name that the client knows."""
+        policies = self.service.with_defaults(request.policies, self.principal, model)
+        return replace(request, policies=policies) if policies is not request.policies else request
 
     def turn_options(self, request: TurnTerms, model: str, settings: Mapping[str, Any]) -> TurnOptions:
         """Return the options of the turn; `model` is the name that the client knows."""
         policies = request.policies
         options: TurnOptions = {"attach": True, "details": _details(model, settings)}
+        context = request.context or self.service.models.context(model, settings)
+        if context is not None:
+            options["context"] = context
         if policies.on_busy is not None:
             options["on_busy"] = policies.on_busy
         if policies.on_stop is not None:
@@ -103,7 +119,7 @@ class TurnExchange:
         if request.idempotency_key is not None:
             options["idempotency_key"] = request.idempotency_key
         if request.fingerprint:
-            options["retry"] = Retry(request.fingerprint, request.retry or 0)
+            options["retry"] = Retry(request.fingerprint, request.retry)
         return options
 
     def chats(self, scope: str | None) -> Chats:
@@ -126,6 +142,11 @@ class TurnExchange:
         self.set_header(b"x-turn-id", turn)
         self.turn, self.conversation_state = turn, state
         self.state["conversation"], self.state["turn"] = conversation, turn
+
+    def report_reduced(self, details: Mapping[str, Any]) -> None:
+        """Set the header of an answer whose model had refused to be shown more, by the turn's details."""
+        if REDUCED in details:
+            self.set_header(b"x-context-reduced", f"last={details[REDUCED]['turns']}")
 
     def record_first_token(self) -> None:
         self.has_first_token = True
@@ -153,6 +174,12 @@ class TurnExchange:
         self.is_successful = status < 400
         self.client.begin(status, [*self._headers.items(), _JSON, length, *headers])
         self.client.end(body)
+
+    def begin(self, content_type: bytes) -> None:
+        """Begin a response of any type."""
+        self._is_stream = True
+        self.service.metrics.streams.inc()
+        self.client.begin(200, [*self._headers.items(), (b"content-type", content_type)])
 
     def write(self, body: bytes) -> None:
         if not self._is_stream:
@@ -200,11 +227,13 @@ def resolve_model(
     requested: str,
     settings: Mapping[str, Any],
     stream_options: msgspec.Raw | None = None,
+    head: RequestHead | None = None,
 ) -> tuple[ChatModel, Mapping[str, Any]]:
-    """Return the model and the fields for it. Raises RequestRefused if the caller may not use them."""
+    """Return the model and the fields for it. Raises RequestRefused if the caller may not use them. `head` is
+    that of the request, if its client waits."""
     found = service.models.find(requested, principal)
     service.models.check_fields(settings, principal)
-    model: ChatModel = found.model
+    model = found.model if head is None else service.for_client(found.model, head)
     if principal.token is not None and principal.token.is_narrowed:
         server = service.settings
         max_length = server.limits.narrowed_max_tokens
@@ -235,7 +264,7 @@ class ApiTurn(Protocol):
     """A turn in the format of one API. It writes to the exchange, and calls nothing back."""
 
     block: TurnBlock
-    on_disconnect: OnDisconnect | None
+    on_disconnect: OnDisconnect
 
     async def answer(self, running: RunningTurn) -> None:
         """Run the model. Send output that the client may receive before the commit as it comes."""
@@ -326,7 +355,7 @@ class TurnRun:
         self._service = exchange.service
         self._turn = turn
         self._block = turn.block
-        self._on_disconnect = turn.on_disconnect or OnDisconnect.CONTINUE
+        self._on_disconnect = turn.on_disconnect
         self._stopping: asyncio.Task[None] | None = None
         self._followed: TurnId | None = None
         self._following: asyncio.Task[None] | None = None
@@ -424,7 +453,9 @@ class TurnRun:
         self._stop_reading()
         if self._following is not None:
             self._following.cancel()
-        if self._on_disconnect is not OnDisconnect.CONTINUE:
+        if self._on_disconnect is OnDisconnect.YIELD:
+            self._service.host.unread(self._block)
+        elif self._on_disconnect is not OnDisconnect.CONTINUE:
             self._service.audience.when_gone(self._block.id, self._begin_to_stop)
 
     def _stop_reading(self) -> None:

@@ -213,7 +213,7 @@ class ClientStream:
             if not sent.is_done:
                 self._sending = asyncio.create_task(self._catch_up(sent), name="turnledger client stream")
         elif self._backlog_bytes + size > self._backlog_limit:
-            self._disconnect(self._sending)
+            self.cut()
             self._report_broken()
         else:
             self._backlog.append(message)
@@ -224,10 +224,12 @@ class ClientStream:
         if self._is_ended and not self.is_broken and not any(each.get("body") for each in self._backlog):
             self.may_have_arrived = True
 
-    def _disconnect(self, sending: asyncio.Task[None]) -> None:
+    def cut(self) -> None:
+        """Close the connection at once: the client sees that the response is incomplete."""
         self.is_broken = True
         self._backlog.clear()
-        sending.cancel()
+        if self._sending is not None:
+            self._sending.cancel()
         self._cut()
 
     async def _catch_up(self, sent: EagerCoroutine[None]) -> None:
@@ -249,7 +251,7 @@ class ClientStream:
         if sending is not None:
             await asyncio.wait((sending,), timeout=patience)
             if not sending.done():
-                self._disconnect(sending)
+                self.cut()
         if self._receiving is not None:
             self._receiving.close()
         # The callback refers to the turn, which refers to this stream: break the cycle.

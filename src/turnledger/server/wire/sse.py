@@ -18,34 +18,20 @@ from starlette.types import Receive, Scope, Send
 
 from turnledger.engine.ports import Clock
 from turnledger.errors import TurnledgerError
-from turnledger.model import codec
 from turnledger.model.event import Event, TurnFinished
 from turnledger.server.access.auth import Principal, missing_token_error, token_error
 from turnledger.server.access.limits import Quotas
-from turnledger.server.errors import error_body, shutdown_error
+from turnledger.server.errors import shutdown_error
 from turnledger.server.models.redaction import redact_failure
 from turnledger.server.ops.logs import log
 from turnledger.server.ops.metrics import Metrics
 from turnledger.server.wire.client_stream import ClientStream, Headers, cut_of
+from turnledger.server.wire.events import COMMENT, HEARTBEAT_EVERY, error_event
 from turnledger.tokens import Tokens
 
-HEARTBEAT_EVERY = 10.0
-"""Seconds. A stream that was silent for this long sends a comment, after twice the time at most."""
 CHECK_EVERY = 2.0
 """Seconds between checks of the readers' tokens."""
-COMMENT = b": \n\n"
-"""A comment, which readers of events skip."""
 EVENTS = (b"content-type", b"text/event-stream; charset=utf-8")
-
-
-def event_bytes(event: Event) -> bytes:
-    """Encode an event, with its number as the id to resume from."""
-    kind = str(event.__struct_config__.tag).encode()
-    return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.number, kind, codec.encode(event))
-
-
-def error_event(problem: BaseException) -> bytes:
-    return b"event: error\ndata: %s\n\n" % error_body(problem)
 
 
 async def redact_events(principal: Principal, events: AsyncIterator[Event]) -> AsyncIterator[Event]:

@@ -144,6 +144,14 @@ def test_settings_file_of_the_user_is_read_and_that_of_the_current_folder_is_not
         ("[server]\ngrace = -1\n", "my.toml, line 2: `grace`: expected `float` >= 0"),
         ("[server]\ngrace = nan\n", "my.toml, line 2: `grace`: "),
         (
+            "[server]\ncredential_header = 'Authorization'\n",
+            "my.toml, line 2: `Authorization` is not a name for a header of its own. Write one",
+        ),
+        (
+            "[server]\npassed_paths = ['files']\n",
+            "my.toml, line 2: `passed_paths`: invalid enum value 'files'. Known: ",
+        ),
+        (
             "[server]\nlog_level = 'loud'\n",
             "my.toml, line 2: `log_level`: invalid enum value 'loud'. Known: debug, info, warning, error.",
         ),
@@ -158,6 +166,18 @@ def test_settings_file_of_the_user_is_read_and_that_of_the_current_folder_is_not
         (
             "[models.a]\nupstream = 'http://a'\ntimeouts.total = 0\n",
             "my.toml, line 3: `timeouts.total`: expected `float` > 0.0.",
+        ),
+        (
+            "[server.defaults]\non_busi = 'queue'\n",
+            "my.toml, line 2: `on_busi` is not a setting of [server.defaults]. Did you mean `on_busy`?",
+        ),
+        (
+            "[server.defaults]\non_stop = 'kept'\n",
+            "my.toml, line 2: `defaults.on_stop`: invalid enum value 'kept'. Known: keep, discard.",
+        ),
+        (
+            "[models.a]\nupstream = 'http://a'\ndefaults = {messages = 'old'}\n",
+            "my.toml, line 3: `defaults.messages`: invalid enum value 'old'. Known: new, full.",
         ),
         ("[server]\nhosts = 'a'\n", "my.toml, line 2: `hosts`: expected `array`, got `str`."),
         ("[server]\nhosts = ['a', 3]\n", "my.toml, line 2: `hosts`: expected `str`, got `int`."),
@@ -212,6 +232,17 @@ def test_settings_file_of_the_user_is_read_and_that_of_the_current_folder_is_not
             "[chats.scopes.desk]\nkept = true\n",
             "my.toml, line 2: `kept` is not a setting of [chats.scopes.desk].",
         ),
+        (
+            "[chats]\nnamed_by = ['users']\n",
+            "my.toml, line 2: `users` cannot name conversations. Known: base_url, metadata.",
+        ),
+        ("[chats]\nnamed_by = ['X-Request-Id']\n", "my.toml, line 2: `X-Request-Id` cannot name"),
+        (
+            "[server]\ncredential_header = 'X-Mine'\n[chats]\nnamed_by = ['x-mine']\n",
+            "my.toml, line 4: `X-Mine` is the credential_header; names are stored.",
+        ),
+        ("[chats]\nskip_when_header = ['X Task']\n", "my.toml, line 2: `X Task` is not a header. Write its"),
+        ("[chats]\nskip_when_header = ['X-Task:']\n", "my.toml, line 2: `X-Task:` is not a header."),
         ("[chats]\nscopes = 3\n", "my.toml, line 2: `scopes` must be a table. Write [chats.scopes]"),
         (
             "[chats]\ntitle_model = 'tiny'\n",
@@ -241,10 +272,17 @@ def test_settings_file_error_names_the_line_and_the_remedy(tmp_path: Path, text:
         ({"workers": 2, "store": "memory:"}, "--workers: several processes cannot share a store in memory."),
         ({"body_bytes": 0}, "--body-bytes: `limits.body_bytes`: expected `int` >= 1."),
         ({"upstream": "http://a", "api_key_env": "NOT_SET"}, "--api-key-env: the environment variable"),
+        ({"upstream": "http://a", "api_key_env": "sk-secret"}, "--api-key-env: not an environment variable."),
+        ({"hosts": ["a.test", "http://b.test"]}, "--allow-host: `http://b.test` is not a host name."),
+        ({"hosts": [""]}, "--allow-host: `` is not a host name."),
+        ({"origins": ["localhost:3000"]}, "--origin: `localhost:3000` is not an origin."),
+        ({"origins": ["*"]}, "--origin: `*` is not an origin."),
     ],
 )
 def test_invalid_flag_error_names_the_flag(tmp_path: Path, flags: dict[str, Any], expected: str) -> None:
-    assert problem(tmp_path, "[server]\ngrace = 3\n", **flags).startswith(expected)
+    message = problem(tmp_path, "[server]\ngrace = 3\n", **flags)
+    assert message.startswith(expected)
+    assert "secret" not in message
 
 
 def test_unreadable_settings_file_is_reported_with_the_reason(tmp_path: Path) -> None:
@@ -313,6 +351,14 @@ def test_host_name_and_origin_validators_accept_only_wellformed_values() -> None
     assert not any(map(is_host_name, ["http://chat.example", "chat.example:80", "", "*", "a b"]))
     assert all(map(is_origin, ["http://localhost:3000", "https://chat.example", "app://page"]))
     assert not any(map(is_origin, ["null", "*", "localhost:3000", "http://a/", "http://a b", "http://A"]))
+
+
+@pytest.mark.parametrize("table", ["server", "models.one"])
+@pytest.mark.parametrize("text", ["answer_tokens = 5", "context_tokens = 5\nanswer_tokens = 5"])
+def test_answer_longer_than_the_context_is_reported(tmp_path: Path, table: str, text: str) -> None:
+    found = problem(tmp_path, f"[{table}]\nupstream = 'http://localhost:1'\n{text}\n")
+    line = 3 + text.count("\n")
+    assert found == f"my.toml, line {line}: `answer_tokens` must be less than `context_tokens`."
 
 
 def test_lifetime_of_chats_is_read_globally_and_by_scope(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tests.unit.model.shapes import some_id
-from turnledger import Ledger
+from turnledger import Context, Ledger
 from turnledger.chat import Chat
 from turnledger.errors import ModelError, ModelRefused, ModelUnavailable
 from turnledger.hosting import Host
@@ -25,7 +25,7 @@ from turnledger.server.access.auth import Principal
 from turnledger.server.config.settings import ModelSettings, ModelTimeouts, Settings
 from turnledger.server.errors import RequestRefused
 from turnledger.server.models import titles as titles_module
-from turnledger.server.models.models import Models, ResolvedModel, make_models
+from turnledger.server.models.models import ContextWindow, Models, ResolvedModel, make_models
 from turnledger.server.models.redaction import RedactedModel
 from turnledger.server.models.titles import Titles
 from turnledger.testing.gates import Gate
@@ -55,7 +55,7 @@ def named(*names: str) -> Any:
 
 async def test_models_without_settings_are_the_demo_model_only() -> None:
     models = make_models(Settings(), {})
-    model, name, _ = models.find("demo", ANYBODY)
+    model, name, *_ = models.find("demo", ANYBODY)
     assert isinstance(model, DemoModel)
     assert name == "demo"
     assert [each["id"] for each in await models.list_models(ANYBODY)] == ["demo"]
@@ -71,7 +71,7 @@ async def test_models_without_settings_are_the_demo_model_only() -> None:
 
 async def test_upstream_without_named_models_accepts_every_model_name() -> None:
     models = make_models(Settings(upstream="http://localhost:1/v1"), {})
-    model, name, _ = models.find("anything", ANYBODY)
+    model, name, *_ = models.find("anything", ANYBODY)
     assert isinstance(model, Upstream)
     assert name == "anything"
     assert models.names == []
@@ -173,8 +173,11 @@ async def test_model_settings_for_finish_reasons_reuse_and_proxy_reach_the_upstr
     assert "COMPLETE" in named.finish_reasons
     assert "COMPLETE" not in other.finish_reasons
     assert "DONE" in other.finish_reasons
-    assert (named._reuse, other._reuse) == (False, True)
-    assert (named._proxy, other._proxy) == (Proxy("a.test", 1), Proxy("b.test", 2))
+    pools = [each._connections.pool() for each in (named, other)]
+    assert [(each._reuse, each._proxy) for each in pools] == [
+        (False, Proxy("a.test", 1)),
+        (True, Proxy("b.test", 2)),
+    ]
     await models.close()
 
 
@@ -187,6 +190,38 @@ async def test_length_field_is_set_per_model_name_over_shared_connections() -> N
     assert (named.length_field, other.length_field) == ("max_completion_tokens", "max_tokens")
     assert named.model is other.model
     await models.close()
+
+
+async def test_context_of_a_model_takes_precedence_over_that_of_the_server() -> None:
+    url = "http://localhost:1/v1"
+    one = ModelSettings(upstream=url, context_tokens=1000, answer_tokens=100)
+    same = ModelSettings(upstream=url)
+    models = make_models(Settings(upstream=url, context_tokens=8000, models={"one": one, "same": same}), {})
+    assert models.context("one", {}) == Context.budget(900)
+    assert models.context("same", {}) == models.context("other", {}) == Context.budget(6000)
+    assert models.find("one", ANYBODY).model is models.find("other", ANYBODY).model
+    await models.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "budget"),
+    [
+        ({"max_tokens": msgspec.Raw(b"300")}, 700),
+        ({"max_completion_tokens": 300, "max_tokens": None}, 700),
+        ({"max_tokens": 5000}, 500),
+        ({"max_tokens": "many"}, 900),
+        ({"tools": msgspec.Raw(b"[" + b" " * 398 + b"]")}, 800),
+        ({"tools": ["x" * 8000]}, 0),
+    ],
+)
+def test_answer_and_tools_of_a_request_take_their_share_of_the_context(
+    settings: dict[str, Any], budget: int
+) -> None:
+    assert ContextWindow(1000, 100).budget(settings) == Context.budget(budget)
+
+
+def test_history_is_shown_whole_without_settings() -> None:
+    assert make_models(Settings(), {}).context("demo", {}) is None
 
 
 async def test_narrowed_caller_sees_no_upstream_text_and_keeps_its_finish_reasons() -> None:

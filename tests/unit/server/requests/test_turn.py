@@ -11,6 +11,7 @@ import pytest
 
 from turnledger import Ledger
 from turnledger.engine.resend.match import SentMessages
+from turnledger.engine.turn.policies import NO_POLICIES, OnDisconnect
 from turnledger.errors import ConversationNotFound, InvalidInput, MalformedItems
 from turnledger.hosting import Host
 from turnledger.model.conversation import Within
@@ -21,10 +22,8 @@ from turnledger.server.requests.turn import (
     CREATE_HEADER_NAMES,
     KEY,
     MOVE_HEADER_NAMES,
-    NO_POLICIES,
     TURN_HEADER_NAMES,
     ChatRequest,
-    OnDisconnect,
     PersistencePolicy,
     TurnRequest,
     chat_request,
@@ -180,7 +179,7 @@ def test_chat_completion_policies_are_read_from_headers() -> None:
     )
     assert made.must_exist
     policies = made.policies
-    assert (policies.sent, policies.on_busy, policies.on_stop) == (
+    assert (policies.messages, policies.on_busy, policies.on_stop) == (
         SentMessages.NEW,
         OnBusy.REJECT,
         OnStop.DISCARD,

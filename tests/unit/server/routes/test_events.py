@@ -136,18 +136,19 @@ async def test_visitor_of_a_chat_receives_its_visible_changes_without_their_cont
                 raise RuntimeError
         async with chat.turn("Hello") as turn:
             turn.emit("Hi.")
+        await chat.flag(turn.id, 1, to_user=False)
         await chat.update(title="Renamed", metadata={"a": "b"})
         await chat.undo()
         await chat.delete()
-        received = [await stream.next() for _ in range(4)]
+        received = [await stream.next() for _ in range(5)]
         await stream.leave()
-        kinds = ["turn.committed", "chat.changed", "chat.switched", "chat.deleted"]
+        kinds = ["turn.committed", "turn.flagged", "chat.changed", "chat.switched", "chat.deleted"]
         assert [each["event"] for each in received] == kinds
         for each, kind in zip(received, kinds, strict=True):
             fields = {name: value for name, value in each["data"].items() if value is not None}
             assert fields.keys() == {"type", "at", "chat"}
             assert (fields["type"], fields["chat"]) == (kind, chat.id)
-        again = Stream(app, visitor, (b"last-event-id", received[2]["id"].encode()))
+        again = Stream(app, visitor, (b"last-event-id", received[3]["id"].encode()))
         assert (await again.next())["event"] == "chat.deleted"
         await again.leave()
 

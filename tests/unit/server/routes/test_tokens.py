@@ -121,8 +121,9 @@ async def test_revoked_token_and_its_descendants_cannot_start_turns() -> None:
                 await here.complete(text, key="")
             ).code == "token_revoked"  # passed through, without a begin
         (chat,) = (await here.ledger.for_owner("ann").list()).chats
-        turns = await (await here.ledger.for_owner("ann").conversation(chat.conversation.id)).turns()
-        assert len(turns) == 2
+        stored = await here.ledger.for_owner("ann").conversation(chat.conversation.id)
+        [turn] = await stored.turns()
+        assert len(await stored.siblings(turn.id)) == 2  # the same question twice: two answers to it
 
 
 async def test_other_tokens_of_an_owner_work_after_one_is_revoked() -> None:

@@ -22,7 +22,7 @@ from turnledger.runners.demo import DemoModel
 from turnledger.server.app import App, make_app
 from turnledger.server.config.settings import Settings
 from turnledger.server.models.models import Models, ResolvedModel
-from turnledger.server.wire.sse import COMMENT
+from turnledger.server.wire.events import COMMENT
 
 UNKNOWN = "turn_01890000000070008000000000000000"
 
@@ -336,6 +336,23 @@ async def test_primer_is_placed_between_instructions_and_history_for_one_turn() 
     assert model.shown[1][:4] == [system, *PRIMED, ("user", "Hello")]
     assert model.shown[1][-1] == ("user", "And now?")
     assert model.shown[2][:2] == [system, ("user", "Hello")]
+
+
+async def test_context_of_a_turn_bounds_the_history_that_its_model_receives() -> None:
+    model = Listening()
+    async with serving(model) as place:
+        chat = (await place.turn("One", instructions="Be brief.")).json["chat"]["id"]
+        await place.turn("Two", chat=chat)
+        for context in ({"last": 1}, {"budget": 0}, {}):
+            assert (await place.turn("Now?", chat=chat, context=context)).status == 200
+        for context in ({"last": 1, "budget": 1}, {"last": -1}, {"first": 1}, {"budget": "much"}):
+            assert (await place.turn("Now?", chat=chat, context=context)).status == 400
+    asked = [[text for role, text in shown if role != "assistant"] for shown in model.shown[2:]]
+    assert asked == [
+        ["Be brief.", "Two", "Now?"],
+        ["Be brief.", "Now?"],
+        ["Be brief.", "One", "Two", "Now?", "Now?", "Now?"],
+    ]
 
 
 async def test_primer_applies_to_edits_and_regenerations() -> None:

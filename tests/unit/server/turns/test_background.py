@@ -20,6 +20,8 @@ from turnledger.runners.demo import DemoModel
 from turnledger.server.app import App, make_app
 from turnledger.server.config.settings import ChatSettings, ServerLimits, Settings
 from turnledger.server.models.models import Models, ResolvedModel
+from turnledger.stores.url import open_store
+from turnledger.testing.fake_clock import FakeClock
 from turnledger.testing.gates import Gate
 
 TURNS = "/api/turns"
@@ -77,9 +79,14 @@ class Site:
 
 @asynccontextmanager
 async def site(
-    url: str = "memory:", *, works: bool = True, gate: Gate | None = None, **settings: Any
+    url: str = "memory:",
+    *,
+    works: bool = True,
+    gate: Gate | None = None,
+    clock: FakeClock | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Site]:
-    async with await Ledger.open(url) as ledger:
+    async with await Ledger.over(await open_store(url), clock=clock) as ledger:
         model = GatedModel(gate)
         other = ResolvedModel(DemoModel(pace=0), "other")
         models = Models({"demo": ResolvedModel(model, "demo-1"), "other": other})
@@ -125,6 +132,13 @@ async def test_background_turn_without_a_worker_waits_and_turns_behind_it_in_ord
         assert page["next"] == first["id"]
         rest = (await here.send("GET", f"/api/jobs?limit=1&after={page['next']}")).json
         assert [job["id"] for job in rest["data"]] == [second["id"]]
+        beside = (await here.enqueue("three")).json
+        jobs = (await here.send("GET", f"/api/jobs?chat={first['chat']['id']}")).json["data"]
+        places = [(job["input"][0]["content"][0]["text"], job["before"]) for job in jobs]
+        assert places == [("one", 0), ("two", 1)]
+        other = (await here.send("GET", f"/api/jobs?chat={beside['chat']['id']}")).json["data"]
+        assert [job["id"] for job in other] == [beside["id"]]
+        assert (await here.send("GET", "/api/jobs?chat=ada")).code == "invalid_id"
         here.model.gate.release()
         here.app.background.start()
         assert (await here.end_of(second["id"]))["turn"]["number"] == 2
@@ -210,24 +224,28 @@ async def test_running_turn_of_a_server_that_shuts_down_is_finished_by_another(t
 
 
 @pytest.mark.parametrize("is_running", [False, True])
-async def test_revoked_token_fails_its_background_turn(is_running: bool) -> None:
-    async with site(works=is_running) as here:
+@pytest.mark.parametrize("code", ["token_revoked", "token_expired"])
+async def test_revoked_or_expired_token_fails_its_background_turn(code: str, is_running: bool) -> None:
+    clock = FakeClock()
+    async with site(works=is_running, clock=clock) as here:
         tokens = Host(here.ledger).tokens
-        token, text = await tokens.create(owner="ada", scopes=SOME)
+        token, text = await tokens.create(owner="ada", scopes=SOME, lifetime=60)
         _, reader = await tokens.create(owner="ada", scopes=SOME)
         id = (await here.enqueue("Hello", token=text)).json["id"]
         if is_running:
             await here.model.gate.arrived()
-        await tokens.revoke(str(token.id))
+        if code == "token_revoked":
+            await tokens.revoke(str(token.id))
+        clock.advance(59 if code == "token_revoked" else 61)  # either way, time for the worker to look
         here.app.background.start()
         if is_running:
             [worker] = here.ledger._process.waiters.workers
-            while (await here.jobs(reader)) != []:
-                worker()
-                await asyncio.sleep(0.01)
+            worker()
         ended = await here.end_of(id, reader)
-        assert (ended["state"], ended["failure"]["code"]) == ("failed", "token_revoked")
-        assert len(here.model.asked) == is_running
+        assert (ended["state"], ended["failure"]["code"]) == ("failed", code)
+        assert (len(here.model.asked), await here.jobs(reader)) == (is_running, [])
+        refused = await here.enqueue("Hello", token=text)
+        assert (refused.status, refused.code) == (401, code)
 
 
 async def test_model_that_is_no_longer_known_or_allowed_fails_the_turn(tmp_path: Path) -> None:
@@ -260,6 +278,10 @@ async def test_narrowed_token_keeps_its_bounds_and_sees_only_its_jobs() -> None:
         assert [id for id, _ in await here.jobs(all_of_it)] == [free, bound]
         assert [id for id, _ in await here.jobs(narrow)] == [bound]
         assert await here.jobs(other) == []
+        chats = [job["chat"] for job in (await here.send("GET", "/api/jobs", token=all_of_it)).json["data"]]
+        for token, expected in ((all_of_it, [free]), (narrow, []), (other, [])):
+            found = (await here.send("GET", f"/api/jobs?chat={chats[0]}", token=token)).json["data"]
+            assert [job["id"] for job in found] == expected
         here.model.gate.release()
         here.app.background.start()
         for id in (free, bound):
@@ -316,6 +338,14 @@ async def test_stop_works_before_while_and_after_a_background_turn_runs() -> Non
             assert stopped["state"] == "kept"
         assert len(here.model.asked) == 1
         assert await here.jobs() == []
+
+
+async def test_background_turn_shows_its_model_the_history_that_it_asked_for() -> None:
+    async with site() as here:
+        here.model.gate.release()
+        await here.enqueue("One", conversation_key="ada")
+        id = (await here.enqueue("Two", conversation_key="ada", context={"last": 0})).json["id"]
+        assert "I remember nothing before that." in str((await here.end_of(id))["turn"]["output"])
 
 
 async def test_failed_model_fails_the_turn_and_the_next_one_runs() -> None:

@@ -26,7 +26,8 @@ from turnledger.server.models.models import Models
 from turnledger.server.ops.counters import Audience, LocalCounters, SharedCounters
 from turnledger.server.ops.metrics import Metrics
 from turnledger.server.wire.client_stream import ClientStream
-from turnledger.server.wire.sse import COMMENT, Stream, Streams, event_bytes
+from turnledger.server.wire.events import COMMENT, event_bytes
+from turnledger.server.wire.sse import Stream, Streams
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.fake_clock import FakeClock
 

@@ -1,0 +1,283 @@
+"""A chat never dies of its own length: the model is shown what was chosen, what its client sent, or after a
+refusal less; what is stored stays."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import openai
+import pytest
+
+from tests.compat.completions import Way, assistant, both_ways, result, send_whole, system, user
+from tests.compat.conftest import Serve
+from tests.compat.live_server import MODEL, LiveServer
+from turnledger.server.config.settings import Settings
+from turnledger.testing.upstream import Call, Data, Status
+
+LONG = "word " * 200
+TOO_LONG = {"message": "Your input exceeds the context window.", "code": "context_length_exceeded"}
+STATED = "This model's maximum context length is 400 tokens. However, your messages resulted in 1600 tokens"
+
+
+def refused(error: dict[str, Any] = TOO_LONG, status: int = 400) -> list[Any]:
+    return [Status(status, json.dumps({"error": error}).encode())]
+
+
+def shown(served: LiveServer, request: int = -1) -> list[str]:
+    """Return the texts that the upstream received."""
+    messages = served.upstream.received[request].body["messages"]
+    return [message["content"] or "calls" for message in messages]
+
+
+def talk(served: LiveServer, way: Way, turns: int, text: str = "") -> None:
+    client = served.client("k")
+    for number in range(1, turns + 1):
+        way(client, f"q{number}{text}")
+
+
+def numbered(served: LiveServer, request: int = -1) -> list[str]:
+    return [text.split(" ")[0].removesuffix("word") for text in shown(served, request)]
+
+
+class TestRefusal:
+    @both_ways
+    def test_model_that_refuses_the_length_is_asked_once_more_with_less(self, serve: Serve, way: Way) -> None:
+        served = serve(*[["a"]] * 6, refused(), ["late"])
+        talk(served, way, 6, LONG)
+        before = served.messages("k")
+        answer = way(served.client("k"), "next")
+        assert answer.text == "late"
+        assert answer.headers["x-context-reduced"] == "last=2"
+        assert numbered(served) == ["q5", "a", "q6", "a", "next"]
+        assert served.messages("k") == [*before, ("user", "next"), ("assistant", "late")]
+
+    def test_answer_says_so_in_the_details_of_its_turn_and_in_its_replay(self, serve: Serve) -> None:
+        served = serve(*[["a"]] * 4, refused(), ["late"])
+        talk(served, send_whole, 4, LONG)
+        first, again = (send_whole(served.client("k", Idempotency_Key="one"), "next") for _ in range(2))
+        assert again.is_replayed
+        assert again.headers["x-context-reduced"] == first.headers["x-context-reduced"] == "last=1"
+        details = served.chat_json("k")["turns"][-1]["details"]
+        assert details["context_reduced"]["turns"] == 1
+        assert 250 < details["context_reduced"]["tokens"] < 400
+
+    def test_chat_beyond_its_limit_goes_on_turn_after_turn(self, serve: Serve) -> None:
+        scripts: list[list[Any]] = [["a"]] * 4
+        for _ in range(12):
+            scripts += [refused(), ["a"]]
+        served = serve(*scripts)
+        talk(served, send_whole, 16, LONG)
+        sizes = [len(json.dumps(each.body)) for each in served.upstream.received]
+        assert max(sizes[5::2]) <= sizes[3]
+
+    def test_smaller_model_that_states_no_size_is_shown_an_eighth(self, serve: Serve) -> None:
+        served = serve(*[["a"]] * 16, refused(), ["late"])
+        talk(served, send_whole, 16, LONG)
+        answer = send_whole(served.client("k"), "next", model="smaller")
+        assert answer.headers["x-context-reduced"] == "last=1"
+
+    def test_sizes_in_the_refusal_choose_how_much_less_is_shown(self, serve: Serve) -> None:
+        served = serve(*[["a"]] * 8, refused({"message": STATED}), ["late"])
+        talk(served, send_whole, 8, LONG)
+        answer = send_whole(served.client("k"), "next")
+        assert answer.headers["x-context-reduced"] == "last=1"
+
+    @both_ways
+    def test_second_refusal_is_reported_and_nothing_is_stored(self, serve: Serve, way: Way) -> None:
+        served = serve(*[["a"]] * 4, refused(), refused())
+        talk(served, way, 4, LONG)
+        before = served.turns("k")
+        with pytest.raises(openai.BadRequestError) as problem:
+            way(served.client("k"), "next")
+        assert problem.value.code == "context_length_exceeded"
+        assert problem.value.response.headers["x-should-retry"] == "false"
+        assert len(served.upstream.received) == 6
+        assert served.turns("k") == before
+
+    def test_input_that_is_too_long_alone_is_not_sent_again(self, serve: Serve) -> None:
+        served = serve(refused())
+        with pytest.raises(openai.BadRequestError):
+            send_whole(served.client("k"), LONG)
+        assert len(served.upstream.received) == 1
+
+    def test_instructions_and_input_are_never_left_out(self, serve: Serve) -> None:
+        served = serve(["a"], refused(), ["b"])
+        client = served.client("k")
+        send_whole(client, [system("Be brief."), user(LONG)])
+        send_whole(client, [system("Be brief."), user(LONG), assistant("a"), user("next")])
+        assert shown(served) == ["Be brief.", "next"]
+
+    def test_call_is_never_shown_without_its_result(self, serve: Serve) -> None:
+        served = serve([LONG], [Call("look")], refused(), ["b"])
+        client = served.client("k")
+        send_whole(client, LONG)
+        calls = send_whole(client, "look")
+        mine = [user(LONG), assistant(LONG), user("look"), calls.message]
+        send_whole(client, [*mine, result(calls.calls[0][0], "found")])
+        assert shown(served) == ["look", "calls", "found"]
+
+    def test_error_in_the_stream_before_any_output_is_healed(self, serve: Serve) -> None:
+        served = serve(*[["a"]] * 4, [Data(json.dumps({"error": TOO_LONG}).encode())], ["late"])
+        talk(served, send_whole, 4, LONG)
+        with served.client("k").chat.completions.create(
+            model=MODEL, messages=[user("next")], stream=True
+        ) as chunks:  # type: ignore[call-overload]
+            assert "".join(each.choices[0].delta.content or "" for each in chunks) == "late"
+
+    def test_error_after_output_is_not_healed(self, serve: Serve) -> None:
+        served = serve(*[["a"]] * 4, ["beg", Data(json.dumps({"error": TOO_LONG}).encode())])
+        talk(served, send_whole, 4, LONG)
+        with (
+            pytest.raises(openai.APIError),
+            served.client("k").chat.completions.create(
+                model=MODEL, messages=[user("next")], stream=True
+            ) as chunks,
+        ):  # type: ignore[call-overload]
+            list(chunks)
+        assert len(served.upstream.received) == 5
+
+    def test_whole_and_streamed_turns_of_the_native_api_are_healed(self, serve: Serve) -> None:
+        served = serve(*[["a"]] * 4, refused(), ["late"], refused(), ["later"])
+        talk(served, send_whole, 4, LONG)
+        turn = {"model": MODEL, "chat": served.id_of("k"), "input": "next"}
+        answer = served.http.post("/api/turns", json=turn)
+        assert answer.headers["x-context-reduced"] == "last=1"
+        assert answer.json()["turn"]["details"]["context_reduced"]["turns"] == 1
+        served.http.post("/api/turns", json={**turn, "stream": True})
+        assert served.messages("k")[-1] == ("assistant", "later")
+        assert "context_reduced" in served.chat_json("k")["turns"][-1]["details"]
+
+    def test_background_turn_is_healed(self, serve: Serve) -> None:
+        served = serve(*[["a"]] * 4, refused(), ["late"])
+        talk(served, send_whole, 4, LONG)
+        turn = {"model": MODEL, "chat": served.id_of("k"), "input": "next", "background": True}
+        accepted = served.http.post("/api/turns", json=turn)
+        events = served.http.get(f"/api/turns/{accepted.json()['id']}/events").text
+        assert '"completed"' in events
+        assert served.messages("k")[-1] == ("assistant", "late")
+
+    def test_visitor_with_a_narrowed_token_is_healed(self, serve: Serve) -> None:
+        served = serve(*[["a"]] * 4, refused(), ["late"])
+        talk(served, send_whole, 4, LONG)
+        tokens = served.app.service.host.tokens
+        _, token = served.do(tokens.create(scopes=["turns:run"], models=[MODEL]))
+        answer = send_whole(served.client("k", Authorization=f"Bearer {token}"), "next")
+        assert answer.headers["x-context-reduced"] == "last=1"
+
+    def test_other_refusal_is_not_sent_again(self, serve: Serve) -> None:
+        served = serve(["a"], refused({"message": "The image was too large."}))
+        talk(served, send_whole, 1)
+        with pytest.raises(openai.BadRequestError):
+            send_whole(served.client("k"), "next")
+        assert len(served.upstream.received) == 2
+
+
+def limited(context_tokens: int, answer_tokens: int | None = None) -> Settings:
+    return Settings(port=0, grace=0.0, context_tokens=context_tokens, answer_tokens=answer_tokens)
+
+
+class TestChoice:
+    @both_ways
+    @pytest.mark.parametrize(
+        ("value", "texts"),
+        [
+            ("all", ["q1", "a", "q2", "a", "q3", "a", "next"]),
+            ("last=1", ["q3", "a", "next"]),
+            ("last=0", ["next"]),
+            ("budget=70", ["q3", "a", "next"]),
+        ],
+    )
+    def test_header_chooses_what_the_model_is_shown(
+        self, serve: Serve, way: Way, value: str, texts: list[str]
+    ) -> None:
+        served = serve(*[["a"]] * 4)
+        talk(served, way, 3)
+        answer = way(served.client("k", X_Context=value), "next")
+        assert shown(served) == texts
+        assert "x-context-reduced" not in answer.headers
+        assert len(served.messages("k")) == 8
+
+    @pytest.mark.parametrize("value", ["", "some", "last", "last=-1", "last=x", "budget=1.5", "last=1, all"])
+    @pytest.mark.parametrize("path", ["/v1/chat/completions", "/api/turns"])
+    def test_invalid_header_is_refused_with_the_known_values(
+        self, serve: Serve, value: str, path: str
+    ) -> None:
+        body = {"model": MODEL, "messages": [user("q")]} if "v1" in path else {"model": MODEL, "input": "q"}
+        headers = {"X-Context": value, **({"X-Conversation-Id": "k"} if "v1" in path else {})}
+        answer = serve(["a"]).http.post(path, json=body, headers=headers)
+        assert answer.status_code == 400
+        assert "all, last=TURNS or budget=TOKENS" in answer.json()["error"]["message"]
+
+    def test_header_without_a_conversation_is_refused(self, serve: Serve) -> None:
+        served = serve(["a"])
+        for client in (
+            served.client(X_Context="all"),
+            served.client(X_Context="all", X_Conversation_Keep="no"),
+        ):
+            with pytest.raises(openai.BadRequestError, match=r"(?i)x-context: "):
+                send_whole(client, "q")
+
+    @both_ways
+    def test_setting_of_the_server_limits_what_the_model_is_shown(self, serve: Serve, way: Way) -> None:
+        served = serve(*[["a"]] * 7, settings=limited(1000, 200))
+        talk(served, way, 6, LONG)
+        way(served.client("k"), "next")
+        assert numbered(served) == ["q5", "a", "q6", "a", "next"]
+        assert len(served.messages("k")) == 14
+
+    def test_header_takes_precedence_over_the_setting(self, serve: Serve) -> None:
+        served = serve(*[["a"]] * 4, settings=limited(1000))
+        talk(served, send_whole, 3, LONG)
+        send_whole(served.client("k", X_Context="all"), "next")
+        assert len(shown(served)) == 7
+
+    def test_length_of_the_answer_and_tools_leave_less_for_the_history(self, serve: Serve) -> None:
+        served = serve(*[["a"]] * 5, settings=limited(1200, 1))
+        talk(served, send_whole, 3, LONG)
+        send_whole(served.client("k"), "next")
+        assert len(shown(served)) == 7
+        send_whole(served.client("k"), "next", max_tokens=300)
+        assert len(shown(served)) < 9
+        tool = {"type": "function", "function": {"name": "look", "description": LONG * 3}}
+        less = len(shown(served))
+        served.upstream.scripts.append(["a"])
+        send_whole(served.client("k"), "next", max_tokens=300, tools=[tool])
+        assert len(shown(served)) < less
+
+    def test_header_and_setting_apply_to_turns_of_the_native_api(self, serve: Serve) -> None:
+        served = serve(*[["a"]] * 7, settings=limited(800, 100))
+        talk(served, send_whole, 3, LONG)
+        turn = {"model": MODEL, "chat": served.id_of("k"), "input": "next"}
+        served.http.post("/api/turns", json=turn)
+        assert numbered(served) == ["q2", "a", "q3", "a", "next"]
+        served.http.post("/api/turns", json=turn, headers={"X-Context": "last=1"})
+        assert numbered(served) == ["next", "a", "next"]
+        served.http.post("/api/turns", json={**turn, "context": {}})
+        assert len(shown(served)) == 11
+        both = served.http.post("/api/turns", json={**turn, "context": {}}, headers={"X-Context": "all"})
+        assert both.status_code == 400
+        headers = {"X-Context": "last=2"}
+        accepted = served.http.post("/api/turns", json={**turn, "background": True}, headers=headers)
+        served.http.get(f"/api/turns/{accepted.json()['id']}/events")
+        assert numbered(served) == ["next", "a", "next", "a", "next"]
+
+
+class TestTrimmed:
+    @both_ways
+    def test_history_that_its_client_trims_is_shown_as_sent(self, serve: Serve, way: Way) -> None:
+        served = serve(*[["a"]] * 8)
+        client, mine = served.client("k"), [system("Be brief.")]
+        for number in range(8):
+            mine.append(user(f"q{number}"))
+            sent = [mine[0], *mine[1:][-4:]]
+            answer = way(client, sent)
+            assert served.upstream.received[-1].body["messages"] == sent
+            mine.append(assistant(answer.text))
+        assert len(served.messages("k")) == 16
+
+    def test_header_all_shows_what_the_client_trimmed(self, serve: Serve) -> None:
+        served = serve(*[["a"]] * 4)
+        talk(served, send_whole, 3)
+        send_whole(served.client("k", X_Context="all"), [assistant("a"), user("next")])
+        assert len(shown(served)) == 7

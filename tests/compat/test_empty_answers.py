@@ -1,0 +1,69 @@
+"""An empty answer with a finish reason is an answer: a model that stops at once ends its turn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.compat.completions import CONTINUED, CREATED, Way, both_ways, send_whole, user
+from tests.compat.conftest import Serve
+from turnledger.testing.upstream import Call
+
+NOTHING = [""]
+
+
+@both_ways
+def test_empty_answer_ends_the_turn_without_error_or_retry(serve: Serve, way: Way) -> None:
+    served = serve(NOTHING, ["Two."])
+    client = served.client("k", Idempotency_Key="first")
+    answer = way(client, "first")
+    assert (answer.text, answer.finish_reason, answer.state) == ("", "stop", CREATED)
+    assert served.messages("k") == [("user", "first"), ("assistant", "")]
+    again = way(client, "first")
+    assert (again.text, again.finish_reason, again.turn) == ("", "stop", answer.turn)
+    assert again.is_replayed
+    assert way(served.client("k"), "second").text == "Two."
+    assert [each.body["messages"] for each in served.upstream.received] == [
+        [user("first")],
+        [user("first"), user("second")],
+    ]
+    assert served.attempts("k") == []
+
+
+@pytest.mark.parametrize("empty", [[{"role": "assistant", "content": ""}], [{"role": "assistant"}], []])
+def test_client_that_resends_an_empty_answer_or_drops_it_continues(serve: Serve, empty: Any) -> None:
+    served = serve(NOTHING, ["Two."], ["Three."])
+    client = served.client("k")
+    send_whole(client, "first")
+    sent = [user("first"), *empty, user("second")]
+    answer = send_whole(client, sent)
+    assert answer.state == CONTINUED
+    send_whole(client, [*sent, answer.message, user("third")])
+    assert [text for _, text in served.messages("k")] == ["first", "", "second", "Two.", "third", "Three."]
+
+
+def test_empty_answer_to_a_tool_result_ends_the_turn(serve: Serve) -> None:
+    served = serve([Call("look")], NOTHING, ["Three."])
+    client = served.client("k")
+    [(call_id, *_)] = send_whole(client, "first").calls
+    answer = send_whole(client, [{"role": "tool", "tool_call_id": call_id, "content": "dark"}])
+    assert (answer.text, answer.finish_reason) == ("", "stop")
+    send_whole(client, "third")
+    roles = [each["role"] for each in served.upstream.received[-1].body["messages"]]
+    assert roles == ["user", "assistant", "tool", "user"]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_api_turn_with_an_empty_answer_completes(serve: Serve, stream: bool) -> None:
+    served = serve(NOTHING)
+    body = {"input": "Hi", "model": "scripted", "conversation_key": "k", "stream": stream}
+    for _ in range(2):  # the second is a replay
+        answer = served.http.post("/api/turns", json=body, headers={"Idempotency-Key": "first"})
+        assert answer.status_code == 200
+        if stream:
+            assert '"state":"completed","failure":null' in answer.text
+        else:
+            [message] = answer.json()["turn"]["output"]
+            assert (message["role"], message["content"][0]["text"]) == ("assistant", "")
+    assert len(served.upstream.received) == 1
