@@ -34,7 +34,7 @@ class RestartableServer:
             text=True,
         )
         assert self._process.stdout is not None
-        announced = ANNOUNCED.match(self._process.stdout.readline())
+        announced = next(filter(None, map(ANNOUNCED.match, self._process.stdout)), None)
         assert announced is not None
         self.url, self._port = announced[1], announced[2]
 

@@ -33,6 +33,9 @@ export interface TurnOptions extends CallOptions {
   instructions?: Input;
   /** History shown to the model before the stored one, in this turn only. It is never stored. */
   primer?: Input;
+  /** How much of the history the model is shown: the last turns, those that fit into a budget of tokens, or with `{}`
+   * all of it. By default as the server is set. */
+  context?: { last: number } | { budget: number } | Record<string, never>;
   /** Further fields for the model: `temperature`, `tools`, … */
   settings?: Readonly<Record<string, unknown>>;
   /** While another turn runs. */
@@ -200,8 +203,8 @@ export class Chat {
   }
 
   async #turnRequest(fields: object, options: TurnOptions, headers: ApiRequest["headers"]): Promise<ApiRequest> {
-    const { model, reset, interaction, instructions, primer, settings } = options;
-    const more = { reset, interaction, instructions, primer, settings };
+    const { model, reset, interaction, instructions, primer, context, settings } = options;
+    const more = { reset, interaction, instructions, primer, context, settings };
     // Encoded once: every retry sends the same bytes.
     const body = JSON.stringify({ model: model ?? (await this.#wire.model()), ...fields, ...more });
     return { path: "/api/turns", headers, body };

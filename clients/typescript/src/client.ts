@@ -62,10 +62,11 @@ export class Client {
     for (const end of [...this.#wire.waits]) end();
   }
 
-  /** List the background turns that wait or run, the oldest first; see `chat.enqueue`. */
-  jobs({ limit: total, signal }: CallOptions & { limit?: number } = {}): Pages<Job> {
+  /** List the background turns that wait or run, of one chat or of all, the oldest first; see `chat.enqueue`. */
+  jobs({ chat, limit: total, signal }: CallOptions & { chat?: string; limit?: number } = {}): Pages<Job> {
     return new Pages(async (after, limit) => {
-      const page = await this.#wire.json<Page<object>>({ path: "/api/jobs" + queryOf({ after, limit }) }, signal);
+      const path = "/api/jobs" + queryOf({ chat, after, limit });
+      const page = await this.#wire.json<Page<object>>({ path }, signal);
       return { ...page, data: camels(page.data) };
     }, total);
   }

@@ -20,7 +20,7 @@ export type Input = string | readonly (string | Readonly<Record<string, unknown>
 export type OnBusy = "queue" | "reject" | "interrupt" | "rollback";
 export type OnStop = "keep" | "discard";
 export type OnFailure = "settle" | "keep" | "forget";
-export type OnDisconnect = "continue" | "keep" | "discard";
+export type OnDisconnect = "yield" | "continue" | "keep" | "discard";
 /** When a conversationKey moves to a fresh chat: after so many seconds without use, or at this hour of a time zone, by
  * default UTC. */
 export type ResetPolicy =
@@ -106,6 +106,10 @@ export interface Job {
   /** `running` also while it waits to be resumed. */
   readonly state: "queued" | "running";
   readonly createdAt: number;
+  /** How many turns of its chat run or wait before it. */
+  readonly before: number;
+  /** The items that were sent; none if they are larger than 16 KiB. */
+  readonly input: readonly Item[];
   /** How often it was resumed after a crash. */
   readonly resumes: number;
   /** Model, tools, settings and metadata of the request. */
@@ -257,7 +261,7 @@ export type Change =
   | (ChangeFacts & { readonly type: "start" | "gap" })
   | (ChatState & { readonly type: "chat.created" | "chat.changed" | "chat.restored" | "chat.switched" })
   | (ChatFacts & { readonly type: "chat.deleted"; readonly reason: string })
-  | (TurnFacts & { readonly type: "turn.queued" | "turn.stopped" | "turn.withdrawn" })
+  | (TurnFacts & { readonly type: "turn.queued" | "turn.stopped" | "turn.withdrawn" | "turn.flagged" })
   /** With the branch if that is a side branch, which the chat does not show. */
   | (TurnFacts & { readonly type: "turn.running"; readonly branch?: string })
   | (TurnFacts & {
@@ -292,6 +296,8 @@ export interface Token {
   readonly maxTokens: number | null;
   /** Maximum answers of one request. */
   readonly n: number | null;
+  /** Policies of its turns, unless a request chooses, by name: `on_busy`. */
+  readonly defaults: Readonly<Record<string, string>>;
 }
 
 export interface Share {

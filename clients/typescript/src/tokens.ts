@@ -21,6 +21,8 @@ export interface NewToken {
   maxTokens?: number;
   /** Maximum answers of one request. */
   n?: number;
+  /** Policies of its turns, unless a request chooses: `{ on_busy: "reject" }`. */
+  defaults?: Readonly<Record<string, string>>;
 }
 
 /** The caller's rights, even if no token is needed. */

@@ -1,6 +1,5 @@
 /** A chat that is not stored: it lives only in the memory of this program. */
 
-import { errorOf } from "./error-of.js";
 import { eventsOf } from "./server-sent-events.js";
 import type { Item } from "./shapes.js";
 import { Stream } from "./stream.js";
@@ -166,7 +165,8 @@ export class UnkeptChat {
   async #makeRequest(added: readonly UnkeptMessage[], options: UnkeptSendOptions): Promise<ApiRequest> {
     const { model, instructions = this.#instructions, settings } = options;
     const system = instructions ? [{ role: "system", content: instructions }] : [];
-    const messages = [...system, ...this.#before(added), ...added];
+    const shown = [...this.#before(added), ...added].filter((message) => !isEmptyAnswer(message));
+    const messages = [...system, ...shown];
     const body = { ...settings, model: model ?? (await this.#wire.model()), messages, stream: true };
     const scope = this.#scope && encodeURIComponent(this.#scope);
     const headers = { "x-conversation-keep": "no", "x-conversation-scope": scope };
@@ -216,6 +216,11 @@ export class UnkeptChat {
   }
 }
 
+/** Many models refuse an empty answer in the history. */
+function isEmptyAnswer({ role, content, tool_calls }: UnkeptMessage): boolean {
+  return role === "assistant" && !content && !tool_calls;
+}
+
 /** One answer, as far as it was received. */
 class PartialAnswer {
   text = "";
@@ -250,10 +255,9 @@ class PartialAnswer {
     call.arguments += named?.arguments ?? "";
   }
 
-  /** Return the last events. Throws EmptyTurn if there was no output. */
+  /** Return the last events. */
   finished(): UnkeptEvent[] {
     const calls = this.#completeCalls();
-    if (!this.text && !calls.length) throw errorOf("empty_turn", "The model gave no answer.");
     const items = calls.map((call): UnkeptEvent => {
       const { id, function: named } = call;
       return { type: "item.done", item: { type: "function_call", call_id: id, ...named } };
@@ -264,7 +268,9 @@ class PartialAnswer {
   /** Return the message for the next request. Calls of a stopped answer may be incomplete, and are left out. */
   message(isComplete: boolean): UnkeptMessage {
     const calls = isComplete ? this.#completeCalls() : [];
-    return { role: "assistant", content: this.text || null, ...(calls.length && { tool_calls: calls }) };
+    return calls.length
+      ? { role: "assistant", content: this.text || null, tool_calls: calls }
+      : { role: "assistant", content: this.text };
   }
 
   #completeCalls(): UnkeptCall[] {

@@ -52,6 +52,7 @@ test("what is said of a turn goes into headers and body", async () => {
       model: "other",
       instructions: "Be brief.",
       primer: [{ role: "user", content: "Before" }],
+      context: { last: 3 },
       settings: { temperature: 0 },
       onBusy: "interrupt",
       onStop: "discard",
@@ -67,6 +68,7 @@ test("what is said of a turn goes into headers and body", async () => {
     input: [{ role: "user", content: "Hi" }],
     instructions: "Be brief.",
     primer: [{ role: "user", content: "Before" }],
+    context: { last: 3 },
     settings: { temperature: 0 },
     stream: true,
   });

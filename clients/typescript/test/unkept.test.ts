@@ -67,18 +67,29 @@ test("a failure leaves the messages as they were, and is thrown as what it is", 
     streamed(words("Cut "), "cut"),
     streamed(words("Short ")), // it ends, and nobody says that it is done
     streamed(words("Quiet "), "silence"),
-    streamed(STOP),
     error(404, "model_not_found"),
   );
   const chat = chatAt(server);
   await all(chat.send("Hi"));
   const before = chat.messages;
   const failures = [errors.ModelUnavailable, errors.ServerUnavailable, errors.ServerUnavailable];
-  for (const kind of [...failures, errors.ServerUnavailable, errors.EmptyTurn, errors.RequestFailed]) {
+  for (const kind of [...failures, errors.ServerUnavailable, errors.RequestFailed]) {
     await assert.rejects(all(chat.send("More", { onStop: "keep" })), kind);
     assert.equal(chat.messages, before);
   }
   assert.deepEqual(server.pauses, []);
+  server.done();
+});
+
+test("an empty answer is an answer, which no model receives later", async () => {
+  const server = new ScriptedServer(streamed(STOP), whole("Here."));
+  const chat = chatAt(server);
+  assert.deepEqual((await all(chat.send("Hi"))).map(({ type }) => type), ["turn.finished"]);
+  assert.deepEqual(chat.messages.at(-1), { role: "assistant", content: "" });
+  await all(chat.send("Well?"));
+  const { messages } = server.heard[1]!.body as { messages: { content: string }[] };
+  assert.deepEqual(messages.map(({ content }) => content), ["Hi", "Well?"]);
+  assert.equal(chat.messages.length, 4);
   server.done();
 });
 

@@ -55,7 +55,7 @@ _FIELDS: dict[type[TurnledgerError], dict[str, Any]] = {
     errors.StorageFull: {"limit": 0},
     errors.RevisionConflict: {"current": 0},
     errors.TurnStopped: {"turn": None},
-    errors.ModelRefused: {"error": {}, "retry_after": None},
+    errors.ModelRefused: {"error": {}, "retry_after": None, "should_retry": True},
     errors.ServerUnavailable: {"idempotency_key": None},
 }
 """Further attributes of errors, which a server sends only within the message."""
@@ -130,11 +130,10 @@ def error_in_reply(reply: Reply) -> ErrorReport:
         "Check the address and any proxy."
     )
     error = error_of(code, message, status=reply.status, request_id=request_id)
-    is_temporary = (
-        reply.status in RETRYABLE
-        and reply.headers.get("x-should-retry") != "false"
-        and not is_model_error(code)
-    )
+    should_retry = reply.headers.get("x-should-retry") != "false"
+    if isinstance(error, errors.ModelError):
+        error.should_retry = should_retry
+    is_temporary = reply.status in RETRYABLE and should_retry and not is_model_error(code)
     return ErrorReport(error, is_temporary, _seconds(reply.headers.get("retry-after")))
 
 

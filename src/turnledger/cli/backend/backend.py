@@ -14,7 +14,7 @@ from turnledger.errors import InvalidInput
 if TYPE_CHECKING:
     from turnledger.api.access import Share, Token
     from turnledger.api.chats import ChatInfo, Deletion, Hit, Page
-    from turnledger.api.turns import ChatContext, ChatHistory, Job, Turn, TurnFlags
+    from turnledger.api.turns import ChatContext, ChatHistory, Job, StopAnswer, Turn, TurnFlags
     from turnledger.model.transfer import ImportReport
 
 SERVER, API_KEY = "TURNLEDGER_SERVER", "TURNLEDGER_API_KEY"
@@ -76,10 +76,18 @@ class Backend(Protocol):
         """Return background turns that wait or run."""
         ...
 
+    async def stop(self, chat: str, *, scope: str, policy: str | None) -> StopAnswer:
+        """Stop the running turn, and return how it ended, once that is final."""
+        ...
+
+    async def stop_turn(self, turn: str, *, policy: str | None) -> StopAnswer: ...
+
+    async def stop_key(self, idempotency_key: str, *, policy: str | None) -> StopAnswer: ...
+
     async def update(self, chat: str, *, scope: str, **changes: Any) -> ChatInfo: ...
 
-    async def append(self, chat: str, items: Sequence[Any], *, scope: str, key: str | None) -> Turn:
-        """Add a turn that no model answers; once under the same idempotency key."""
+    async def append(self, chat: str, items: Sequence[Any], *, scope: str, **options: Any) -> Turn:
+        """Add a turn that no model answers; once under the same `idempotency_key`."""
         ...
 
     async def flag(self, chat: str, turn: str, *, scope: str, **flags: Any) -> TurnFlags: ...

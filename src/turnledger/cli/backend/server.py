@@ -11,10 +11,10 @@ from msgspec.structs import asdict
 
 from turnledger.api.access import Share, Token
 from turnledger.api.chats import ChatInfo, Deletion, Hit, Page, SearchPage
-from turnledger.api.turns import ChatContext, ChatHistory, Job, Turn, TurnFlags
+from turnledger.api.turns import ChatContext, ChatHistory, Job, StopAnswer, Turn, TurnFlags
 from turnledger.cli.backend.backend import API_KEY, ID_PREFIX, SERVER, Source, allows_http, check_chat_name
 from turnledger.cli.backend.inspection import without_hidden
-from turnledger.client import AsyncChat, AsyncClient, AsyncPages, Retries, Timeouts
+from turnledger.client import AsyncChat, AsyncClient, AsyncPages, Retries, StopOutcome, Timeouts
 from turnledger.errors import InvalidInput, NotAdmitted, RequestFailed, TokenNotFound
 from turnledger.model.access.token import is_token_text
 from turnledger.model.transfer import ImportReport
@@ -90,11 +90,21 @@ class ServerBackend:
     async def jobs(self, *, limit: int, cursor: str | None) -> Page[Job]:
         return await _joined(self._client.jobs(limit=limit, cursor=cursor))
 
+    async def stop(self, chat: str, *, scope: str, policy: str | None) -> StopAnswer:
+        return _show_end(await self._chat(chat, scope).stop(policy=policy))
+
+    async def stop_turn(self, turn: str, *, policy: str | None) -> StopAnswer:
+        unused = self._client.chats.open(conversation_key=turn)  # the id of the turn is enough
+        return _show_end(await unused.stop(turn, policy=policy))
+
+    async def stop_key(self, idempotency_key: str, *, policy: str | None) -> StopAnswer:
+        return _show_end(await self._client.chats.stop(idempotency_key, policy=policy))
+
     async def update(self, chat: str, *, scope: str, **changes: Any) -> ChatInfo:
         return await self._chat(chat, scope).update(**changes)
 
-    async def append(self, chat: str, items: Sequence[Any], *, scope: str, key: str | None) -> Turn:
-        return await self._chat(chat, scope).append(items, idempotency_key=key)
+    async def append(self, chat: str, items: Sequence[Any], *, scope: str, **options: Any) -> Turn:
+        return await self._chat(chat, scope).append(items, **options)
 
     async def flag(self, chat: str, turn: str, *, scope: str, **flags: Any) -> TurnFlags:
         return await self._chat(chat, scope).flag(turn, **flags)
@@ -164,3 +174,7 @@ async def _joined(pages: AsyncPages[Entry]) -> Page[Entry]:
         data += page.data
         next_cursor = page.next
     return Page(tuple(data), next_cursor)
+
+
+def _show_end(ended: StopOutcome | None) -> StopAnswer:
+    return StopAnswer(state=None) if ended is None else StopAnswer(**asdict(ended))

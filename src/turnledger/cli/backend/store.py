@@ -9,7 +9,7 @@ from typing import Any
 
 from turnledger.api.access import NewToken, Share, Token
 from turnledger.api.chats import ChatInfo, Deletion, Hit, Page, RestoredChat, SearchPage
-from turnledger.api.turns import ChatContext, ChatHistory, Job, TurnFlags
+from turnledger.api.turns import ChatContext, ChatHistory, Job, StopAnswer, TurnFlags
 from turnledger.api.turns import Turn as ShownTurn
 from turnledger.api.views import (
     show_chat,
@@ -27,6 +27,7 @@ from turnledger.chat import Chat
 from turnledger.chats import Chats
 from turnledger.cli.backend.backend import ID_PREFIX, Source, check_chat_name
 from turnledger.cli.backend.inspection import all_shares, all_tokens, without_hidden
+from turnledger.engine.attempt.end import Outcome
 from turnledger.engine.history.context import context_of
 from turnledger.engine.limits import Limits
 from turnledger.errors import NotAStore, TokenNotFound
@@ -35,6 +36,7 @@ from turnledger.ledger import OWNER, Ledger
 from turnledger.model import codec
 from turnledger.model.access.share import VISIT
 from turnledger.model.access.token import digest_of, is_token_text
+from turnledger.model.ids import TurnId
 from turnledger.model.retention import policy_of
 from turnledger.model.transfer import ImportReport
 from turnledger.model.turn import Turn
@@ -117,13 +119,23 @@ class StoreBackend:
         found = await (await self._chats()).jobs(after=cursor, limit=limit)
         return Page(tuple(map(show_job, found)), found[-1].id if len(found) == limit else None)
 
+    async def stop(self, chat: str, *, scope: str, policy: str | None) -> StopAnswer:
+        return _show_end(await (await self._chat(chat, scope)).stop(policy=policy))
+
+    async def stop_turn(self, turn: str, *, policy: str | None) -> StopAnswer:
+        chat = await (await self._chats()).of_turn(turn)
+        return _show_end(await chat.stop(turn, policy=policy), turn)
+
+    async def stop_key(self, idempotency_key: str, *, policy: str | None) -> StopAnswer:
+        return _show_end(await (await self._chats()).stop(idempotency_key, policy=policy))
+
     async def update(self, chat: str, *, scope: str, **changes: Any) -> ChatInfo:
         found = await self._chat(chat, scope)
         await found.update(**changes)
         return show_listed(await found.summary())
 
-    async def append(self, chat: str, items: Sequence[Any], *, scope: str, key: str | None) -> ShownTurn:
-        return show_turn(await (await self._chat(chat, scope)).append(items, idempotency_key=key))
+    async def append(self, chat: str, items: Sequence[Any], *, scope: str, **options: Any) -> ShownTurn:
+        return show_turn(await (await self._chat(chat, scope)).append(items, **options))
 
     async def flag(
         self, chat: str, turn: str, *, scope: str, items: Sequence[int] | None = None, **flags: Any
@@ -201,3 +213,10 @@ class StoreBackend:
     async def _id(self, name: str, scope: str) -> str:
         """Return the id of a chat, even of a deleted one; or look it up by its conversation_key."""
         return name if name.startswith(ID_PREFIX) else (await self._chat(name, scope)).id
+
+
+def _show_end(ended: Outcome | None, turn: str | None = None) -> StopAnswer:
+    if ended is None:
+        return StopAnswer(state=None)
+    id = ended.id if turn is None else TurnId(turn)
+    return StopAnswer(turn=id, state=ended.state, committed=ended.turn is not None, failure=ended.failure)

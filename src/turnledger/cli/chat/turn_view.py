@@ -97,6 +97,8 @@ def prompt_label(number: int) -> str:
 def render_notes(turn: DisplayedTurn) -> Iterator[Text]:
     if turn.kind in _KINDS:
         yield Text(f"■ {_KINDS[turn.kind]}", "yellow")
+    if turn.output and turn.output[-1].is_empty_answer:
+        yield Text("■ The model returned an empty answer.", "yellow")
     reason = turn.details.get("finish_reason")
     if isinstance(reason, str) and reason in _ENDS:
         yield Text(f"■ {_ENDS[reason]}", "yellow")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from turnledger.cli.backend.backend import Backend, BackendSelector
+from turnledger.cli.backend.completion import complete_chat
 from turnledger.cli.commands.batch import run_each
 from turnledger.cli.options import (
     PAGE,
@@ -33,6 +34,7 @@ from turnledger.errors import InvalidInput
 
 if TYPE_CHECKING:
     from turnledger.api.chats import ChatInfo, Deletion, Hit
+    from turnledger.api.turns import StopAnswer
     from turnledger.cli.output.chat_text import TextLine
 
 ITEMS_BYTES = 16 * 1024 * 1024
@@ -224,6 +226,54 @@ def jobs(
     _print_cursor(page.data, page.next, "No background turns wait or run.")
 
 
+@chats.command()
+def stop(
+    chat: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[CHAT]", help="A chat, to stop its running turn.", autocompletion=complete_chat
+        ),
+    ] = None,
+    turn: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="The turn, running or queued, as in turn_…."),
+    ] = None,
+    idempotency_key: Annotated[
+        str | None,
+        typer.Option("--key", metavar="KEY", help="The idempotency_key with which it was requested."),
+    ] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="keep or discard its answer so far. Default: as it was requested.")
+    ] = None,
+    owner: Owner = None,
+    scope: Scope = "",
+    server: Server = None,
+    store: Store = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Stop a turn, in any process, and print how it ended."""
+
+    async def stop_it(backend: Backend) -> StopAnswer:
+        if chat is not None:
+            return await backend.stop(chat, scope=scope, policy=policy)
+        if turn is not None:
+            return await backend.stop_turn(turn, policy=policy)
+        assert idempotency_key is not None  # noqa: S101 - one of the three is named
+        return await backend.stop_key(idempotency_key, policy=policy)
+
+    if [chat, turn, idempotency_key].count(None) != 2:
+        raise InvalidInput("Name one of a chat, whose running turn is stopped, --turn and --key.")
+    selector = BackendSelector(server=server, store=store, config=config, owner=owner)
+    ended = selector.run(stop_it)
+    if as_json:
+        typer.echo(json_of(ended))
+    elif ended.state is None:
+        print_message("No such turn waits or runs.")
+    else:
+        print_result(f"{ended.turn} is {ended.state}.")
+
+
 def _print_lines(lines: Iterable[TextLine]) -> None:
     if not is_terminal():
         for line in lines:
@@ -281,6 +331,9 @@ def append(
     idempotency_key: Annotated[
         str | None, typer.Option(metavar="KEY", help="Add the turn once, however often this is run.")
     ] = None,
+    no_interaction: Annotated[
+        bool, typer.Option("--no-interaction", help="Postpone neither the expiry of the chat nor a reset.")
+    ] = False,
     owner: Owner = None,
     scope: Scope = "",
     server: Server = None,
@@ -293,7 +346,11 @@ def append(
     items += [] if answer is None else [{"role": "assistant", "content": answer}]
     items = items or _read_items()
     selector = BackendSelector(server=server, store=store, config=config, owner=owner)
-    turn = selector.run(lambda backend: backend.append(chat, items, scope=scope, key=idempotency_key))
+    turn = selector.run(
+        lambda backend: backend.append(
+            chat, items, scope=scope, idempotency_key=idempotency_key, interaction=not no_interaction
+        )
+    )
     if as_json:
         typer.echo(json_of(turn))
     else:

@@ -47,6 +47,16 @@ def serve(
     workers: Annotated[
         int | None, typer.Option(metavar="N", help="Processes that serve requests. Default: 1")
     ] = None,
+    hosts: Annotated[
+        list[str] | None,
+        typer.Option("--allow-host", metavar="NAME", help="Host name that clients may use. Repeatable."),
+    ] = None,
+    origins: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--origin", metavar="ORIGIN", help="Web pages that may call: http://localhost:3000. Repeatable."
+        ),
+    ] = None,
     insecure: Annotated[
         bool | None, typer.Option("--insecure", help="Serve everyone without a token.")
     ] = None,
@@ -104,10 +114,10 @@ def _run(flags: dict[str, Any], config: Path | None) -> None:
         access = _WITHOUT_TOKEN[settings.insecure] if ready.is_tokenless else "Only with a token."
         page = "Open it in a browser." if is_built() else "The chat page is not built: run make page."
         lines = (
-            f"Turnledger is at {url}. {page}",
             f"Store: {settings.store}",
             f"Models: {models}",
             f"Access: {access}",
+            f"Turnledger is at {url}. {page}",
         )
         typer.echo("\n".join(map(plain, lines)))
 

@@ -57,6 +57,10 @@ def create(
         int | None,
         typer.Option("--n", metavar="N", help="Maximum answers per request. Default: 1 if narrowed."),
     ] = None,
+    default: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="A policy of its turns, as in on_busy=reject. Repeatable."),
+    ] = None,
     server: Server = None,
     store: Store = None,
     config: Config = None,
@@ -83,6 +87,7 @@ def create(
             expires_at=expires_at,
             max_tokens=max_tokens,
             n=n,
+            defaults=_defaults_of(default or ()),
         )
     )
     if not as_json:
@@ -219,10 +224,20 @@ def _restrictions_of(token: Token) -> Iterable[str]:
         yield f"only {' and '.join(token.models)}"
     if token.share is not None:
         yield f"by {token.share}"
+    for name, value in sorted(token.defaults.items()):
+        yield f"default {name}={value}"
 
 
 def _now() -> int:
     return time.time_ns() // 1_000_000
+
+
+def _defaults_of(options: Sequence[str]) -> dict[str, str] | None:
+    pairs = [option.partition("=") for option in options]
+    for name, equals, _ in pairs:
+        if not equals:
+            raise InvalidInput(f"--default {name!r} must be NAME=VALUE, as in on_busy=reject.")
+    return {name.strip(): value.strip() for name, _, value in pairs} or None
 
 
 def _split(text: str) -> list[str]:

@@ -126,7 +126,8 @@ def _lines_of_item(item: Item) -> Iterator[TextLine]:
     elif item.is_result:
         yield from _labelled_lines("result", _text_of(fields.get("output", "")))
     elif item.role is not None:
-        yield from _labelled_lines(item.role, _text_of(fields.get("content") or ""))
+        text = "(empty answer)" if item.is_empty_answer else _text_of(fields.get("content") or "")
+        yield from _labelled_lines(item.role, text)
 
 
 def _text_of(content: object) -> str:

@@ -100,9 +100,12 @@ class AsyncClient:
         changed. Repeated after a lost response if the source can be read again: bytes, a list, a file."""
         return await self._wire.run(self._core.import_chats(source, scope))
 
-    def jobs(self, *, limit: int | None = None, cursor: str | None = None) -> AsyncPages[Job]:
-        """Return the background turns that wait or run, the oldest first; see Chat.enqueue."""
-        return AsyncPages(self._wire.run, self._core.jobs_page, limit, cursor)
+    def jobs(
+        self, *, chat: str | None = None, limit: int | None = None, cursor: str | None = None
+    ) -> AsyncPages[Job]:
+        """Return the background turns that wait or run, of one chat or of all, the oldest first; see
+        Chat.enqueue."""
+        return AsyncPages(self._wire.run, partial(self._core.jobs_page, chat=chat), limit, cursor)
 
     async def models(self) -> tuple[Model, ...]:
         """Return the models that the caller may use."""

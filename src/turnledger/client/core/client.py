@@ -154,8 +154,8 @@ class ClientCore:
     def import_chats(self, source: Source, scope: str | None) -> Steps[tuple[ImportReport, ...]]:
         return import_chats(self.new_retry_count(), source, scope)
 
-    def jobs_page(self, cursor: str | None, limit: int) -> Steps[Page[Job]]:
-        return self.get("/api/jobs", JobPage, {"after": cursor, "limit": limit})
+    def jobs_page(self, cursor: str | None, limit: int, *, chat: str | None) -> Steps[Page[Job]]:
+        return self.get("/api/jobs", JobPage, {"chat": chat, "after": cursor, "limit": limit})
 
     def models(self) -> Steps[tuple[Model, ...]]:
         page = yield from self.get("/v1/models", Page[Model])

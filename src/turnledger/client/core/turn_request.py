@@ -28,6 +28,9 @@ class TurnOptions(TypedDict, total=False):
     """Apply from this turn on; an empty text ends the current ones."""
     primer: Input | None
     """History shown to the model before the stored one, in this turn only. It is never stored."""
+    context: Mapping[str, int] | None
+    """How much of the history the model is shown: `{"last": 10}` turns, `{"budget": 8000}` tokens, or `{}`
+    for all of it. By default as the server is set."""
     settings: Mapping[str, Any] | None
     """Further fields for the model: `temperature`, `tools`, …"""
     on_busy: str | None
@@ -37,7 +40,7 @@ class TurnOptions(TypedDict, total=False):
     on_failure: str | None
     """When it fails: `settle`, `keep` or `forget`."""
     on_disconnect: str | None
-    """When no client follows it: `continue`, `keep` or `discard`."""
+    """When no client follows it: `continue`, `yield` (to the next message), `keep` or `discard`."""
     must_exist: bool
     """Raise an error instead of creating a chat for an unknown conversation_key."""
     reset: str | None
@@ -50,14 +53,14 @@ class TurnOptions(TypedDict, total=False):
     """Names the request, so that it is carried out once however often it is sent; by default a fresh one."""
 
 
-_DISCONNECTS = frozenset({"continue", "keep", "discard"})
+_DISCONNECTS = frozenset({"yield", "continue", "keep", "discard"})
 _POLICIES: Mapping[str, tuple[str, frozenset[str]]] = {
     "on_busy": ("x-turn-on-busy", frozenset(OnBusy)),
     "on_stop": ("x-turn-on-stop", frozenset(OnStop)),
     "on_failure": ("x-turn-on-failure", frozenset(OnFailure)),
     "on_disconnect": ("x-turn-on-disconnect", _DISCONNECTS),
 }
-_IN_BODY = ("after", "reset", "interaction", "instructions", "primer", "settings")
+_IN_BODY = ("after", "reset", "interaction", "instructions", "primer", "context", "settings")
 _OPTIONS = frozenset(TurnOptions.__annotations__)
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from turnledger.api.access import Share, Token
@@ -31,10 +31,12 @@ class Tokens:
         expires_in: float | None = None,
         max_tokens: int | None = None,
         n: int | None = None,
+        defaults: Mapping[str, str] | None = None,
     ) -> Token:
         """Create a token. Its text, the secret, is in `token`, and sent only once. The request is not
         repeated once it may have reached the server; ServerUnavailable says so. Requests with the token may
-        ask for answers of at most `max_tokens` tokens, and for at most `n` of them."""
+        ask for answers of at most `max_tokens` tokens, and for at most `n` of them. `defaults` are the
+        policies of its turns, such as `{"on_busy": "reject"}`, unless a request chooses."""
         fields = {name: value for name, value in locals().items() if name != "self"}
         return self._wire.run(self._core.create_token(**fields))
 

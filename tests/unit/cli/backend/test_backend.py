@@ -18,7 +18,7 @@ from tests.unit.server.processes import started
 from turnledger import Ledger
 from turnledger.cli.backend.backend import BackendSelector
 from turnledger.cli.main import app
-from turnledger.client import AsyncChat
+from turnledger.client import AsyncChat, Client
 from turnledger.model.access.token import is_token_text
 
 
@@ -203,6 +203,54 @@ def test_background_turns_are_listed_on_a_store_and_on_a_server_that_runs_none(t
         assert (job["id"], job["state"], job["details"]) == (second, "queued", {"model": "b"})
 
 
+def test_queued_turns_are_stopped_by_id_and_by_key_on_a_store_and_on_a_server(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/stop.db"  # another server would run them
+
+    async def enqueue(ledger: Ledger) -> list[str]:
+        return [str(await ledger.enqueue("Hello", idempotency_key=f"k{n}")) for n in range(4)]
+
+    def jobs() -> list[str]:
+        page = run("chats", "jobs", "--json", "--store", store)
+        return [job["id"] for job in json.loads(page.stdout)["data"]]
+
+    add_turns(store, "mine", ("Hello", "Hi."))
+    first, _, third, _ = use_ledger(store, enqueue)
+    settings = tmp_path / "off.toml"
+    settings.write_text(f'[server]\nstore = "{store}"\n[server.limits]\nbackground_turns = 0\n')
+    with started("turnledger", "serve", "--port", "0", "--config", str(settings)) as running:
+        on_store, on_server = ("--store", store), ("--server", running.url)
+        for at, turn, key in ((on_store, first, "k1"), (on_server, third, "k3")):
+            done = run("chats", "stop", "--turn", turn, *at)
+            assert done.stdout == f"{turn} is discarded.\n", done.output
+            assert (
+                json.loads(run("chats", "stop", "--key", key, "--json", *at).stdout)["state"] == "discarded"
+            )
+        assert jobs() == []
+        nothing = "No such turn waits or runs.\n"
+        missing = first[:-1] + ("1" if first[-1] == "0" else "0")
+        for arguments, code, message in (
+            (("mine",), 0, nothing),
+            (("--key", "unknown"), 0, nothing),
+            (("--turn", missing), 2, "turn_not_found: "),
+            (("mine", "--policy", "nothing"), 2, "invalid_input: "),
+            (("mine", "--key", "k1"), 2, "invalid_input: Name one of "),
+            ((), 2, "invalid_input: Name one of "),
+        ):
+            done = same(store, running.url, "chats", "stop", *arguments)
+            assert (done.exit_code, done.stderr[: len(message)]) == (code, message)
+
+
+def test_running_turn_of_a_chat_is_stopped_from_a_store_and_from_a_server(store: str, server: str) -> None:
+    with Client(server) as client:
+        for at in (("--store", store), ("--server", server)):
+            chat = client.chats.open(conversation_key="stalled")
+            turn = chat.enqueue("/stall after 1")
+            next(iter(chat.events(turn)))  # it has begun
+            done = run("chats", "stop", "stalled", "--policy", "discard", *at)
+            assert done.stdout == f"{turn} is discarded.\n", done.output
+    assert run("chats", "delete", "stalled", "--purge", "--server", server).exit_code == 0
+
+
 def test_chats_are_renamed_pinned_archived_and_deleted_on_a_server(store: str, server: str) -> None:
     id = add_turns(store, "mine", ("Hello", "Hi."))
     at = ("--server", server)
@@ -237,6 +285,23 @@ ITEMS = b"""{"role": "user", "content": "Where is it?"}
 
 {"type": "function_call_output", "call_id": "c1", "output": "in Lyon"}
 """
+
+
+def test_append_that_is_no_interaction_postpones_no_expiry(store: str, server: str) -> None:
+    add_turns(store, "unused", ("Hello", "Hi."))
+
+    def used_at() -> int:
+        return int(
+            json.loads(run("chats", "show", "unused", "--json", "--store", store).stdout)["touched_at"]
+        )
+
+    before = used_at()
+    for at in (("--store", store), ("--server", server)):
+        assert run("chats", "append", "unused", "News", "--no-interaction", *at).exit_code == 0
+        assert used_at() == before
+    assert run("chats", "append", "unused", "News", "--store", store).exit_code == 0
+    assert used_at() > before
+    assert run("chats", "delete", "unused", "--purge", "--server", server).exit_code == 0
 
 
 def test_append_reads_items_of_one_turn_from_standard_input(store: str, server: str) -> None:

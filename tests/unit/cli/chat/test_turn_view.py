@@ -111,6 +111,12 @@ def test_turn_view_shows_time_and_tokens_of_either_api() -> None:
     assert describe_turn(replace(answered, details={"usage": responses})) == "1.2 s, 1 input tokens"
 
 
+def test_turn_view_notes_an_empty_answer() -> None:
+    paper = MemoryScreen()
+    show_turn(paper.screen, turn("Hi", message("assistant", "")))
+    assert paper.lines[-1] == "■ The model returned an empty answer."
+
+
 def test_turn_view_notes_an_interrupted_or_truncated_answer() -> None:
     for kind, details, note in (
         (TurnKind.INTERRUPTED, {}, "■ Stopped: the answer is incomplete."),

@@ -96,6 +96,15 @@ def test_show_reports_a_turn_that_was_stopped_before_any_text(url: str) -> None:
     assert shown.splitlines()[-2:] == ["  user: Hello", "  assistant: (stopped before any text)"]
 
 
+def test_show_reports_an_empty_answer(url: str) -> None:
+    async def answer_nothing(ledger: Ledger) -> None:
+        async with (await ledger.conversation(conversation_key="k")).turn("Hello") as turn:
+            turn.put({"role": "assistant", "content": [{"type": "output_text", "text": ""}]})
+
+    use_ledger(url, answer_nothing)
+    assert run("show", "k", "--store", url).stdout.splitlines()[-1] == "  assistant: (empty answer)"
+
+
 def test_unknown_chat_is_reported_with_the_command_that_lists_chats(url: str) -> None:
     add_turns(url, "k", ("Hello", "Hi."))
     for arguments in (("show", "nobody"), ("delete", "nobody")):

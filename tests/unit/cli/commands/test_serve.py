@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("own_folders")
 def test_serve_without_flags_serves_the_demo_model_from_the_data_folder(tmp_path: Path) -> None:
     with started("turnledger", "serve", "--port", "0") as server:
         assert server.url.startswith("http://127.0.0.1:")
-        address, store, models, access = server.announcement.splitlines()
+        store, models, access, address = server.announcement.splitlines()
         assert address in (f"Turnledger is at {server.url}. {page}" for page in PAGE)
         assert store.startswith("Store: sqlite:///")
         assert models == "Models: demo"
@@ -44,8 +45,33 @@ def test_serve_reads_the_settings_file_and_flags(tmp_path: Path) -> None:
     config = tmp_path / "my.toml"
     config.write_text('[server]\nport = 0\nstore = "memory:"\nlog_format = "console"\n')
     with started("turnledger", "serve", "--config", str(config), "--log-level", "warning") as server:
-        assert "\nStore: memory:\n" in server.announcement
+        assert "Store: memory:\n" in server.announcement
         assert server.end(signal.SIGINT) == (0, "", "")
+
+
+def test_serve_flags_for_hosts_and_origins_replace_those_of_the_file(tmp_path: Path) -> None:
+    config = tmp_path / "my.toml"
+    config.write_text('[server]\nstore = "memory:"\nhosts = ["old.test"]\norigins = ["http://old.test"]\n')
+    hosts = ("--allow-host", "a.test", "--allow-host", "b.test")
+    flags = ("--config", str(config), "--port", "0", *hosts, "--origin", "http://localhost:3000")
+
+    def status(**headers: str) -> int:
+        connection = HTTPConnection(*server.address)
+        try:
+            connection.request("GET", "/healthz", headers=headers)
+            return connection.getresponse().status
+        finally:
+            connection.close()
+
+    with started("turnledger", "serve", *flags) as server:
+        assert [status(Host=f"{name}.test") for name in ("a", "b", "old")] == [200, 200, 403]
+        assert [status(Origin=f"http://{name}") for name in ("localhost:3000", "old.test")] == [200, 403]
+
+
+def test_serve_names_the_flag_with_an_invalid_value() -> None:
+    done = run(app, ["serve", "--origin", "http://localhost:3000", "--origin", "localhost"])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("invalid_settings: --origin: `localhost` is not an origin.")
 
 
 def test_serve_reports_a_settings_error_without_a_traceback(tmp_path: Path) -> None:

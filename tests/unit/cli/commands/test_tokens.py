@@ -69,6 +69,7 @@ def test_create_accepts_every_option(url: str) -> None:
         url,
         *("--owner", "ann", "--scopes", "admin, turns:run", "--name", "phone", "--chat-scope", "shop"),
         *("--models", "fast,smart", "--expires", "12h", "--max-tokens", "2000", "--n", "2"),
+        *("--default", "on_busy=reject", "--default", "messages = new"),
     )
     text = output.pop("token")
     token = found(url, text).token
@@ -91,6 +92,7 @@ def test_create_accepts_every_option(url: str) -> None:
         "share": None,
         "max_tokens": 2_000,
         "n": 2,
+        "defaults": {"on_busy": "reject", "messages": "new"},
     }
     assert (token.bounds.max_tokens, token.bounds.n) == (2_000, 2)
 
@@ -111,6 +113,9 @@ def test_create_accepts_every_option(url: str) -> None:
         (["--models", " , "], "invalid_input: --models is empty."),
         (["--models", ""], "invalid_input: --models is empty."),
         (["--chat-scope", ""], "invalid_input: --chat-scope is empty."),
+        (["--default", "on_busy"], "invalid_input: --default 'on_busy' must be NAME=VALUE"),
+        (["--default", "on_busy=wait"], "invalid_input: on_busy is 'wait'; it must be one of queue, reject"),
+        (["--default", "busy=queue"], "invalid_input: 'busy' is not a policy. Known: on_busy, on_stop"),
         (["--store", "memory:"], "not_a_store: A store in memory ends with its process."),
         (["--store", "postgresql://u:secret@h/d"], "not_a_store: This URL does not name a store."),
         (["--config", "none.toml"], "invalid_settings: none.toml cannot be read"),
@@ -127,11 +132,13 @@ def test_create_reports_an_invalid_option_on_one_line(url: str, arguments: list[
 
 def test_list_shows_the_permissions_of_tokens(url: str) -> None:
     ann = made(url, "--owner", "ann", "--name", "\x1b[2J", "--chat-scope", "shop", "--models", "fast")
-    ben = made(url, "--owner", "ben", "--scopes", "admin", "--expires", "30d")
+    ben = made(url, "--owner", "ben", "--scopes", "admin", "--expires", "30d", "--default", "on_stop=keep")
+    shown = access.Token(id=TokenId(ben["id"]), defaults=ben["defaults"])
+    assert record_of(shown, 0).lines[2] == "default on_stop=keep"
     done = run("list", "--store", url)
     head, first, second = done.stdout.splitlines()
     assert head.split() == ["ID", "OWNER", "NAME", "ALLOWS", "EXPIRES", "LAST", "USED", "STATE"]
-    assert first.split()[:4] == [ben["id"], "ben", "-", "admin"]
+    assert first.split()[:4] == [ben["id"], "ben", "-", "admin,"]
     assert second.startswith(f"{ann['id']}  ann ")
     assert r"\x1b[2J" in second
     assert "\x1b" not in done.output
