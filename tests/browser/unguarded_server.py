@@ -4,7 +4,7 @@ from turnledger.cli import main
 from turnledger.server.access.guard import Guard, RequestHead
 
 
-def check(self: Guard, head: RequestHead, *, is_page: bool = False) -> None:
+def check(self: Guard, head: RequestHead, *, is_page: bool = False, takes_form: bool = False) -> None:
     pass
 
 

@@ -7,7 +7,7 @@ import json
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.web.page_server import Person
+from tests.web.page_server import Person, Profile
 from tests.web.thread import answers, import_chat, message_item, messages, open_chat, send, turns_in_history
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import Status
@@ -104,13 +104,18 @@ def test_chat_menu_saves_and_forks_a_chat_and_undoes_its_last_turn(spoken: Page,
     assert person.turns(chat["id"]) == [("One", "One.")]
 
 
-def test_turn_hidden_from_the_model_is_marked_and_left_out_of_later_answers(
-    spoken: Page, person: Person
+def test_turn_hidden_from_the_model_is_marked_in_all_tabs_and_left_out_of_later_answers(
+    spoken: Page, person: Person, profile: Profile
 ) -> None:
     mark = spoken.get_by_text("The model no longer sees this turn.")
+    other = profile(person).new_page()
+    other.goto(spoken.url)
+    there = other.get_by_text("The model no longer sees this turn.")
+    expect(messages(other)).to_have_count(2)
     spoken.get_by_role("button", name="More actions").first.click()
     spoken.get_by_role("menuitem", name="Hide from the model").click()
-    expect(mark).to_have_count(1)
+    for each in (mark, there):
+        expect(each).to_have_count(1)
     spoken.reload()
     expect(mark).to_have_count(1)
     [chat] = person.chats()
@@ -119,8 +124,22 @@ def test_turn_hidden_from_the_model_is_marked_and_left_out_of_later_answers(
     assert "One" not in str(context["items"])
     spoken.get_by_role("button", name="More actions").first.click()
     spoken.get_by_role("menuitem", name="Show to the model").click()
-    expect(mark).to_have_count(0)
+    for each in (mark, there):
+        expect(each).to_have_count(0)
     assert "One" in str(person.fetch("GET", f"/api/chats/{chat['id']}/context")["items"])
+
+
+def test_single_item_is_hidden_from_the_model_and_named(spoken: Page, person: Person) -> None:
+    spoken.get_by_role("button", name="More actions").first.click()
+    spoken.get_by_role("menuitem", name="Hide answer from the model").click()
+    mark = spoken.get_by_text("The model no longer sees: answer.")
+    expect(mark).to_have_count(1)
+    [chat] = person.chats()
+    shown = person.fetch("GET", f"/api/chats/{chat['id']}/context")["items"]
+    assert [item["content"][0]["text"] for item in shown] == ["One", "Two", "Two."]
+    spoken.get_by_role("button", name="More actions").first.click()
+    spoken.get_by_role("menuitem", name="Show answer to the model").click()
+    expect(mark).to_have_count(0)
 
 
 def test_switch_to_an_early_sibling_keeps_the_scroll_position(tab: Page, person: Person) -> None:

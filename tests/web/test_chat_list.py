@@ -48,8 +48,6 @@ def test_chat_list_groups_chats_by_day_of_use_below_the_pinned_ones(person: Pers
         *("Pinned", "An old one that matters", "Today", "Of today", "Yesterday", "Of yesterday"),
         *("Previous 7 days", "Of this week", "August 2026", "Of last month", "May 2025", "Of long ago"),
     ]
-    # The chat that was used last is open, not the one that is pinned.
-    expect(chat_line(page, "Of today").get_by_role("link")).to_have_attribute("aria-current", "page")
     page.clock.fast_forward(12 * 3_600_000 + 60_000)
     expect(page.get_by_role("heading", name="Today", exact=True)).to_have_count(0)
     assert titles(page)[1] == "Of today"
@@ -307,6 +305,7 @@ def test_chat_list_deletes_a_chat_in_two_steps_and_undo_restores_it(person: Pers
     expect(chat_line(tab, "One")).to_be_visible()
     tab.unroute_all()
 
+    chat_line(tab, "One").get_by_role("link").click()
     expect(tab).to_have_url(f"{person.server.url}/#{id}")
     with tab.expect_response(lambda answer: answer.request.method == "DELETE"):
         _delete(tab, "One")
@@ -418,6 +417,7 @@ def test_search_hit_opens_its_branch_and_scrolls_to_the_turn(person: Person, tab
         "POST", "/api/turns", {"model": "scripted", "chat": chat, "input": "Another bird?", "replaces": turn}
     )
     reopen(tab, person)
+    chat_lines(tab).get_by_role("link").click()
     expect(tab.locator("[data-turn]")).to_contain_text("Herons are grey.")
     tab.get_by_role("searchbox").fill("flamingos")
     chat_lines(tab).get_by_role("link").click()
@@ -430,6 +430,7 @@ def test_search_hit_opens_its_branch_and_scrolls_to_the_turn(person: Person, tab
         person.run_turn(f"Something else, {number}", chat)
     tab.get_by_role("button", name="Clear search").click()
     reopen(tab, person)
+    chat_line(tab, "Which else?").get_by_role("link").click()
     expect(tab.get_by_text("Something else, 39", exact=True).last).to_be_visible()
     tab.get_by_role("searchbox").fill("pelicans")
     chat_lines(tab).get_by_role("link").click()
@@ -452,23 +453,40 @@ def test_search_hits_load_page_by_page(person: Person, tab: Page) -> None:
     expect(chat_line(tab, "Heron 0")).to_be_visible()
 
 
-def test_page_opened_without_a_chat_shows_the_last_used_chat_once(person: Person, tab: Page) -> None:
-    expect(tab).to_have_url(f"{person.server.url}/#new")
-    ids = make_chats(person, ["Last", "Pinned, and older"])
-    person.fetch("PATCH", f"/api/chats/{ids[1]}", {"pinned": True})
-    expect(chat_lines(tab)).to_have_count(2)
-    expect(tab).to_have_url(f"{person.server.url}/#new")
-    tab.reload()
-    expect(chat_lines(tab)).to_have_count(2)
-    expect(tab).to_have_url(f"{person.server.url}/#new")
-    tab.goto(person.server.url + "/?again")
-    expect(tab).to_have_url(f"{person.server.url}/?again#{ids[0]}")
-    tab.get_by_role("button", name="New chat").click()
-    expect(tab).to_have_url(f"{person.server.url}/?again#new")
-    person.run_turn("Somebody else goes on", ids[0])
+def test_page_opened_without_a_chat_shows_the_one_it_showed_last_and_no_other_program_s(
+    person: Person, profile: Profile
+) -> None:
+    def run_program(name: str) -> None:
+        messages = [{"role": "user", "content": name}]
+        body = {"model": "scripted", "messages": messages}
+        person.fetch("POST", "/v1/chat/completions", body, X_Conversation_Id=name)
+
+    url = person.server.url
+    run_program("From a program")
+    person.run_turn("From another program")
+    page = profile(person).new_page()
+    page.goto(url)
+    expect(chat_lines(page)).to_have_count(2)
+    expect(page).to_have_url(f"{url}/#new")
+    page.get_by_role("textbox", name="Message").fill("From the page")
+    page.keyboard.press("Enter")
+    own = chat_line(page, "From the page").get_by_role("link")
+    expect(own).to_have_attribute("aria-current", "page")
+    run_program("From a program")
+    run_program("From a later program")
+    expect(chat_lines(page)).to_have_count(4)
+    page.goto(f"{url}/?again")
+    expect(own).to_have_attribute("aria-current", "page")
+    expect(page.locator("[data-turn]")).to_have_count(1)
+    page.get_by_role("button", name="New chat").click()
     person.run_turn("Somebody else begins")
-    expect(chat_lines(tab)).to_have_count(3)
-    expect(tab).to_have_url(f"{person.server.url}/?again#new")
+    expect(chat_lines(page)).to_have_count(5)
+    expect(page).to_have_url(f"{url}/?again#new")
+    [chat] = [each["id"] for each in person.chats() if each["title"] == "From the page"]
+    person.fetch("DELETE", f"/api/chats/{chat}")
+    page.goto(f"{url}/?deleted")
+    expect(chat_lines(page)).to_have_count(4)
+    expect(page).to_have_url(f"{url}/?deleted#new")
 
 
 def test_new_chat_sent_in_another_tab_leaves_this_tab_on_its_new_chat(
@@ -487,8 +505,8 @@ def test_new_chat_sent_in_another_tab_leaves_this_tab_on_its_new_chat(
 
 
 def test_new_chat_button_pressed_twice_opens_one_new_chat(person: Person, tab: Page) -> None:
-    make_chats(person, ["One"])
-    tab.goto(person.server.url + "/?again")
+    [id] = make_chats(person, ["One"])
+    tab.goto(f"{person.server.url}/?again#{id}")
     expect(chat_line(tab, "One").get_by_role("link")).to_have_attribute("aria-current", "page")
     tab.get_by_role("button", name="New chat").click()
     tab.get_by_role("textbox", name="Message").fill("Half of a thought")

@@ -359,7 +359,7 @@ def test_hostile_names_break_no_layout_or_direction_and_copying_keeps_the_origin
     refusal = {"error": {"message": f"{NAME} is not allowed {'here' * 500}", "code": NAME}}
     page_server.model.add_script(Status(400, json.dumps(refusal).encode()))
     send(page, "Again")
-    expect(page.get_by_role("group", name="Failed message")).to_contain_text("abc<img")
+    expect(page.get_by_role("group", name="Failed message")).to_contain_text(r"a\u202eb\u2067c<img")
     assert page.evaluate(TURNED) == []
     line = page.get_by_role("link", name="abc<img").first
     line.hover()

@@ -183,8 +183,12 @@ def test_text_keeps_its_direction_in_short_lines_and_is_printed_whole(
 
 
 def test_chat_drawer_opened_while_the_list_loads_stays_open(person: Person, profile: Profile) -> None:
-    person.run_turn("Something to find")
-    page = profile(person, viewport={"width": 390, "height": 844}).new_page()
+    chat = person.run_turn("Something to find")["chat"]["id"]
+    context = profile(person, viewport={"width": 390, "height": 844})
+    before = context.new_page()
+    before.goto(f"{person.server.url}/#{chat}")
+    expect(before.locator("[data-turn]")).to_have_count(1)
+    page = context.new_page()
     held: list[Route] = []
     page.route("**/api/chats?*", lambda route: route.continue_() if held else held.append(route))
     with page.expect_request("**/api/chats?*"):

@@ -5,6 +5,8 @@ Messages can be sent during an answer, and the user chooses whether to queue, in
 
 from __future__ import annotations
 
+import re
+
 from playwright.sync_api import Page, expect
 
 from tests.web.page_server import Person
@@ -160,3 +162,48 @@ def test_message_sent_during_an_answer_queues_interrupts_or_rolls_back_as_chosen
     stop_button(tab).click()
     expect_turns(tab, 2)
     assert person.turns(person.chats()[0]["id"]) == [("Begin", "As far as"), ("next", "Well.")]
+
+
+def test_background_turns_are_shown_with_their_place_after_a_reload_and_can_be_cancelled(
+    tab: Page, person: Person
+) -> None:
+    model, gate = person.server.model, Gate()
+    model.add_script("Half of ", gate, "it.")
+    send(tab, "Tell me")
+    expect(answers(tab)).to_have_text("Half of")
+    [chat] = person.chats()
+    for text in ("Second", "Third", "Fourth"):
+        person.run_turn(text, chat["id"], background=True)
+    queued = tab.locator('[data-state="queued"]')
+    for _ in range(2):
+        expect(messages(tab)).to_have_text(["Tell me", "Second", "Third", "Fourth"])
+        expect(queued.nth(0)).to_contain_text("Queued: next in line.")
+        expect(queued.nth(2)).to_contain_text("Queued: 3 messages ahead.")
+        tab.reload()
+    queued.nth(1).get_by_role("button", name="Cancel").click()
+    expect(queued.nth(1)).to_contain_text("Queued: 2 messages ahead.")
+    assert [job["before"] for job in person.fetch("GET", "/api/jobs")["data"]] == [1, 2]
+    for text in ("Two.", "Four."):
+        model.add_script(text)
+    model.release(gate)
+    expect_turns(tab, 3)
+    expect(answers(tab)).to_have_text(["Half of it.", "Two.", "Four."])
+    assert person.turns(chat["id"])[1:] == [("Second", "Two."), ("Fourth", "Four.")]
+
+
+def test_turn_beside_the_shown_branch_causes_no_request_of_the_page(tab: Page, person: Person) -> None:
+    model, requests = person.server.model, list[str]()
+    for text in ("Hello.", "Next.", "Beside."):
+        model.add_script(text)
+    send(tab, "Good morning")
+    expect_turns(tab, 1)
+    [chat] = person.chats()
+    path = f"/api/chats/{chat['id']}"
+    first = person.fetch("GET", path)["turns"][0]["id"]
+    person.run_turn("Go on", chat["id"])
+    expect_turns(tab, 2)
+    tab.on("request", lambda request: requests.append(request.url))
+    assert person.run_turn("Otherwise", chat["id"], after=first)["state"] == "branched"
+    person.fetch("PATCH", path, {"title": "Renamed"})
+    expect(tab).to_have_title(re.compile("Renamed"))
+    assert len([url for url in requests if path in url]) == 1, requests  # for the title

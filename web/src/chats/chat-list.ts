@@ -140,12 +140,13 @@ export class ChatList {
   }
 
   async #start(): Promise<void> {
-    const { feed, router, keeps } = this.#session;
+    const { feed, router, keeps, lastChat } = this.#session;
     const main = this.#main.peek();
     const asOf = await main.need(1);
     feed.start(asOf);
-    const [last] = main.rows.peek(); // pinned or not
-    if (router.route.peek() === null) router.start(keeps ? (last?.id ?? null) : null);
+    // Never another program's chat, however recent: the user would write into it unawares.
+    const isListed = lastChat !== null && main.row(lastChat) !== undefined;
+    if (router.route.peek() === null) router.start(keeps && isListed ? lastChat : null);
   }
 
   #withOptimistic(rows: readonly ChatRow[]): readonly ChatRow[] {

@@ -87,11 +87,12 @@ export class SharedChatFeed {
 
   async #follow(ending: AbortSignal): Promise<void> {
     const after = this.#position === undefined ? {} : { after: this.#position };
-    for await (const { position } of this.#client.events({ ...after, signal: ending })) {
+    for await (const { type, position } of this.#client.events({ ...after, signal: ending })) {
       if (ending.aborted) return;
       this.#position = position;
       this.#connection.value = "live";
-      this.#emit(); // also for the `start` of the stream: the chat may have changed since it was read
+      // Also for the `start` of the stream: the chat may have changed since it was read.
+      this.#emit(type === "turn.flagged" ? type : "chat.changed");
     }
   }
 
@@ -122,8 +123,8 @@ export class SharedChatFeed {
   }
 
   /** Listeners read the whole chat again. */
-  #emit(): void {
-    const change = { type: "chat.changed", chat: this.#chat, position: this.#position ?? "" } as Change;
+  #emit(type: "chat.changed" | "turn.flagged" = "chat.changed"): void {
+    const change = { type, chat: this.#chat, position: this.#position ?? "" } as Change;
     for (const listener of [...this.#listeners]) listener(change);
   }
 }

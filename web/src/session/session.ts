@@ -23,6 +23,8 @@ interface SessionControls {
   signOut(): void;
 }
 
+/** Where a browser keeps the chat that it showed last. */
+const LAST_CHAT = "last chat";
 /** Milliseconds before the models are requested again. */
 const RETRY_PAUSE = 5_000;
 
@@ -39,6 +41,8 @@ export class Session {
   readonly chats: ChatList;
   readonly router: Router;
   readonly threads: Threads;
+  /** The chat that this browser showed last, when the page was opened; null if there is none. */
+  readonly lastChat: string | null;
   readonly composers: Composers;
   readonly models: Signal<readonly Model[]> = signal([]);
   readonly #areModelsKnown = signal(false);
@@ -72,6 +76,11 @@ export class Session {
     this.threads = new Threads(this);
     effect(() => {
       this.threads.newChat.value = this.chats.scopes.newChat.value;
+    });
+    this.lastChat = storage.get(LAST_CHAT);
+    effect(() => {
+      const id = this.threads.current.value?.id.value ?? null;
+      if (id !== null) storage.set(LAST_CHAT, id);
     });
     this.router.wouldLose = () => wouldLoseTurns(this.threads.current.peek());
     this.composers = new Composers(this);

@@ -79,9 +79,7 @@ export class History {
     this.#isReadingOlder = true;
     const first = this.#turns.peek()[0];
     try {
-      const branch = this.#info.peek()?.branch;
-      const named = this.#namesBranches && branch !== undefined ? { branch } : {};
-      const page = await this.#page({ before, limit: OLDER_PAGE, ...named });
+      const page = await this.#page({ before, limit: OLDER_PAGE, ...this.#branch() });
       const isSame = this.#before.peek() === before && this.#turns.peek()[0]?.id === first?.id;
       if (!isSame || (first && page.turns.at(-1)?.id !== first.parent)) return; // the branch has changed
       batch(() => {
@@ -96,11 +94,24 @@ export class History {
     }
   }
 
+  /** Read a turn again, if it is shown: its items were hidden or shown elsewhere. */
+  async refresh(turn: string): Promise<void> {
+    const known = this.#turns.peek().find(({ id }) => id === turn);
+    if (!known) return;
+    const { turns } = await this.#page({ before: known.number + 1, limit: 1, ...this.#branch() });
+    this.#turns.value = this.#turns.peek().map((each) => same([each], turns).find(({ id }) => id === each.id) ?? each);
+  }
+
   /** Take the flags of a turn that were set here. */
   takeFlags({ turn: id, hidden, hiddenFromModel }: TurnFlags): void {
     this.#turns.value = this.#turns
       .peek()
       .map((turn) => (turn.id === id ? { ...turn, hidden, hiddenFromModel } : turn));
+  }
+
+  #branch(): { branch?: string } {
+    const branch = this.#info.peek()?.branch;
+    return this.#namesBranches && branch !== undefined ? { branch } : {};
   }
 
   #page(options: Parameters<Chat["read"]>[0] & CallOptions): Promise<ChatPage> {
@@ -137,6 +148,7 @@ function same(current: readonly Turn[], turns: readonly Turn[]): readonly Turn[]
   });
 }
 
-function flagsOf({ hidden, hiddenFromModel }: Turn): string {
-  return `${hidden};${hiddenFromModel}`;
+/** Visitors do not receive what is hidden. */
+function flagsOf({ hidden, hiddenFromModel, input, output }: Turn): string {
+  return [hidden, hiddenFromModel, input.length, output.length].join(";");
 }

@@ -4,6 +4,7 @@ import { batch, computed, effect, signal, type ReadonlySignal } from "@preact/si
 import { errors, freshKey, type Change, type Chat, type ChatInfo, type ChatPage, type Input } from "turnledger";
 import type {
   Item,
+  Job,
   NewChat,
   OnStop,
   Stream,
@@ -20,7 +21,8 @@ import { TurnReader, type TurnOutcome } from "./turn-reader";
 import { History } from "./history";
 import { itemsOf } from "./items";
 import { LazyChat } from "./lazy-chat";
-import { PendingTurns } from "./pending-turns";
+import { BackgroundTurns } from "./background-turns";
+import { countBefore, PendingTurns } from "./pending-turns";
 import { PendingTurn } from "./pending-turn";
 import { TurnSender, type OutgoingMessage } from "./turn-sender";
 import { waitFor } from "../browser/wait-for";
@@ -55,8 +57,11 @@ export class KeptThread implements Thread {
   readonly #leave: () => void;
   /** The name of a turn while it was pending. */
   readonly #names = new Map<string, string>();
-  /** Turns of unknown origin, while a message from here has no turn id yet. */
-  readonly #unknownTurns = new Set<string>();
+  /** Turns of unknown origin, and their last change, while a message from here has no turn id yet. */
+  readonly #unknownTurns = new Map<string, "turn.queued" | "turn.running">();
+  readonly #background: BackgroundTurns;
+  /** The branch of the last switch: a read may not have shown it yet. */
+  #switchedTo: string | null = null;
   /** Turns sent elsewhere, and how to stop following them. */
   readonly #others = new Map<PendingTurn, AbortController>();
   /** How to retry the last failure. */
@@ -78,7 +83,11 @@ export class KeptThread implements Thread {
     const isShown = computed(() => isTabVisible.value && session.threads.current.value === this);
     this.#history = new History((options) => this.#chat.chat.read(options), ending, !session.isReader);
     this.#failures = new Failures(session.storage);
-    this.#reader = new TurnReader(isShown, (pending) => this.#pending.countBefore(pending), ending);
+    const before = (pending: PendingTurn): number => countBefore(this.#pending.all.value, pending);
+    this.#reader = new TurnReader(isShown, before, ending);
+    const readJobs = (): Promise<Job[]> =>
+      session.client.jobs({ chat: this.id.peek() as string, signal: ending }).all();
+    this.#background = new BackgroundTurns(readJobs, (jobs) => this.#applyJobs(jobs));
     this.#siblings = new SiblingTurns(() => this.#chat.chat, ending);
     this.#sender = new TurnSender({
       chat: this.#chat,
@@ -133,6 +142,7 @@ export class KeptThread implements Thread {
       const page = await this.#history.catchUp(from);
       await this.#session.threads.outbox.ready;
       this.#applyPage(page);
+      if (!this.#isLoaded.peek() && !this.#session.isReader) void this.#background.refresh();
       if (!this.#isLoaded.peek()) this.#session.threads.tabMessages.requestAll(this.id.peek() as string);
       this.#problem.value = null;
       this.#isLoaded.value = true;
@@ -199,15 +209,17 @@ export class KeptThread implements Thread {
     if (!pending || before === undefined || before === "ending") return;
     const isLost = this.#session.feed.connection.peek() === "lost";
     const isOffline = pending.isOffline.peek() || isLost || !navigator.onLine;
-    const isAccepted = (pending.turnId.peek() ?? pending.guess.peek()) !== null;
-    const isUnsent = !pending.isSent.peek() || (isOffline && !isAccepted);
-    if (isUnsent && this.#sender.withdraw(pending)) return; // no server is known to have it
+    const isUnsent = !pending.isSent.peek() || (isOffline && pending.turnId.peek() === null);
+    if (isUnsent && this.#sender.withdraw(pending)) {
+      // No server is known to have it. If one does, and only its answer was lost, it ends there, too.
+      const { chats } = this.#session.client;
+      if (pending.isSent.peek()) await chats.stop(pending.name, { policy: "discard" }).catch(() => {});
+      return;
+    }
     pending.state.value = "stopping";
     try {
-      const guess = (): string | null => (pending.isDoubtful ? null : pending.guess.value);
-      const known = (): string | null => pending.turnId.value ?? guess();
-      await waitFor(() => known() !== null || !this.#pending.all.value.includes(pending));
-      const turn = known();
+      await waitFor(() => pending.turnId.value !== null || !this.#pending.all.value.includes(pending));
+      const turn = pending.turnId.peek();
       if (turn !== null) await this.#chat.chat.stop({ turn, ...(policy && { policy }) });
     } catch (problem) {
       if (pending.state.peek() === "stopping") pending.state.value = before;
@@ -245,9 +257,10 @@ export class KeptThread implements Thread {
     if (last) await this.#move((chat) => chat.undo({ turn: last.id, ...options }));
   }
 
-  async showToModel(turn: Turn, isShown: boolean): Promise<void> {
+  async showToModel(turn: Turn, isShown: boolean, place?: number): Promise<void> {
+    const items = place === undefined ? {} : { items: [place] };
     try {
-      this.#history.takeFlags(await this.#chat.chat.flag(turn.id, { toModel: isShown }));
+      this.#history.takeFlags(await this.#chat.chat.flag(turn.id, { ...items, toModel: isShown }));
     } catch (problem) {
       this.#report(problem);
     }
@@ -310,8 +323,6 @@ export class KeptThread implements Thread {
 
   /** A server has accepted a message from here. */
   #onAccepted(pending: PendingTurn): void {
-    const guess = pending.guess.peek();
-    if (guess !== null && guess !== pending.turnId.peek()) this.#unknownTurns.add(guess);
     for (const other of this.#pending.all.peek()) {
       if (other.turnId.peek() === pending.turnId.peek()) this.#others.get(other)?.abort();
     }
@@ -364,11 +375,23 @@ export class KeptThread implements Thread {
       if (state !== "running") continue;
       const pending = this.#pending.of(id);
       if (pending && pending.input.peek().length === 0) pending.input.value = input;
-      if (pending || this.#history.has(id) || this.#pending.isGuessed(id)) continue;
-      if (this.#pending.unidentified) this.#unknownTurns.add(id);
+      if (pending || this.#history.has(id)) continue;
+      if (this.#pending.hasUnidentified) this.#unknownTurns.set(id, "turn.running");
       else this.#followOther(id, { input, state: "running", startedAt: createdAt });
     }
     if (this.#pending.all.peek().length === 0) this.#failures.find(page.turns, page.attempts);
+  }
+
+  /** Show the background turns that wait. */
+  #applyJobs(jobs: readonly Job[]): void {
+    for (const { id, state, input, before } of jobs) {
+      if (state !== "queued") continue; // a running one is among the attempts of the chat
+      if (!this.#pending.of(id) && !this.#history.has(id)) this.#showProgress(id, "turn.queued");
+      const pending = this.#pending.of(id);
+      if (!pending) continue;
+      pending.ahead.value = before;
+      if (pending.input.peek().length === 0) pending.input.value = input;
+    }
   }
 
   /** Follow a turn that was sent elsewhere. */
@@ -395,41 +418,60 @@ export class KeptThread implements Thread {
 
   /** Resolve turns of unknown origin, as soon as every message from here has its turn id. */
   #resolveUnknown(): void {
-    if (this.#pending.unidentified || this.#unknownTurns.size === 0) return;
-    const others = [...this.#unknownTurns].filter((turn) => !this.#pending.of(turn) && !this.#history.has(turn));
+    if (this.#pending.hasUnidentified || this.#unknownTurns.size === 0) return;
+    const others = [...this.#unknownTurns];
     this.#unknownTurns.clear();
-    if (others.length > 0) void this.load();
+    for (const [turn, type] of others) {
+      if (!this.#pending.of(turn) && !this.#history.has(turn)) this.#showProgress(turn, type);
+    }
+    this.#refreshQueue();
+  }
+
+  /** Read again which background turns wait, and for how many, if any do. */
+  #refreshQueue(): void {
+    if (this.#pending.hasOthersQueued || this.#background.isReading) void this.#background.refresh();
   }
 
   #follow(change: Change): void {
+    if (change.type === "turn.flagged") return this.#turnFlagged(change.turn);
     if (change.type === "gap") {
       for (const each of this.#pending.all.peek()) each.isOver.value = each.turnId.peek() !== null;
       void this.#siblings.refresh();
-      if (this.id.peek() !== null) void this.load();
+      if (this.id.peek() === null) return;
+      void this.load();
+      if (!this.#session.isReader) void this.#background.refresh();
       return;
     }
     if (!("chat" in change) || change.chat !== this.id.peek()) return;
     switch (change.type) {
       case "turn.running":
         if (change.branch !== undefined) return; // it runs beside the branch that is shown
-        return this.#turnProgressed(change.turn, change.type);
+        this.#turnProgressed(change.turn, change.type);
+        break;
       case "turn.queued":
-        return this.#turnProgressed(change.turn, change.type);
+        this.#turnProgressed(change.turn, change.type);
+        break;
       case "turn.committed":
+        if (!this.#pending.of(change.turn) && this.#isBeside(change.branch)) return;
+        this.#turnEnded(change.turn, change.type);
+        break;
       case "turn.failed":
       case "turn.stopped":
       case "turn.withdrawn":
-        return this.#turnEnded(change.turn, change.type);
+        this.#turnEnded(change.turn, change.type);
+        break;
       case "chat.switched":
+        this.#switchedTo = change.branch;
         void this.#siblings.refresh();
         void this.load();
-        return;
+        break;
       case "chat.changed":
       case "chat.restored":
       case "chat.deleted":
         void this.load();
-        return;
+        break;
     }
+    this.#refreshQueue();
   }
 
   #turnProgressed(turn: string, type: "turn.queued" | "turn.running"): void {
@@ -441,17 +483,26 @@ export class KeptThread implements Thread {
       if (pending.input.peek().length === 0) void this.load();
       return;
     }
-    if (this.#history.has(turn) || this.#pending.isGuessed(turn) || this.#session.isReader) return;
-    const own = this.#pending.unidentified;
-    if (type === "turn.queued") this.#pending.doubtGuesses();
-    if (!own && type === "turn.queued") this.#followOther(turn, { state: "queued" });
-    else if (!own) void this.load();
-    else if (type === "turn.running") this.#unknownTurns.add(turn);
-    else {
-      // Turns sent elsewhere at the same moment are distinguished once the server has answered here.
-      own.guess.value = turn;
-      if (own.state.peek() === "sending") own.state.value = "queued";
-    }
+    if (!this.#history.has(turn) && !this.#session.isReader) this.#showProgress(turn, type);
+  }
+
+  /** Show a turn that is not known here; but later, if it may be that of a message from here. */
+  #showProgress(turn: string, type: "turn.queued" | "turn.running"): void {
+    if (this.#pending.hasUnidentified) this.#unknownTurns.set(turn, type);
+    else if (type === "turn.queued") this.#followOther(turn, { state: "queued" });
+    else void this.load();
+  }
+
+  /** Whether a turn was committed on a branch that is not shown, and that no read is about to show. */
+  #isBeside(branch: string): boolean {
+    const shown = this.info.peek()?.branch;
+    return shown !== undefined && branch !== shown && branch !== this.#switchedTo;
+  }
+
+  /** Items of a turn were hidden or shown. A visitor is not told which turn it was. */
+  #turnFlagged(turn: string | undefined): void {
+    if (turn === undefined) void this.load(this.turns.peek()[0]?.number);
+    else this.#history.refresh(turn).catch(() => {}); // as after a failed load, the turn stays as it was
   }
 
   #turnEnded(turn: string, type: Change["type"]): void {

@@ -23,10 +23,8 @@ export class PendingTurn {
   /** The turn that it replaces; later turns are hidden while it runs. */
   readonly replaces: string | null;
   readonly turnId = signal<string | null>(null);
-  /** The turn that it probably is, before the server has answered the request. */
-  readonly guess = signal<string | null>(null);
-  /** Whether the guess is unsafe to act on. */
-  isDoubtful = false;
+  /** How many turns run or wait before it, as far as the server said: some may not be shown here. */
+  readonly ahead = signal(0);
   /** Whether it was sent; until then it waits in this tab. */
   readonly isSent = signal(false);
   readonly state: Signal<PendingState>;

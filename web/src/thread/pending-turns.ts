@@ -18,24 +18,14 @@ export class PendingTurns {
     return this.#all.peek().includes(pending);
   }
 
-  /** A message from here that was sent and has no turn id yet. */
-  get unidentified(): PendingTurn | undefined {
-    return this.#all.peek().find((each) => isUnidentified(each) && each.guess.peek() === null);
+  /** Whether a message from here was sent and has no turn id yet. */
+  get hasUnidentified(): boolean {
+    return this.#all.peek().some((each) => each.isLocal && each.isSent.peek() && each.turnId.peek() === null);
   }
 
-  /** Whether this is probably the turn of a message from here. */
-  isGuessed(turn: string): boolean {
-    return this.#all.peek().some((each) => isUnidentified(each) && each.guess.peek() === turn);
-  }
-
-  /** Another turn was queued: earlier guesses may be wrong. */
-  doubtGuesses(): void {
-    for (const each of this.#all.peek()) if (isUnidentified(each) && each.guess.peek() !== null) each.isDoubtful = true;
-  }
-
-  /** How many messages hold a connection until the server reports their turn. */
-  get connections(): number {
-    return this.#all.value.filter((each) => each.isSent.value && each.turnId.value === null).length;
+  /** Whether turns from elsewhere wait. */
+  get hasOthersQueued(): boolean {
+    return this.#all.peek().some((each) => !each.isLocal && each.state.peek() === "queued");
   }
 
   /** Add it at the end; or before all waiting ones, if it does not wait for them. */
@@ -59,20 +49,16 @@ export class PendingTurns {
     if (this.has(pending)) this.#all.value = this.#all.peek().filter((each) => each !== pending);
   }
 
-  /** How many run or wait before it. */
-  countBefore(pending: PendingTurn): number {
-    const index = this.#all.value.indexOf(pending);
-    return this.#all.value.slice(0, Math.max(0, index)).filter((each) => each.state.value !== "ending").length;
-  }
-
   /** The running one, or the first that waits. */
   get first(): PendingTurn | undefined {
     return this.#all.peek().find((each) => each.state.peek() !== "ending");
   }
 }
 
-function isUnidentified(pending: PendingTurn): boolean {
-  return pending.isLocal && pending.isSent.peek() && pending.turnId.peek() === null;
+/** How many of these turns, and of those that only the server knows, run or wait before it. */
+export function countBefore(all: readonly PendingTurn[], pending: PendingTurn): number {
+  const shown = all.slice(0, Math.max(0, all.indexOf(pending))).filter((each) => each.state.value !== "ending");
+  return Math.max(shown.length, pending.ahead.value);
 }
 
 function isWaiting(pending: PendingTurn): boolean {

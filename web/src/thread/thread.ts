@@ -81,8 +81,8 @@ export interface Thread {
   /** Show another branch; `from`: the number of the turn that stays visible. */
   switch(branch: string, from?: number): Promise<void>;
   undo(): Promise<void>;
-  /** Whether models of later turns receive this turn. A failure is reported. */
-  showToModel(turn: Turn, isShown: boolean): Promise<void>;
+  /** Whether models of later turns receive this turn, or one item of it. A failure is reported. */
+  showToModel(turn: Turn, isShown: boolean, place?: number): Promise<void>;
   /** Fork a chat up to a turn, and return the id of the new one; null if that failed, which is reported. */
   fork(at: Turn): Promise<string | null>;
   export(format: ExportFormat): Promise<Blob | null>;

@@ -64,6 +64,12 @@ function hiddenPlaces({ hidden, input, output }: Turn): ReadonlySet<number> {
   return all;
 }
 
+/** Whether the model ended its answer without writing anything. */
+export function isEmptyAnswer({ kind, output }: Turn): boolean {
+  const isWritten = partsOfItems(output, [], false).some((part) => part.kind !== "reasoning");
+  return kind === "completed" && output.length > 0 && !isWritten;
+}
+
 /** The parts of a running turn: calls without a result are running. */
 export function runningParts(items: readonly Item[]): readonly TurnPart[] {
   return partsOfItems(items, [], true);
@@ -95,7 +101,7 @@ function partsOfItems(items: readonly Item[], later: readonly Item[], isRunning:
 }
 
 /** The result of each call: ids repeat, so the next result with the id counts. */
-function pairs(items: readonly Item[]): ReadonlyMap<Item, Item> {
+export function pairs(items: readonly Item[]): ReadonlyMap<Item, Item> {
   const open = new Map<unknown, Item>();
   const found = new Map<Item, Item>();
   for (const item of items) {

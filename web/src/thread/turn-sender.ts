@@ -33,9 +33,6 @@ interface SenderContext {
   onEnded(pending: PendingTurn, outcome: TurnOutcome): Promise<void>;
 }
 
-/** How many turns without an id may hold a connection: servers are slow to report the ids of queued turns, and browsers
- * have few connections. */
-const MAX_UNIDENTIFIED = 2;
 const WITHDRAWN: TurnOutcome = { kind: "failed", problem: { code: "turn_stopped", message: "" } };
 
 export class TurnSender {
@@ -61,7 +58,7 @@ export class TurnSender {
     queue.add(pending, skipsQueue);
     const before = this.#last;
     const isGone = (): boolean => withdrawal.signal.aborted || !queue.all.value.includes(pending);
-    this.#last = waitFor(() => pending.turnId.value !== null || pending.guess.value !== null || isGone());
+    this.#last = waitFor(() => pending.turnId.value !== null || isGone());
     const releases = [
       effect(() => {
         if (pending.turnId.value !== null) this.#context.onAccepted(pending);
@@ -75,8 +72,6 @@ export class TurnSender {
     try {
       await outbox.whileHeld(name, async () => {
         await unlessAborted(withdrawal.signal, before);
-        const maySend = (): boolean => wasSent || queue.connections < MAX_UNIDENTIFIED || isGone();
-        await unlessAborted(withdrawal.signal, waitFor(maySend));
         await end(await this.#run(pending, message, earlier, withdrawal.signal));
       });
     } catch (problem) {

@@ -239,10 +239,10 @@ function applyEvent(pending: PendingTurn, event: UnkeptEvent): unknown {
 
 /** The answer as items. */
 function outputOf(pending: PendingTurn): readonly Item[] {
-  const [thought, text] = [pending.reasoning.peek(), pending.text.peek()];
+  const [thought, text, items] = [pending.reasoning.peek(), pending.text.peek(), pending.items.peek()];
   return [
     ...(thought ? [thoughtItem(thought)] : []),
-    ...(text ? [answerItem(text)] : []),
-    ...pending.items.peek(),
+    ...(text || !items.length ? [answerItem(text)] : []),
+    ...items,
   ];
 }

@@ -1,7 +1,7 @@
 /** Turns, events and a server that says what a test has written down. */
 
 import { signal, type Signal } from "@preact/signals";
-import type { Attempt, Branch, Change, ChatInfo, ChatPage, Item, Sibling, UnsentMessage } from "turnledger";
+import type { Attempt, Branch, Change, ChatInfo, ChatPage, Item, Job, Sibling, UnsentMessage } from "turnledger";
 import type { Turn, TurnEvent, TurnFlags } from "turnledger";
 import { Outbox } from "turnledger/outbox";
 import type { ConnectionState } from "../../src/feed/change-feed";
@@ -40,6 +40,10 @@ export function turnsOf(from: number, to: number): Turn[] {
 export function attemptOf(id: string, more: Partial<Attempt> = {}): Attempt {
   const none = { failure: null, endedAt: null, steps: [], partial: "", details: {} };
   return { id, state: "running", createdAt: 1, input: [said(id)], ...none, ...more };
+}
+
+export function jobOf(id: string, before: number, text = id): Job {
+  return { id, chat: "conv_1", state: "queued", createdAt: 1, before, input: [said(text)], resumes: 0, details: {} };
 }
 
 export const STARTED: TurnEvent = { type: "turn.started", number: 1 };
@@ -102,6 +106,7 @@ export class MadeUpChat {
   id: string | null = "conv_1";
   turns: Turn[] = [];
   attempts: Attempt[] = [];
+  jobs: Job[] = [];
   branch = "branch_1";
   branchList: Branch[] = [];
   siblingList: Sibling[] = [];
@@ -220,7 +225,14 @@ export class MadeUpSession {
         this.made.push(idempotencyKey);
         return { id: "conv_1" };
       },
+      stop: async (key: string) => void this.chat.did.push(["stop by key", key]),
     },
+    jobs: ({ chat }: { chat: string }) => ({
+      all: async () => {
+        this.chat.did.push(["jobs", chat]);
+        return this.chat.jobs;
+      },
+    }),
     resend: (unsent: UnsentMessage) => {
       const stream = new MadeUpStream();
       this.resent.push({ unsent, stream });
@@ -239,9 +251,10 @@ export class MadeUpSession {
     return this as unknown as Session;
   }
 
-  /** Something happened to the chat; a turn that runs has a branch only beside the one that is shown. */
+  /** Something happened to the chat, or to a turn `beside` the branch that is shown; another one that runs has no
+   * branch. */
   happens(type: Change["type"], turn?: string, beside?: string): void {
-    const branch = type === "turn.running" ? beside : this.chat.branch;
+    const branch = beside ?? (type === "turn.running" ? undefined : this.chat.branch);
     const change = { type, chat: "conv_1", turn, position: "1", at: 1, branch };
     for (const listener of this.#listeners) listener(change as unknown as Change);
   }

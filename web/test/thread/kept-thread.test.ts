@@ -1,8 +1,9 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { errors, wordsOf } from "turnledger";
 import { KeptThread } from "../../src/thread/kept-thread";
+import { countBefore } from "../../src/thread/pending-turns";
 import type { PendingTurn } from "../../src/thread/pending-turn";
-import { attemptOf, delta, finished, MadeUpSession, rest, said, STARTED, turnOf, turnsOf } from "./fakes";
+import { attemptOf, delta, finished, jobOf, MadeUpSession, rest, said, STARTED, turnOf, turnsOf } from "./fakes";
 import type { MadeUpStream } from "./fakes";
 
 let made: MadeUpSession;
@@ -66,7 +67,10 @@ describe("a message", () => {
     expect(made.chat.asked.map(({ said: text }) => text)).toEqual(["One", "Two"]);
     made.happens("turn.queued", "turn_2");
     await rest();
-    expect(states()).toEqual(["One: running", "Two: queued", "Three: sending"]);
+    expect(states()).toEqual(["One: running", "Two: sending", "Three: sending"]);
+    take("turn_2");
+    await vi.waitFor(() => expect(states()).toEqual(["One: running", "Two: queued", "Three: sending"]));
+    await rest();
     expect(made.chat.asked.map(({ said: text }) => text)).toEqual(["One", "Two", "Three"]);
   });
 
@@ -117,27 +121,16 @@ describe("a message", () => {
     expect(made.chat.asked[1]?.name).not.toBe(made.chat.asked[0]?.name);
   });
 
-  it("that no server has is withdrawn locally", async () => {
+  it("without a known turn is withdrawn while offline, and stopped by its key in case a server has it", async () => {
     await open();
     made.connection.value = "lost";
     void thread.send("Hello");
     await rest();
     await thread.stop();
     await rest();
-    expect([thread.pending.value.length, thread.failed.value?.isStopped, made.chat.did]).toEqual([0, true, []]);
+    expect([thread.pending.value.length, thread.failed.value?.isStopped]).toEqual([0, true]);
+    expect(made.chat.did).toContainEqual(["stop by key", made.chat.asked[0]!.name]);
     expect(made.storage.names("message ")).toEqual([]);
-  });
-
-  it("that a server has probably accepted is stopped there, also while offline", async () => {
-    await open();
-    void thread.send("Hello");
-    await rest();
-    made.happens("turn.queued", "turn_1");
-    made.connection.value = "lost";
-    void thread.stop({ which: thread.pending.value[0]! });
-    await rest();
-    expect(made.chat.did).toContainEqual(["stop", { turn: "turn_1" }]);
-    expect(states()).toEqual(["Hello: stopping"]);
   });
 
   it("is stored again for a retry until a server has accepted it", async () => {
@@ -168,13 +161,17 @@ describe("a message", () => {
     other.close();
   });
 
-  it("is stopped by its guessed turn while it is queued", async () => {
+  it("is stopped as soon as its turn is known, and no other one is", async () => {
     await open();
     void thread.send("Hello");
     await rest();
-    made.happens("turn.queued", "turn_7");
-    await thread.stop({ policy: "discard" });
-    expect(made.chat.did).toEqual([["stop", { turn: "turn_7", policy: "discard" }]]);
+    made.happens("turn.queued", "turn_6");
+    const stopping = thread.stop({ policy: "discard" });
+    await rest();
+    expect(made.chat.did.filter((each) => (each as unknown[])[0] === "stop")).toEqual([]);
+    take("turn_7");
+    await stopping;
+    expect(made.chat.did).toContainEqual(["stop", { turn: "turn_7", policy: "discard" }]);
   });
 
   it("precedes queued ones if it interrupts", async () => {
@@ -255,7 +252,8 @@ describe("a message of a closed tab", () => {
     await open();
     void thread.resend(unsent, false);
     await rest();
-    made.happens("turn.queued", "turn_1");
+    made.resent[0]!.stream.turnId = "turn_1";
+    await vi.waitFor(() => expect(states()).toEqual(["Hello: queued"]));
     void thread.resend({ ...unsent, idempotencyKey: "went first", body: '{"chat":"conv_1","input":"Wait"}' }, false);
     await rest();
     made.resent[1]!.stream.turnId = "turn_2";
@@ -306,12 +304,65 @@ describe("a chat", () => {
     expect([states(), thread.turns.value.length]).toEqual([[], 1]);
   });
 
-  it("ignores a turn that runs beside the branch it shows", async () => {
+  it("ignores a turn that runs beside the branch it shows, and is committed there", async () => {
     await open();
     const reads = made.chat.reads.length;
     made.happens("turn.running", "turn_1", "branch_9");
+    made.happens("turn.committed", "turn_1", "branch_9");
     await rest();
     expect([states(), made.chat.reads.length]).toEqual([[], reads]);
+  });
+
+  it("shows a turn that was committed on a branch while it was switched there", async () => {
+    await open();
+    made.happens("chat.switched", undefined, "branch_9"); // the read that this starts sees no turn yet
+    made.chat.branch = "branch_9";
+    made.chat.turns = turnsOf(1, 1);
+    made.happens("turn.committed", "turn_1", "branch_9");
+    await rest();
+    expect(thread.turns.value.map(({ id }) => id)).toEqual(["turn_1"]);
+  });
+
+  it("shows background turns that wait, with their input and their place, from the start", async () => {
+    made.chat.attempts = [attemptOf("turn_1", { input: [said("Wait")] })];
+    made.chat.jobs = [jobOf("turn_2", 2, "Second"), jobOf("turn_3", 3, "Third")];
+    await open();
+    expect(states()).toEqual(["Wait: running", "Second: queued", "Third: queued"]);
+    const places = (): number[] => thread.pending.value.map((each) => countBefore(thread.pending.value, each));
+    expect(places()).toEqual([0, 2, 3]); // one from another device, which nobody can list, is before them
+    await thread.stop({ which: thread.pending.value[2]! });
+    expect(made.chat.did).toContainEqual(["stop", { turn: "turn_3" }]);
+    made.chat.jobs = [jobOf("turn_2", 1, "Second")];
+    made.happens("turn.withdrawn", "turn_9");
+    await rest();
+    expect(places().slice(0, 2)).toEqual([0, 1]);
+  });
+
+  it("shows a background turn that was queued meanwhile, and reads the list again if it changed during a read", async () => {
+    await open();
+    made.chat.jobs = [jobOf("turn_2", 0, "Second")];
+    made.happens("turn.queued", "turn_2");
+    made.chat.attempts = [attemptOf("turn_2", { input: [said("Second")] })];
+    made.chat.jobs = [];
+    made.happens("turn.running", "turn_2");
+    await rest();
+    expect(states()).toEqual(["Second: running"]);
+    expect(made.chat.did.filter((each) => (each as unknown[])[0] === "jobs").length).toBe(3);
+  });
+
+  it("asks for no list of background turns as a visitor, nor for another one while none waits", async () => {
+    made.isReader = true;
+    await open();
+    made.happens("gap");
+    await rest();
+    expect(made.chat.did).toEqual([]);
+    thread.close();
+    made.isReader = false;
+    await open();
+    made.happens("turn.running", "turn_1");
+    made.happens("turn.committed", "turn_1");
+    await rest();
+    expect(made.chat.did).toEqual([["jobs", "conv_1"]]);
   });
 
   it("shows queued turns of other tabs, and their input once received", async () => {
@@ -335,9 +386,10 @@ describe("a chat", () => {
     made.happens("turn.queued", "turn_8");
     made.happens("turn.queued", "turn_9");
     await rest();
-    expect(states().sort()).toEqual([": queued", "Mine: queued"]);
+    expect(states()).toEqual(["Mine: sending"]);
     take("turn_9").tell(STARTED);
     await rest();
+    expect(states().sort()).toEqual([": queued", "Mine: running"]);
     expect(thread.pending.value.filter(({ isLocal }) => isLocal).map(({ turnId }) => turnId.value)).toEqual(["turn_9"]);
   });
 
@@ -387,8 +439,22 @@ describe("a chat", () => {
     made.chat.turns = turnsOf(1, 2);
     await open();
     made.chat.turns = [turnOf(1, { hiddenFromModel: [0] }), turnOf(2)];
-    await thread.load();
+    const before = thread.turns.value[1];
+    made.happens("turn.flagged", "turn_1");
+    made.happens("turn.flagged", "turn_of_another_chat");
+    await rest();
     expect(thread.turns.value.map((turn) => turn.hiddenFromModel)).toEqual([[0], []]);
+    expect(thread.turns.value[1]).toBe(before);
+  });
+
+  it("no longer shows a visitor what was hidden, in whichever turn", async () => {
+    made.isReader = true;
+    made.chat.turns = turnsOf(1, 9);
+    await open();
+    made.chat.turns[0] = turnOf(1, { output: [] });
+    made.happens("turn.flagged");
+    await rest();
+    expect(thread.turns.value[0]!.output).toEqual([]);
   });
 
   it("keeps its turns while the server is unavailable", async () => {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Item } from "turnledger";
-import { markdownOf, inputParts, partsOf, runningParts, type TurnPart } from "../../src/thread/turn-parts";
+import { markdownOf, inputParts, isEmptyAnswer, partsOf, runningParts, type TurnPart } from "../../src/thread/turn-parts";
 import { said, turnOf } from "./fakes";
 
 function call(name: string, id: string, more: object = {}): Item {
@@ -46,6 +46,15 @@ describe("the parts of a turn", () => {
     const own = ["Not started: the queue was empty. 3 mails sent", "Not answered: nobody is at home", `${UNKNOWN} Or not?`];
     const parts = own.flatMap((words, at) => answered(call("a", `${at}`), result(`${at}`, words)));
     expect(steps(parts)).toEqual(own.map((words) => `a: done: ${words}`));
+  });
+
+  it("are no answer without text, a call or a picture", () => {
+    const thought = { type: "reasoning", summary: [], content: [{ type: "reasoning_text", text: "Hm." }] };
+    expect(isEmptyAnswer(turnOf(1, { output: [said("", "assistant")] }))).toBe(true);
+    expect(isEmptyAnswer(turnOf(1, { output: [thought, said("", "assistant")] }))).toBe(true);
+    expect(isEmptyAnswer(turnOf(1, { output: [said("Hi", "assistant")] }))).toBe(false);
+    expect(isEmptyAnswer(turnOf(1, { output: [call("a", "1")] }))).toBe(false);
+    expect(isEmptyAnswer(turnOf(1, { output: [] }))).toBe(false); // an appended message
   });
 
   it("show results from the next turn at their calls only", () => {

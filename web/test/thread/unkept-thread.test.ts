@@ -117,6 +117,14 @@ describe("a temporary chat", () => {
     expect([thread.pending.value, turn && thread.nameOf(turn)]).toEqual([[], pending?.name]);
   });
 
+  it("keeps an empty answer, and does not show it to the model", async () => {
+    await talk("One", "");
+    expect(thread.turns.value[0]?.output.map(({ type }) => type)).toEqual(["message"]);
+    await talk("Two", "Three");
+    expect((asked[1] as Answering).body.messages.map(({ content }) => content)).toEqual(["One", "Two"]);
+    expect(shown().map(([, , answer]) => answer)).toEqual(["", "Three"]);
+  });
+
   it("answers one message at a time; queued ones can be withdrawn", async () => {
     const first = thread.send("One");
     const second = thread.send("Two");

@@ -117,8 +117,10 @@ function useShortcuts(session: Session, focusField: () => void, isPanelOpen: Sig
     const pressed = (event: KeyboardEvent): void => {
       if (event.defaultPrevented) return;
       if (isShortcut("write", event)) focusField();
-      else if (isShortcut("new", event)) session.router.openNew();
-      else if (isShortcut("shortcuts", event) && !isTextField(event.target)) isPanelOpen.value = !isPanelOpen.value;
+      else if (isShortcut("new", event)) {
+        (document.activeElement as HTMLElement | null)?.blur(); // the field of the new chat takes the focus
+        session.router.openNew();
+      } else if (isShortcut("shortcuts", event) && !isTextField(event.target)) isPanelOpen.value = !isPanelOpen.value;
       else return;
       event.preventDefault();
     };

@@ -4,7 +4,7 @@ import { useSignalEffect } from "@preact/signals";
 import type { RefObject, TargetedKeyboardEvent } from "preact";
 import { useEffect } from "preact/hooks";
 import type { Composer } from "../../composer/composer";
-import { isShortcut } from "../../composer/shortcuts";
+import { isShortcut, isTextField } from "../../composer/shortcuts";
 import { strings } from "../../strings";
 
 /** On touch screens Enter starts a new line: there is no other key for it. */
@@ -21,8 +21,11 @@ export function MessageField({
 }) {
   const isTouch = matchMedia(TOUCH).matches;
   useEffect(() => {
-    const isElsewhere = document.activeElement !== null && document.activeElement !== document.body;
-    if (!isTouch && (!isElsewhere || composer.thread.id.peek() === null)) field.current?.focus({ preventScroll: true });
+    const active = document.activeElement;
+    const isElsewhere = active !== null && active !== document.body;
+    // A new chat takes the focus of the button that opened it, but not of a search that began meanwhile.
+    const isAsked = composer.thread.id.peek() === null && !isTextField(active);
+    if (!isTouch && (!isElsewhere || isAsked)) field.current?.focus({ preventScroll: true });
   }, []);
   useSignalEffect(() => {
     const text = composer.text.value;

@@ -7,6 +7,7 @@ import { copyText, selectContents } from "../../markdown/clipboard";
 import type { Session } from "../../session/session";
 import { markdownOf, type TurnPart } from "../../thread/turn-parts";
 import type { Thread } from "../../thread/thread";
+import { namedItems } from "../../thread/turn-items";
 import { BranchIcon, CheckIcon, CopyIcon, EditIcon, EyeIcon, HideIcon, MoreIcon, RetryIcon, UndoIcon } from "../icons";
 import { Menu, type MenuEntry } from "../menu";
 import { VersionSwitcher } from "./version-switcher";
@@ -15,6 +16,8 @@ import { strings } from "../../strings";
 
 /** Milliseconds for which "Copied" is shown. */
 const COPIED_TIME = 2_000;
+/** The most items that can be hidden one by one: a menu has to fit the screen. */
+const MAX_ITEMS = 8;
 
 interface AnswerProps {
   readonly session: Session;
@@ -108,6 +111,14 @@ function entriesOf(session: Session, thread: Thread, turn: Turn, isLast: boolean
     icon: isHidden ? <EyeIcon size={16} /> : <HideIcon size={16} />,
     run: () => void thread.showToModel(turn, isHidden),
   });
+  const items = namedItems(turn);
+  for (const { name, place, isHidden } of items.length > 1 ? items.slice(0, MAX_ITEMS) : []) {
+    entries.push({
+      label: isHidden ? strings.turn.showItemToModel(name) : strings.turn.hideItemFromModel(name),
+      icon: isHidden ? <EyeIcon size={16} /> : <HideIcon size={16} />,
+      run: () => void thread.showToModel(turn, isHidden, place),
+    });
+  }
   if (isLast) {
     const run = (): void => void thread.undo();
     const isDisabled = thread.pending.value.length > 0;

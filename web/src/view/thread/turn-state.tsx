@@ -1,12 +1,15 @@
-/** The state of a pending turn as text, and how a turn ended that did not complete. */
+/** The state of a pending turn as text, and how a turn ended that did not complete, or without text. */
 
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import { useEffect } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
 import type { Turn } from "turnledger";
 import type { Session } from "../../session/session";
 import type { PendingTurn } from "../../thread/pending-turn";
+import { countBefore } from "../../thread/pending-turns";
 import type { Thread } from "../../thread/thread";
+import { isEmptyAnswer } from "../../thread/turn-parts";
+import { namedItems } from "../../thread/turn-items";
 import { formatDuration } from "../../thread/turn-usage";
 import { CloseIcon, HideIcon, InfoIcon, OfflineIcon, QueueIcon, StopIcon, WarningIcon } from "../icons";
 import { useOffline } from "../connection";
@@ -24,9 +27,7 @@ interface PendingProps {
 export function PendingStateView({ session, thread, pending }: PendingProps) {
   const isOffline = useOffline(session).value || pending.isOffline.value;
   const state = pending.state.value;
-  const before = thread.pending.value
-    .slice(0, thread.pending.value.indexOf(pending))
-    .filter((each) => each.state.value !== "ending").length;
+  const before = countBefore(thread.pending.value, pending);
   const isWaiting = state === "queued" || (state === "sending" && before > 0 && !isOffline);
   return (
     <div class="turn-state">
@@ -61,18 +62,26 @@ export function PendingStateView({ session, thread, pending }: PendingProps) {
   );
 }
 
-/** The state of a turn that did not complete. */
+/** The state of a turn that did not complete, or has no visible answer. */
 export function EndStateView({ turn }: { turn: Turn }) {
-  const hidden = turn.hiddenFromModel.length;
-  if (turn.kind === "completed" && !hidden) return null;
-  const isWhole = hidden === turn.input.length + turn.output.length;
+  const hidden = useMemo(() => namedItems(turn).filter(({ isHidden }) => isHidden), [turn]);
+  const isEmpty = useMemo(() => isEmptyAnswer(turn), [turn]);
+  if (turn.kind === "completed" && hidden.length === 0 && !isEmpty) return null;
+  const isWhole = turn.hiddenFromModel.length === turn.input.length + turn.output.length;
   return (
     <div class="turn-state">
+      {isEmpty && (
+        <Line icon={<InfoIcon size={16} />}>
+          {turn.details["finish_reason"] === "length" ? strings.turn.emptyAtLimit : strings.turn.empty}
+        </Line>
+      )}
       {turn.kind === "interrupted" && <Line icon={<StopIcon size={16} />}>{strings.turn.interrupted}</Line>}
       {turn.kind === "settled" && <Line icon={<WarningIcon size={16} />}>{strings.turn.failedWithEffects}</Line>}
-      {hidden > 0 && (
+      {hidden.length > 0 && (
         <Line icon={<HideIcon size={16} />}>
-          {isWhole ? strings.turn.isHiddenFromModel : strings.turn.isPartlyHiddenFromModel}
+          {isWhole
+            ? strings.turn.isHiddenFromModel
+            : strings.turn.isPartlyHiddenFromModel(hidden.map(({ name }) => name))}
         </Line>
       )}
     </div>

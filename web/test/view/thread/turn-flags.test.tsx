@@ -8,7 +8,7 @@ import type { Thread } from "../../../src/thread/thread";
 import { strings } from "../../../src/strings";
 import { AnswerActions } from "../../../src/view/thread/turn-actions";
 import { EndStateView } from "../../../src/view/thread/turn-state";
-import { turnOf } from "../../thread/fakes";
+import { said, turnOf } from "../../thread/fakes";
 
 let home: HTMLElement;
 
@@ -23,13 +23,22 @@ afterEach(() => {
 describe("the end of a turn", () => {
   it.each([
     [[], "completed", []],
-    [[0], "completed", [strings.turn.isPartlyHiddenFromModel]],
+    [[0], "completed", [strings.turn.isPartlyHiddenFromModel(["message"])]],
     [[0, 1], "completed", [strings.turn.isHiddenFromModel]],
     [[0, 1], "interrupted", [strings.turn.interrupted, strings.turn.isHiddenFromModel]],
     [[], "settled", [strings.turn.failedWithEffects]],
   ] as const)("with %j hidden from the model says so: %s", (hiddenFromModel, kind, lines) => {
     act(() => render(<EndStateView turn={turnOf(1, { hiddenFromModel, kind })} />, home));
     expect(home.textContent).toBe(lines.join(""));
+  });
+
+  it.each([
+    ["stop", strings.turn.empty],
+    ["length", strings.turn.emptyAtLimit],
+  ])("without an answer says why: %s", (reason, line) => {
+    const turn = turnOf(1, { output: [said("", "assistant")], details: { finish_reason: reason } });
+    act(() => render(<EndStateView turn={turn} />, home));
+    expect(home.textContent).toBe(line);
   });
 });
 
@@ -41,7 +50,7 @@ describe("the menu of a turn", () => {
       isKept: true,
       pending: signal([]),
       siblings: () => signal(null),
-      showToModel: async (of: Turn, isShown: boolean) => void asked.push([of.id, isShown]),
+      showToModel: async (of: Turn, isShown: boolean, place?: number) => void asked.push([of.id, isShown, place]),
     } as unknown as Thread;
     const session = { mayWrite, mayRun: false, models: signal([]) } as unknown as Session;
     act(() => render(<AnswerActions {...{ session, thread, turn, parts: [], isLast: false }} />, home));
@@ -50,12 +59,14 @@ describe("the menu of a turn", () => {
   }
 
   it.each([
-    [[], strings.turn.hideFromModel, false],
-    [[0], strings.turn.showToModel, true],
-  ] as const)("with %j hidden from the model offers: %s", (hiddenFromModel, label, isShown) => {
+    [[], strings.turn.hideFromModel, false, undefined],
+    [[0], strings.turn.showToModel, true, undefined],
+    [[0], strings.turn.showItemToModel("message"), true, 0],
+    [[0], strings.turn.hideItemFromModel("answer"), false, 1],
+  ] as const)("with %j hidden from the model offers: %s", (hiddenFromModel, label, isShown, place) => {
     const entry = entries(turnOf(3, { hiddenFromModel })).find((each) => each.textContent?.startsWith(label));
     act(() => entry!.click());
-    expect(asked.at(-1)).toEqual(["turn_3", isShown]);
+    expect(asked.at(-1)).toEqual(["turn_3", isShown, place]);
   });
 
   it("offers neither to a caller that may only read", () => {
