@@ -1,4 +1,4 @@
-"""The reference of the library: what `turnledger` and `turnledger.types` export."""
+"""The reference of the library: what `turnledger`, `turnledger.types` and `turnledger.asgi` export."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ import turnledger
 from tools.reference.markdown import head, sections
 from tools.reference.python_client import section, short_names
 from turnledger import Chat, Ledger, RunningTurn, types
+from turnledger.asgi import TurnStreams
 from turnledger.engine.conversations.read import ListedBranch
 from turnledger.engine.turn.validation import MoveOptions, TurnOptions
 from turnledger.model.turn import Attempt
 from turnledger.types import Chats, TurnBlock
 
 INTRODUCTION = (
-    "Everything that `turnledger` and `turnledger.types` offer (`pip install .` in the clone). "
-    "[Turns](../turns.md) and [chats](../chats.md) explain how to use it. For servers of your own, "
+    "Everything that `turnledger`, `turnledger.types` and `turnledger.asgi` offer (`pip install .` in the "
+    "clone). [Turns](../turns.md) and [chats](../chats.md) explain how to use it. `turnledger.sync` has the "
+    "same classes [without `await`](../turns.md#blocking-programs). For servers of your own, "
     "`turnledger.hosting` adds what [access](../access.md) and [retries](../retries.md#in-the-library) list. "
     "Its errors are in [another page](errors.md)."
 )
@@ -26,7 +28,7 @@ REACHED = (Attempt, ListedBranch)
 
 
 def page() -> str:
-    kinds = list(dict.fromkeys([*FIRST, *_exported(), *REACHED]))
+    kinds = list(dict.fromkeys([*FIRST, *_exported(), *REACHED, TurnStreams]))
     parts = [section(kind, kinds, without=Chats if kind is Ledger else object) for kind in kinds]
     aliases = short_names(parts, "turnledger.engine", "turnledger.model")
     return sections([head("Reference: the library", INTRODUCTION), parts[0], CHATS, *parts[1:], aliases])

@@ -16,7 +16,8 @@ from turnledger.engine.ports import Store
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import TurnledgerError
 from turnledger.model.item import Item
-from turnledger.model.turn import OnFailure, OnStop, Turn, TurnKind
+from turnledger.model.job import MOST_RESUMES
+from turnledger.model.turn import OnBusy, OnFailure, OnStop, Turn, TurnKind
 from turnledger.stores.memory import Database, MemoryStore
 from turnledger.testing.gates import Gate
 from turnledger.testing.scripted_model import ScriptedModel, Step, Tool
@@ -63,10 +64,25 @@ LATER = """\
 
 The same request again, after another turn was completed.\
 """
-BRANCHES = """\
-## After an undo or an edit
+BUSY = """\
+## A message while the turn runs
 
-The items of the turn in the context of the next turn, when the chat shows a branch without the turn.\
+The items of the running turn that the model of a second message sees, by the `on_busy` of that message; and
+how the attempt of the running turn ended.\
+"""
+BACKGROUND = """\
+## Background turns
+
+The turn was requested with `chat.enqueue`, or with `"background": true`: the items of the turn in the context
+of the next turn, and the state of the attempt. The process that resumes a turn continues after its last
+finished step.\
+"""
+BRANCHES = """\
+## After an undo, an edit, a switch or a fork
+
+The items of the turn in the context of the next turn. A turn is *left* by an undo, an edit, a switch to a
+branch without it, or a fork before it; one that failed, by an undo or an edit of the turn before. A cell has
+an *or* where these ways differ.\
 """
 OTHERS = """\
 ## Appends, edits, deleted chats, and turns in the queue
@@ -88,6 +104,8 @@ DONE: Mapping[str, Sequence[Step]] = {
 
 Send: TypeAlias = Callable[[Chat], Coroutine[Any, Any, Turn]]
 Act: TypeAlias = Callable[["Scene"], Awaitable[None]]
+Move: TypeAlias = Callable[["Scene"], Awaitable[Chat]]
+"""Returns the chat to look at."""
 Row: TypeAlias = tuple[str, Sequence[Any]]
 """A label, and its cells."""
 
@@ -104,19 +122,23 @@ class Scene:
         self.failure: Exception | None = None
         self._runs: list[RunningTurn] = []
         self._model = ScriptedModel((), ())
-        self._is_resumed = False
+        self._is_resumed = self._is_held = False
+
+    def hold(self) -> None:
+        """Let the next run, too, wait at a gate."""
+        self.gate, self._is_held = Gate(), True
 
     def script(self, steps: Sequence[Step]) -> None:
         """Set what the turn does before its gate. Its tools raise only in the first run."""
         mended = [replace(step, error=None) if isinstance(step, Tool) else step for step in steps]
-        self._model = ScriptedModel(steps, mended)
+        self._model = ScriptedModel(steps, *[mended] * (MOST_RESUMES + 1))
 
     async def play(self, turn: RunningTurn) -> None:
         self._runs.append(turn)
         self._is_resumed = bool(turn.steps)
         with suppress(TimeoutError):
             await self._model(turn)
-        if len(self._runs) == 1:
+        if len(self._runs) == 1 or self._is_held:
             await self.gate.pass_through()
             if self.failure is not None:
                 raise self.failure
@@ -133,8 +155,8 @@ class Scene:
     async def state(self, id: str) -> str:
         return (await self.chat.status(id)).state
 
-    async def seen(self) -> list[Item]:
-        return list((await self.chat.snapshot(NEXT)).items[:-1])
+    async def seen(self, chat: Chat | None = None) -> list[Item]:
+        return list((await (chat or self.chat).snapshot(NEXT)).items[:-1])
 
     async def move_on(self) -> None:
         await exchange(self.chat, NEXT)
@@ -295,22 +317,112 @@ def _all(row: Sequence[Observed], field: str) -> str:
     return " or ".join(dict.fromkeys(filter(None, (getattr(each, field) for each in row)))) or NOTHING
 
 
-async def undo(scene: Scene, *, forget: bool = False) -> None:
+async def busy() -> str:
+    rows = []
+    for policy in OnBusy:
+        found = [await _while_busy(policy, steps) for steps in DONE.values()]
+        states = " or ".join(dict.fromkeys(state for _, state in found))
+        rows.append([f"`{policy}`", *(seen for seen, _ in found), states])
+    return table(["`on_busy`", *DONE, "attempt"], rows)
+
+
+async def _while_busy(policy: OnBusy, steps: Sequence[Step]) -> tuple[str, str]:
+    """Send a message during a turn; return what its model sees of the turn, and the state of the turn."""
+    seen: list[str] = []
+
+    async def look(turn: RunningTurn) -> None:
+        seen.append(words(turn.items[2:-1]))
+        turn.emit("Yes.")
+
+    async def send(scene: Scene) -> None:
+        message = scene.chat.run(look, NEXT, on_busy=policy)
+        if policy is OnBusy.QUEUE:
+            waiting = await scene.stage.line_up(scene.chat, message)
+            scene.gate.release()
+            await soon(waiting)
+        else:
+            try:
+                await soon(message)
+            except TurnledgerError as error:
+                seen.append(f"raises `{type(error).__name__}`")
+            scene.gate.release()
+
+    async with ended(Event("", send, {}), steps) as (scene, id):
+        return seen[0], await scene.state(id)
+
+
+async def background() -> str:
+    deaths = {"its process died": 1, "its process died four times": MOST_RESUMES + 1}
+    rows = []
+    for label, times in {"completed": 0, **deaths, "stopped in the queue": None}.items():
+        found = [await _background(steps, times) for steps in DONE.values()]
+        rows.append(
+            [label, *(seen for seen, _ in found), " or ".join(dict.fromkeys(end for _, end in found))]
+        )
+    return table(["the turn", *DONE, "attempt"], rows)
+
+
+async def _background(steps: Sequence[Step], deaths: int | None) -> tuple[str, str]:
+    """Enqueue a turn, and let so many processes die with it, or stop it before any takes it. Return what the
+    next model sees, and the state of the turn."""
+    async with open_scene() as scene:
+        scene.script(steps)
+        stage, last = scene.stage, scene.observer
+        id = await scene.sent.enqueue(REQUEST)
+        if deaths is None:
+            await scene.chat.stop(id)
+        for number in range(deaths or 0):
+            process = scene.sender if number == 0 else await stage.process()
+            scene.hold()
+            await stage.reach(scene.gate, stage.start(process.ledger.work(scene.play)))
+            await process.flush()
+            process.store.ignores_hints = True
+            await stage.bury_others(last)
+        scene.gate.release()
+        stage.start(last.ledger.work(scene.play))
+        await soon(scene.chat.outcome(id))
+        seen = words((await scene.seen())[2:])
+        await scene.move_on()
+        return seen, await scene.state(id)
+
+
+async def undo(scene: Scene, *, forget: bool = False) -> Chat:
     await scene.chat.undo(forget=forget)
+    return scene.chat
 
 
-async def edit(scene: Scene) -> None:
+async def edit(scene: Scene) -> Chat:
     *_, last = await scene.chat.turns()
     await run_block(scene.chat.edit(last.id, NEXT))
+    return scene.chat
+
+
+async def switch(scene: Scene) -> Chat:
+    """Switch to a branch that was made beside the turn."""
+    first, *_ = await scene.chat.turns()
+    beside = await run_block(scene.chat.turn(NEXT, after=first.id))
+    await scene.chat.switch(beside.branch)
+    return scene.chat
+
+
+async def fork_before(scene: Scene) -> Chat:
+    first, *_ = await scene.chat.turns()
+    return await scene.chat.fork(first.id)
+
+
+LEAVING = (undo, edit, switch, fork_before)
+
+
+async def fork(scene: Scene) -> Chat:
+    return await scene.chat.fork()
 
 
 async def branches() -> str:
     completed, kept, failed = EVENTS[0], EVENTS[1], EVENTS[3]
-    moves: list[tuple[str, Event, Sequence[Act]]] = [
-        ("completed, then undone or edited", completed, (undo, edit)),
-        (f"{kept.label}, then undone or edited", kept, (undo, edit)),
+    moves: list[tuple[str, Event, Sequence[Move]]] = [
+        *((f"{each.label}, then left", each, LEAVING) for each in (completed, kept, failed)),
         (f"{kept.label}, then undone with `forget`", kept, (partial(undo, forget=True),)),
-        (f"{failed.label}, then the turn before it undone or edited", failed, (undo, edit)),
+        *((f"{each.label}, then forked", each, (fork,)) for each in (completed, kept, failed)),
     ]
     rows = []
     for label, event, ways in moves:
@@ -319,11 +431,11 @@ async def branches() -> str:
     return table(["the turn", *DONE], rows)
 
 
-async def _left(event: Event, steps: Sequence[Step], move: Act) -> str:
+async def _left(event: Event, steps: Sequence[Step], move: Move) -> str:
     async with ended(event, steps) as (scene, _):
-        await move(scene)
         around = {EARLIER, NEXT, "Yes."}
-        return words(item for item in await scene.seen() if item.text not in around)
+        seen = await scene.seen(await move(scene))
+        return words(item for item in seen if item.text not in around)
 
 
 async def others() -> str:
@@ -422,6 +534,10 @@ async def _page() -> str:
             ends(observed, "retry"),
             LATER,
             ends(observed, "later_retry"),
+            BUSY,
+            await busy(),
+            BACKGROUND,
+            await background(),
             BRANCHES,
             await branches(),
             OTHERS,

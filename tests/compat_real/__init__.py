@@ -1,0 +1,1 @@
+"""Real clients and model servers, which `make compat` installs and runs."""

@@ -1,0 +1,151 @@
+"""Run real clients and model servers, and note the results: `python -m tests.compat_real [NAME …]`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.compat_real import outages, story
+from tests.compat_real.environments import HERE, node_modules, python_of, version_of
+from tools.reference.__main__ import main as write_reference
+from tools.reference.compatibility import RESULTS
+
+AIDER_EXERCISED = (
+    "4 answers, streamed, 1 failure in a stream, 1 before an answer (retries for 2 s, not 60 s), 1 stop"
+)
+LITELLM_CONFIG = """
+model_list:
+  - model_name: tiny
+    litellm_params:
+      model: openai/tiny
+      api_base: {api_base}
+      api_key: none
+"""
+
+
+@dataclass(frozen=True)
+class Client:
+    title: str
+    package: str
+    environment: str
+    script: str
+    argument: str = ""
+    kind: str = "client"
+    exercised: str = story.EXERCISED
+
+    @property
+    def version(self) -> str:
+        return version_of(self.package, self.environment)
+
+    def run(self) -> str:
+        arguments = [self.argument] if self.argument else []
+        return story.tell([*self._program(), *arguments])
+
+    def _program(self) -> list[str | Path]:
+        script = HERE / "clients" / self.script
+        if self.environment != "node":
+            return [python_of(self.environment), script]
+        # Node looks for packages beside the script, wherever it is started.
+        folder = node_modules().parent
+        for each in (script, script.with_name("dialogue.mjs")):
+            (folder / each.name).write_text(each.read_text())
+        return ["node", folder / script.name]
+
+
+@dataclass(frozen=True)
+class Server:
+    title: str
+    package: str
+    environment: str
+    command: Callable[[ExitStack, Path], outages.Command]
+    kind: str = "model server"
+    exercised: str = outages.EXERCISED
+
+    @property
+    def version(self) -> str:
+        return version_of(self.package, self.environment)
+
+    def run(self) -> str:
+        with TemporaryDirectory() as folder, ExitStack() as behind:
+            return outages.tell(self.command(behind, Path(folder)), Path(folder))
+
+
+def _llama_cpp(behind: ExitStack, folder: Path) -> outages.Command:
+    return lambda port: [python_of("llama"), HERE / "servers" / "llama_cpp.py", str(port), folder]
+
+
+def _litellm_proxy(behind: ExitStack, folder: Path) -> outages.Command:
+    """In front of llama.cpp's server."""
+    model = behind.enter_context(outages.running(_llama_cpp(behind, folder), folder))
+    config = folder / "litellm.yaml"
+    config.write_text(LITELLM_CONFIG.format(api_base=model.url))
+    program = python_of("litellm").with_name("litellm")
+    return lambda port: [program, "--config", config, "--host", "127.0.0.1", "--port", str(port)]
+
+
+PARTIES: dict[str, Client | Server] = {
+    "openai-python": Client("openai (Python)", "openai", "frameworks", "openai_python.py"),
+    "openai-node": Client("openai (Node)", "openai", "node", "openai_node.mjs"),
+    "ai-sdk-compatible": Client(
+        "Vercel AI SDK, openai-compatible", "@ai-sdk/openai-compatible", "node", "ai_sdk.mjs", "compatible"
+    ),
+    "ai-sdk-openai": Client(
+        "Vercel AI SDK, openai's `.chat()`", "@ai-sdk/openai", "node", "ai_sdk.mjs", "openai"
+    ),
+    "langchain": Client("LangChain's ChatOpenAI", "langchain-openai", "frameworks", "langchain_chat.py"),
+    "langgraph": Client("LangGraph with a checkpointer", "langgraph", "frameworks", "langgraph_thread.py"),
+    "openai-agents": Client("openai-agents, its sessions", "openai-agents", "frameworks", "openai_agents.py"),
+    "pydantic-ai": Client("pydantic-ai", "pydantic-ai-slim", "frameworks", "pydantic_agent.py"),
+    "llm": Client("llm", "llm", "frameworks", "llm_conversation.py"),
+    "litellm": Client("LiteLLM's SDK", "litellm", "litellm", "litellm_sdk.py"),
+    "aider": Client(
+        "aider, with `X-Turn-On-Busy: interrupt`",
+        "aider-chat",
+        "aider",
+        "aider_coder.py",
+        exercised=AIDER_EXERCISED,
+    ),
+    "llama.cpp": Server("llama.cpp's server, from xllamacpp", "xllamacpp", "llama", _llama_cpp),
+    "litellm-proxy": Server("LiteLLM's proxy, in front of llama.cpp", "litellm", "litellm", _litellm_proxy),
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.compat_real", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(PARTIES))
+    names = parser.parse_args().names or list(PARTIES)
+    if unknown := set(names) - set(PARTIES):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}. Known: {', '.join(PARTIES)}.")
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    has_passed = [_run(name, results) for name in names]
+    ordered = {name: results[name] for name in PARTIES if name in results}
+    RESULTS.write_text(json.dumps(ordered, indent=2, ensure_ascii=False) + "\n")
+    write_reference([])
+    print(f"{sum(has_passed)} passed, {len(has_passed) - sum(has_passed)} failed")
+    return 0 if all(has_passed) else 1
+
+
+def _run(name: str, results: dict[str, dict[str, str]]) -> bool:
+    """Run one, and note its result."""
+    party, started = PARTIES[name], time.monotonic()
+    try:
+        found = party.run()
+    except Exception:
+        traceback.print_exc()
+        found = ""
+    fields = ("kind", "title", "version", "exercised")
+    results[name] = {**{field: getattr(party, field) for field in fields}, "result": found or "fails"}
+    print(f"{name} {party.version}: {found or 'FAILS'} ({time.monotonic() - started:.0f} s)", flush=True)
+    return bool(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""The page about real clients and model servers, from the results that `make compat` wrote."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tools.reference.markdown import sections, table
+
+RESULTS = Path(__file__).parents[2] / "tests" / "compat_real" / "results.json"
+
+INTRODUCTION = """\
+# Compatibility
+
+<!-- Written by `make compat`, from what it saw. -->
+
+`make compat` runs a Turnledger server behind real clients and in front of real model servers, in the
+locked versions below, and notes here what it saw. `make compat ARGS="llm litellm"` runs some of them.
+It installs their packages into `.compat/`; some need Node. It is not part of `make test`, which runs
+the official client against scripted models.
+"""
+
+CLIENTS = """\
+## Clients
+
+Each client has the same conversation with the demo model, with its default retries, and names it with
+`X-Conversation-Id`. It passes if the stored history contains each answer once, in order, under its
+question; no failed answer; and of the stopped answer only the beginning.
+"""
+
+SERVERS = """\
+## Model servers
+
+The official client has a conversation with a tiny random model through Turnledger. In the middle of a
+stream the model server is killed (`SIGKILL`), started again, and later frozen (`SIGSTOP`). It passes if
+the client receives each outage as an error and the next question is answered; if the conversation goes
+on with a shorter context when the model refuses its length; and if the stored history contains the
+answers, none of the broken ones, and of the stopped one only the beginning.
+"""
+
+NOTES = """\
+## Known limits
+
+aider leaves its connection open when it is stopped. Without `X-Turn-On-Busy: interrupt` its next
+question waits for the stopped answer. In its mode `/ask` it adds a reminder of a few words to the
+newest question, too short to be [recognized](../histories.md#what-counts-as-the-same-message): each of
+these turns becomes a branch with the whole history. Open WebUI and the server of transformers are not
+run here.
+"""
+
+
+def page() -> str:
+    results = json.loads(RESULTS.read_text("utf-8")).values()
+
+    def rows(kind: str) -> str:
+        fields = ("title", "version", "exercised", "result")
+        found = ([each[field] for field in fields] for each in results if each["kind"] == kind)
+        return table((kind, *fields[1:]), found)
+
+    return sections([INTRODUCTION, CLIENTS, rows("client"), SERVERS, rows("model server"), NOTES])
