@@ -1,7 +1,7 @@
 """A recipe as its reader uses it: its files, and its commands in order.
 
-A block that begins with a comment such as `# app.py` or `<!-- page.html -->` is that file. In a `console`
-block, lines that begin with `$` are commands, followed by their output, where `…` matches anything.
+A block that begins with a comment such as `# app.py`, `// app.mjs` or `<!-- page.html -->` is that file. In a
+`console` block, lines that begin with `$` are commands, followed by their output, where `…` matches anything.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from tests.docs.scripts import run_script
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "recipes"
-FILE = re.compile(r"```(?:py|toml|html)\n(?:#|<!--) (\S+\.(?:py|toml|html))(?: -->)?\n(.*?)```", re.DOTALL)
+FILE = re.compile(
+    r"```(?:py|toml|html|js)\n(?:#|<!--|//) (\S+\.(?:py|toml|html|mjs))(?: -->)?\n(.*?)```", re.DOTALL
+)
 CONSOLE = re.compile(r"```console\n(.*?)```", re.DOTALL)
 COMMAND = re.compile(r"^\$ (.+)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
 SETTINGS = re.compile(r"```toml\n(.*?)```", re.DOTALL)
@@ -37,6 +39,8 @@ class Recipe:
     name: str
     folder: Path
     moved: Mapping[str, str]
+    python: str | None = None
+    """The interpreter with the packages of the recipe, if it is not that of the tests."""
 
     @property
     def page(self) -> str:
@@ -58,14 +62,14 @@ class Recipe:
             (self.folder / name).write_text(code)
 
     def run(self, command: str) -> subprocess.CompletedProcess[str]:
-        if SCRIPT.match(command):
+        if SCRIPT.match(command) and self.python is None:
             script, *arguments = shlex.split(command)[1:]
             return run_script(self.folder / script, *arguments, cwd=self.folder)
         silenced = re.sub(r"^curl ", "curl --silent ", command)
         return subprocess.run(
             ["bash", "-c", silenced],
             cwd=self.folder,
-            env=environment(),
+            env=environment(self.python),
             capture_output=True,
             text=True,
             check=False,
@@ -83,9 +87,9 @@ class Recipe:
         return len(commands)
 
 
-def environment() -> dict[str, str]:
-    """Return an environment in which `python` is the one of the tests."""
-    tools = Path(sys.executable).parent
+def environment(python: str | None = None) -> dict[str, str]:
+    """Return an environment in which `python` is this one, or that of the tests."""
+    tools = Path(python or sys.executable).parent
     return {
         **os.environ,
         "PATH": f"{tools}{os.pathsep}{os.environ.get('PATH', '')}",

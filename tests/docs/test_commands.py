@@ -60,6 +60,7 @@ UNTESTED = {
 
 ELSEWHERE = {
     "audit": "calls a service in the network; .ci/run",
+    "compat": "installs packages from the registries",
     "clean": "removes the environment that runs the tests",
     "format": "changes files",
     "help": "only prints",

@@ -229,7 +229,7 @@ class Shell:
         return printed.read_text()
 
     def serve(self, block: str) -> str:
-        """Run the block that goes on in the background; the line it announces itself with."""
+        """Run the block that goes on in the background; return the line with its address."""
         log = (self.home / "server.log").open("w")
         with log:
             self._serving = subprocess.Popen(
@@ -241,7 +241,7 @@ class Shell:
                 text=True,
             )
         assert self._serving.stdout is not None
-        return self._serving.stdout.readline()
+        return next((line for line in self._serving.stdout if "http:" in line), "")
 
     def _command(self, block: str) -> list[str]:
         for printed, port in self._ports.items():

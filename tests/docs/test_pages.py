@@ -21,6 +21,7 @@ from turnledger.engine.attempt.durable import NOT_COMMITTED, UNHELD
 from turnledger.engine.attempt.end import CLAIM_KEPT_MS, DELETED, DIED
 from turnledger.engine.turn.begin import GAVE_UP
 from turnledger.engine.turn.commit import SUPERSEDED, failure_of
+from turnledger.engine.turn.policies import KINDS
 from turnledger.server.config.file import load_settings
 from turnledger.server.config.settings import (
     ChatSettings,
@@ -158,10 +159,12 @@ def shown_settings(folder: Path, toml: str) -> Settings:
 def test_settings_shown_by_pages_load(tmp_path: Path) -> None:
     shown = {
         name: re.findall(r"```toml\n(.*?)```", text_of(name), re.DOTALL)
-        for name in ("server", "access", "retention", "chats")
+        for name in ("server", "access", "retention", "chats", "chat-completions")
     }
+    [naming] = shown["chat-completions"]
+    assert len(shown_settings(tmp_path, naming).chats.named_by) == 5
     server = shown_settings(tmp_path, "".join(shown["server"]))
-    assert set(server.models) == {"fast", "smart"}
+    assert set(server.models) == {"fast", "smart", "quick"}
     assert server.models["smart"].timeouts == ModelTimeouts(first_byte=60, total=600)
     access = shown_settings(tmp_path, "".join(shown["access"]))
     assert access.frame_ancestors == ("https://shop.example.com",)
@@ -196,7 +199,7 @@ def rows(first: str) -> dict[str, list[str]]:
 def test_server_page_lists_every_setting_with_its_default(first: str, kind: type[msgspec.Struct]) -> None:
     listed = rows(first)
     fields = {field.name: field.default for field in msgspec.structs.fields(kind)}
-    for apart in ("limits", "timeouts", "models", "chats", "scopes"):
+    for apart in ("limits", "timeouts", "defaults", "models", "chats", "scopes"):
         fields.pop(apart, None)
     assert set(listed) == set(fields)
     for name, default in fields.items():
@@ -206,6 +209,11 @@ def test_server_page_lists_every_setting_with_its_default(first: str, kind: type
             assert float(listed[name][0]) == default
         else:  # none, empty, or as it comes
             assert not re.match(r"\d", listed[name][0])
+
+
+def test_server_page_lists_every_default_policy_with_its_values() -> None:
+    listed = {name: re.findall(r"[a-z]+", cells[1]) for name, cells in rows("default | header").items()}
+    assert listed == {name: [*kind] for name, kind in KINDS.items()}
 
 
 def test_server_page_lists_every_flag_and_setting_of_a_model() -> None:
@@ -240,6 +248,7 @@ def test_command_line_page_names_every_command_and_flag() -> None:
         "show",
         "context",
         "jobs",
+        "stop",
         "append",
         "rename",
         "pin",

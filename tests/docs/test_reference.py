@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from enum import Enum
 from pathlib import Path
@@ -12,7 +13,9 @@ import msgspec
 import pytest
 import typer
 
+from tests.compat_real.__main__ import PARTIES
 from tools.reference.__main__ import main
+from tools.reference.compatibility import RESULTS
 from tools.reference.markdown import prose, table
 from tools.reference.pages import FOLDER, PAGES
 from tools.reference.python_client import members, reachable, section
@@ -27,6 +30,11 @@ from turnledger.engine.attempt import end
 def test_reference_pages_match_the_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert (main(["--check"]), capsys.readouterr().out) == (0, "")
     assert {path.name for path in FOLDER.iterdir()} == set(PAGES)
+
+
+def test_compatibility_page_shows_every_client_and_server_in_its_locked_version() -> None:
+    noted = {name: each["version"] for name, each in json.loads(RESULTS.read_text("utf-8")).items()}
+    assert noted == {name: party.version for name, party in PARTIES.items()}
 
 
 def test_command_line_reference_lists_every_command_and_option() -> None:
