@@ -15,12 +15,13 @@ UV := $(or $(shell command -v uv 2>/dev/null),.tools/bin/uv)
 
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+SERVING := $(VENV)/.serving
 EXTRAS := client cli server testing
 COMPILE = $(UV) pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-annotate --no-emit-index-url $(LOCK_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help screenshots setup test lint format types layers page serve bench proof mutate simulate reference twins lock sbom audit clean
+.PHONY: help screenshots setup test lint format types layers page serve bench proof compat mutate simulate reference twins lock sbom audit clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' Makefile
@@ -36,6 +37,8 @@ lint: setup ## Check style and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m tools.language
+	$(BIN)/hadolint Dockerfile
+	$(BIN)/compose-lint --fail-on low compose.yaml
 
 format: setup ## Format, and fix what can be fixed
 	$(BIN)/ruff check --fix .
@@ -51,10 +54,16 @@ layers: setup ## Check that imports point one way
 page: ## Build the chat page, which needs Node 20.19 or newer
 	@$(PYTHON) -m tools.page
 
-# The page where Node is, and a line about it where it is not: the server runs without.
-serve: setup ## Run the server (ARGS=)
-	@$(BIN)/python -m tools.page --if-possible
-	$(BIN)/turnledger serve $(ARGS)
+# The page where Node is, and a line about it where it is not: the server runs without. Its build and the installation
+# take turns waiting for the disk, so they run side by side.
+serve: ## Install what serving needs, and run the server (ARGS=)
+	@$(MAKE) --no-print-directory --jobs=2 servable
+	@$(BIN)/turnledger serve $(ARGS)
+
+.PHONY: servable optionalpage
+servable: $(SERVING) optionalpage
+optionalpage:
+	@$(PYTHON) -m tools.page --if-possible
 
 screenshots: setup ## Make the pictures of the page anew, for the documentation
 	SCREENSHOTS=docs/images $(BIN)/python -m pytest -q -n0 tests/web/test_screenshots.py
@@ -65,6 +74,10 @@ bench: setup ## Run the benchmarks (ARGS=)
 proof: setup ## Run the long proofs (ARGS= names some; ARGS=--list shows all)
 	$(BIN)/python -m tests.proof $(ARGS)
 
+# Their packages, of the versions in tests/compat_real/packages, go into .compat.
+compat: setup ## Run real clients and model servers, and write down what they do (ARGS= names some)
+	UV=$(UV) $(BIN)/python -m tests.compat_real $(ARGS)
+
 mutate: setup ## Change the engine in small ways, and see whether tests notice (ARGS=)
 	$(BIN)/python -m tools.mutation $(ARGS)
 
@@ -74,7 +87,7 @@ simulate: setup ## Run the simulator (ARGS=)
 reference: setup ## Write the reference pages anew, from the code (ARGS=--check only looks)
 	$(BIN)/python -m tools.reference $(ARGS)
 
-twins: setup ## Write the blocking Python client anew, from the awaiting one
+twins: setup ## Write the blocking client and ledger anew, from the awaiting ones
 	$(BIN)/python -m tools.twins
 
 lock: $(UV) ## Write the lock files anew (LOCK_ARGS=--upgrade for newer versions)
@@ -90,7 +103,7 @@ audit: setup ## Look for known vulnerabilities in what is locked, where the data
 	$(BIN)/python -m tools.audit
 
 clean: ## Remove everything that was installed, built or cached
-	rm -rf .venv .venv-* .tools dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-* .tools .compat dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	rm -rf src/turnledger/server/chat_page/dist web/node_modules clients/typescript/node_modules clients/typescript/dist
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -98,7 +111,15 @@ $(INSTALLED): pyproject.toml requirements.lock requirements-dev.lock | $(UV)
 	test -x $(BIN)/python || $(PYTHON) -m venv --without-pip $(VENV)
 	$(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements-dev.lock
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
-	touch $@
+	touch $(SERVING) $@
+
+# Adds to what is there, which may be the tools of `make setup`. The build backend, which the server does not need, is
+# installed only for the build, as locked.
+$(SERVING): pyproject.toml requirements-server.lock | $(UV)
+	@test -x $(BIN)/python || $(PYTHON) -m venv --without-pip $(VENV)
+	$(UV) pip install --python $(BIN)/python --require-hashes --requirements requirements-server.lock
+	$(UV) pip install --python $(BIN)/python --no-deps --build-constraints requirements-dev.lock --editable .
+	@touch $@
 
 .tools/bin/uv:
 	$(PYTHON) -m venv .tools

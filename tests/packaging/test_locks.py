@@ -1,8 +1,11 @@
-"""A lock per extra, the bill of materials, the vulnerability audit, and licence notices."""
+"""Lock files and what make installs of them, the bill of materials, the audit, and licence notices."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +31,25 @@ def test_lock_of_each_extra_is_part_of_the_development_lock() -> None:
         assert core.items() <= locked.items() <= everything.items(), extra
         assert len(locked) > len(core)
         assert all(hashes for _, hashes in locked.values())
+
+
+def locks_to_install(target: str, venv: Path) -> set[str]:
+    """Return the lock files that `make` would install for this target."""
+    environ = {name: value for name, value in os.environ.items() if name not in {"MAKEFLAGS", "MAKELEVEL"}}
+    done = subprocess.run(
+        ["make", "--dry-run", target, f"VENV={venv}"], cwd=ROOT, env=environ, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return set(re.findall(r"--require-hashes .*?(requirements\S*\.lock)", done.stdout))
+
+
+def test_make_serve_installs_the_server_lock_only_and_make_test_adds_the_rest(tmp_path: Path) -> None:
+    assert locks_to_install("serve", tmp_path) == {"requirements-server.lock"}
+    (tmp_path / ".serving").touch()
+    assert locks_to_install("serve", tmp_path) == set()
+    assert locks_to_install("test", tmp_path) == {DEVELOPMENT}
+    (tmp_path / ".installed").touch()
+    assert locks_to_install("test", tmp_path) == set()
 
 
 def test_bill_of_materials_lists_locked_packages_with_hashes_and_scopes() -> None:

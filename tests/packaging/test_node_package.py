@@ -179,10 +179,11 @@ def test_page_command_builds_only_outdated_pages(page: Workshop, capsys: pytest.
     assert "up to date" in capsys.readouterr().out
 
 
-def test_page_if_possible_prints_no_output_for_a_fresh_page(
+def test_page_if_possible_prints_progress_but_nothing_for_a_fresh_page(
     page: Workshop, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page.package.build()
+    assert capsys.readouterr() == ("", "It: npm ci …\nIt: npm run build …\n")
     assert main(["--if-possible"], page.package) == 0
     assert capsys.readouterr() == ("", "")
 
