@@ -11,6 +11,7 @@ from bench.branches import branching, memory, parallel_turns
 from bench.measures import Line, against_the_floor, growth, many_at_once
 from bench.readers import read_by_many
 from bench.resend_match import repeated_messages, resent_history
+from bench.work import enqueued_turns
 
 
 async def measure(folder: Path, *, quick: bool) -> list[Line]:
@@ -20,6 +21,7 @@ async def measure(folder: Path, *, quick: bool) -> list[Line]:
     lines += await growth(folder, 10_000 // scale, 200 // scale)
     lines += await branching(folder, 10_000 // scale, 1_000 // scale, 300 // scale)
     lines += await parallel_turns(folder, 1_000 // scale, 5 // min(scale, 5))
+    lines += await enqueued_turns(folder, 1_000 // scale)
     lines += resent_history(1_000, 50 // scale)
     lines += repeated_messages(1_000, 50 // scale)
     lines += await read_by_many(folder, 1_000 // min(scale, 10), 400 // scale, 5 // min(scale, 5))

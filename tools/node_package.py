@@ -9,6 +9,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
@@ -152,6 +153,8 @@ class NodePackage:
         )
 
     def _run(self, *command: str) -> None:
+        words = [word for word in command if not word.startswith("-")]
+        print(f"{self.name}: {' '.join(words[:3])} …", file=sys.stderr, flush=True)
         program = shutil.which(command[0]) or command[0]
         done = subprocess.run(
             [program, *command[1:]], cwd=self.folder, capture_output=True, text=True, check=False

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+import time
 from contextlib import asynccontextmanager, suppress
 from http.client import HTTPConnection
 from pathlib import Path
@@ -23,7 +24,9 @@ from turnledger.server.listen.serve import open_app, serve_app
 from turnledger.server.listen.socket import bind
 
 PACKAGE = str(Path(turnledger.__file__).parent) + "/"
-BODY = b'{"model": "demo", "stream": true, "messages": [{"role": "user", "content": "Hello"}]}'
+BODY = b'{"model": "demo", "stream": true, "messages": [{"role": "user", "content": "%b"}]}'
+PAUSE = 0.2
+"""Seconds in which what follows the first turn ends, such as a look for other work."""
 
 
 class Walk:
@@ -98,9 +101,10 @@ async def served(settings: Settings) -> Any:
 
 def complete_twice(port: int) -> None:
     connection = HTTPConnection("127.0.0.1", port)
-    for _ in range(2):
+    for text in (b"Hello", b"More"):
+        time.sleep(PAUSE)
         headers = {"content-type": "application/json", "x-conversation-id": "walk"}
-        connection.request("POST", "/v1/chat/completions", BODY, headers)
+        connection.request("POST", "/v1/chat/completions", BODY % text, headers)
         answer = connection.getresponse().read()
         if not answer.endswith(b"data: [DONE]\n\n"):
             raise SystemExit(f"The completion failed: {answer!r}")

@@ -57,7 +57,7 @@ class RunningServer:
 
 @contextmanager
 def started(*command: str) -> Iterator[RunningServer]:
-    """Start a process that prints its port in its first line."""
+    """Start a process that prints its port."""
     process = subprocess.Popen(
         [sys.executable, *command],
         stdin=subprocess.PIPE,
@@ -68,10 +68,10 @@ def started(*command: str) -> Iterator[RunningServer]:
     with process:
         try:
             assert process.stdout is not None
-            line = process.stdout.readline()
-            found = re.search(r"127\.0\.0\.1:(\d+)|^(\d+)$", line)
+            address = re.compile(r"127\.0\.0\.1:(\d+)|^(\d+)$")
+            found = next(filter(None, map(address.search, process.stdout)), None)
             if found is None:
-                raise RuntimeError(f"{command} did not start: {line!r}")
+                raise RuntimeError(f"{command} did not start")
             yield RunningServer(process, int(found[1] or found[2]))
         finally:
             # Open streams would delay an orderly shutdown.
@@ -88,10 +88,15 @@ def serving(folder: Path, upstream: str) -> Iterator[RunningServer]:
         yield ours
 
 
+def kept_in(conversation: str) -> list[str]:
+    """Return the headers of a question that is asked many times in one conversation."""
+    return [f"x-conversation-id: {conversation}", "x-conversation-messages: new"]
+
+
 def in_conversation(*, stream: bool, run: int) -> Callable[[int, int], bytes]:
     """Return requests of clients with a conversation each; a fresh one for each run."""
     sent = body(QUESTION, stream=stream)
-    made = [request(sent, [f"x-conversation-id: {run}-{place}"]) for place in range(CLIENTS)]
+    made = [request(sent, kept_in(f"{run}-{place}")) for place in range(CLIENTS)]
     return lambda place, _: made[place]
 
 
@@ -129,7 +134,7 @@ async def throughput(
 async def first_token(bare: RunningServer, ours: RunningServer, rounds: int) -> list[str]:
     """Measure the time to the first chunk with one client."""
     plain = request(body(QUESTION, stream=True))
-    kept = request(body(QUESTION, stream=True), ["x-conversation-id: alone"])
+    kept = request(body(QUESTION, stream=True), kept_in("alone"))
     took: tuple[list[float], list[float]] = ([], [])
     clients = await connect(bare.port), await connect(ours.port)
     for _ in range(rounds):

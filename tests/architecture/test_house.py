@@ -22,8 +22,8 @@ VAGUE_NAMES = {"utils", "util", "helpers", "common", "misc"}
 MODULES_IN_A_FOLDER = 20
 NOUNS = {"hosting", "testing"}
 """They end like gerunds, and name things."""
-SAME_NAMES = {"api", "client"}
-"""The API and its client use the names of the library for what they send, once each."""
+SAME_NAMES = {"api": "wire", "client": "wire", "sync": "sync"}
+"""The API with its client, and the blocking ledger, use the names of the library, once each."""
 CALLS = re.compile(r"(?<![\w.#])fetch\(|\bXMLHttpRequest\b|\bEventSource\(|\bsendBeacon\(|\bWebSocket\(")
 MAY_CALL = {"clients/typescript/src/wire.ts"}
 MAY_REPORT = {"web/src/view/error-boundary.tsx"}
@@ -100,12 +100,12 @@ def test_module_names_are_not_gerunds() -> None:
 
 
 def test_public_class_names_are_unique() -> None:
-    homes: dict[tuple[bool, str], list[str]] = {}
+    homes: dict[tuple[str, str], list[str]] = {}
     for path in product_modules():
-        is_wire = path.relative_to(ROOT / "src" / "turnledger").parts[0] in SAME_NAMES
+        part = SAME_NAMES.get(path.relative_to(ROOT / "src" / "turnledger").parts[0], "")
         for node in parsed(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                homes.setdefault((is_wire, node.name), []).append(place(path, node))
+                homes.setdefault((part, node.name), []).append(place(path, node))
     assert {name: at for (_, name), at in homes.items() if len(at) > 1} == {}
 
 

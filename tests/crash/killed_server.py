@@ -60,8 +60,8 @@ class ServerProcess:
 
     async def wait_ready(self) -> str:
         """Wait until it serves; return its URL."""
-        line = await asyncio.to_thread(self.process.stdout.readline)
-        found = re.search(r"http://[\d.]+:\d+", line)
+        address = re.compile(r"http://[\d.]+:\d+")
+        found = await asyncio.to_thread(next, filter(None, map(address.search, self.process.stdout)), None)
         assert found is not None, self.errors.read_text()
         self.url = found[0]
         return self.url

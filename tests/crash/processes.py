@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
@@ -34,15 +35,20 @@ class Worker:
             self._lines.put(line.rstrip("\n"))
         self._lines.put(None)
 
-    def wait_for(self, word: str, times: int = 1) -> str:
-        """Wait until it has printed this many lines that begin with this word; return the last."""
+    def lines(self) -> Iterator[str]:
+        """Yield each line as it is printed, until the process ends."""
         while (line := self._lines.get()) is not None:
             self.output.append(line)
+            yield line
+        self._lines.put(None)  # for the next caller
+
+    def wait_for(self, word: str, times: int = 1) -> str:
+        """Wait until it has printed this many lines that begin with this word; return the last."""
+        for line in self.lines():
             if line.split()[0] == word:
                 times -= 1
                 if times == 0:
                     return line
-        self._lines.put(None)  # for `end`
         raise AssertionError(f"it ended and never printed {word!r}: {self.errors.read_text()}")
 
     def send_line(self, line: str) -> None:
@@ -59,8 +65,8 @@ class Worker:
         self.process.kill()
         code = self.process.wait()
         self._listener.join()
-        while (line := self._lines.get()) is not None:
-            self.output.append(line)
+        for _ in self.lines():
+            pass
         self.process.close()
         return code
 

@@ -82,9 +82,9 @@ class SeveralWorkers:
 
     async def wait_ready(self, workers: int) -> None:
         """Wait until it serves and has logged this many workers."""
-        line = await asyncio.to_thread(self.process.stdout.readline)
-        found = re.search(r"http://127\.0\.0\.1:(\d+)", line)
-        assert found is not None, (line, self.events, self.other_lines)
+        address = re.compile(r"http://127\.0\.0\.1:(\d+)")
+        found = await asyncio.to_thread(next, filter(None, map(address.search, self.process.stdout)), None)
+        assert found is not None, (self.events, self.other_lines)
         self.port = int(found[1])
         await self.wait_logged(lambda _: len(self.pids()) == workers)
 

@@ -133,7 +133,8 @@ async def test_client_beyond_the_backlog_is_cut_off_and_can_read_the_turn_again(
     count = 2 * BACKLOG // len(PIECE)
     async with talking() as serving:
         client = SlowClient()
-        await client.send(serving.port, completion(str(count), X_Conversation_Id="one"))
+        policy = {"X_Turn_On_Disconnect": "continue"}  # it would yield to the one that asks for its lane
+        await client.send(serving.port, completion(str(count), X_Conversation_Id="one", **policy))
         await serving.wait_running()
         await lane_is_free(serving.port)
         await serving.wait_answered()  # nobody waits for the one that was cut off

@@ -75,7 +75,7 @@ class Stage:
         key = key or f"chat-{self._count:06}"
         self.proxy.plan(fault)
         response = self.pace.begin(stops_after_cut=stream and policy != "continue")
-        headers = {"X_Conversation_Id": key, "X_Turn_On_Disconnect": policy}
+        headers = {"X_Conversation_Id": key, "X_Turn_On_Disconnect": policy, "X_Conversation_Messages": "new"}
         if retry is not None:
             headers["X_Stainless_Retry_Count"] = str(retry)
         await exchange(self.proxy.port, completion(QUESTION, stream=stream, **headers), response)

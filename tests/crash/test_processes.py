@@ -99,6 +99,23 @@ async def test_suspended_holder_that_was_not_superseded_commits(start: Start, tm
 # A stop from another process reaches running and queued turns, and returns the outcome.
 
 
+async def test_suspended_worker_cannot_act_in_a_job_that_another_has_resumed(
+    start: Start, tmp_path: Path
+) -> None:
+    suspended = start("hold-job-deaf", "lane", lease_time=BEATS)
+    suspended.wait_for("holding")
+    suspend(suspended.process, tmp_path / "chats.db")
+    resuming = start("hold-job", "lane", lease_time=BEATS)
+    resuming.wait_for("holding")
+    suspended.send(signal.SIGCONT)
+    suspended.send_line("go")
+    assert next(suspended.lines()) == "refused held Superseded"
+    resuming.send_line("go")
+    held, *_ = (await recovered(tmp_path, ["lane"]))["lane"]
+    assert (held.kind, held.text) == ("completed", "too late")
+    assert (tmp_path / "effects").read_text().split() == ["lane/0", "lane/1"]
+
+
 @pytest.fixture(scope="module")
 def three() -> Iterator[list[Worker]]:
     """A holder, a waiter and a stopper; each test has a lane of its own."""

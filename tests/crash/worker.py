@@ -1,23 +1,39 @@
-"""A process that runs turns: `python -m tests.crash.worker WHAT FOLDER LEASE_TIME …`.
+"""A process that runs turns: `python -m tests.crash.worker WHAT[:BROKEN] FOLDER LEASE_TIME …`.
 
 It reports to its parent, one line per event, after the event: `acked TOKEN ID DIGEST` for an acknowledged
-turn; `failed`, `stopped` or `refused TOKEN WHY` for others; `begun` and `acted` before.
+turn; `failed`, `stopped` or `refused TOKEN WHY` for others; `begun` and `acted` before. For durable work,
+`enqueued TOKEN CHAT ID` after a job was stored, and `answered` before its commit. BROKEN names an engine of
+tests.simulation.broken.work.
 """
 
 import asyncio
 import hashlib
+import os
+import signal
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from tests.crash.worker_requests import Deliberate, WorkerRequest, act, call, name_of, runner_of, token_of
+from tests.crash.worker_requests import (
+    Deliberate,
+    WorkerRequest,
+    act,
+    call,
+    job_token,
+    name_of,
+    runner_of,
+    token_of,
+)
+from tests.simulation.broken.registry import BROKEN
 from turnledger import Chat, Ledger, Limits, RunningTurn, Turn
 from turnledger.engine.turn.begin import Queued
 from turnledger.errors import Superseded, TurnFailed, TurnledgerError, TurnStopped
 from turnledger.stores.sqlite import SqliteStore
 from turnledger.testing.fake_clock import FakeClock
+from turnledger.types import Runner
 
 
 def report(line: str) -> None:
@@ -73,7 +89,29 @@ async def a_few(ledger: Ledger, effects: Path, seed: str, how_many: str) -> None
 
 async def hold(ledger: Ledger, effects: Path, key: str, then: str) -> None:
     """Hold a lane after an effect until the parent sends `go`; then commit, or act once more."""
+    try:
+        acknowledge("held", await ledger.run(_holder(effects, key, then), "held", conversation_key=key))
+    except TurnledgerError as problem:
+        report(f"refused held {type(problem).__name__}")
 
+
+async def hold_job(ledger: Ledger, effects: Path, key: str) -> None:
+    """As `hold` that acts once more, in a job. A process with the same key resumes it."""
+
+    async def run(turn: RunningTurn) -> None:
+        try:
+            await _holder(effects, key, "act")(turn)
+        except TurnledgerError as problem:
+            report(f"refused held {type(problem).__name__}")
+            raise
+        report("ran held")
+
+    chat = await ledger.conversation(conversation_key=key)
+    await chat.enqueue("held", idempotency_key=key)
+    await ledger.work(run)
+
+
+def _holder(effects: Path, key: str, then: str) -> Runner:
     async def run(turn: RunningTurn) -> None:
         async def tool(name: str) -> str:
             act(effects, name)
@@ -87,10 +125,7 @@ async def hold(ledger: Ledger, effects: Path, key: str, then: str) -> None:
             await turn.call(second, lambda: tool(name_of(second)))
         turn.emit("too late")
 
-    try:
-        acknowledge("held", await ledger.run(run, "held", conversation_key=key))
-    except TurnledgerError as problem:
-        report(f"refused held {type(problem).__name__}")
+    return run
 
 
 async def wait(ledger: Ledger, effects: Path, key: str) -> None:
@@ -137,10 +172,45 @@ async def _take_turn(chat: Chat, token: str, *, holds: bool) -> None:
         report(f"done {token}")
 
 
-async def hold_deaf(ledger: Ledger, effects: Path, key: str, then: str) -> None:
-    """Hold a lane without hints: only the fence refuses a late write."""
-    await ledger._recovery.close()
-    await hold(ledger, effects, key, then)
+BACKLOG = 12
+"""Jobs in the store beyond which no more are enqueued."""
+
+
+async def work(ledger: Ledger, effects: Path, seed: str, slot: str, first: str) -> None:
+    """Run durable work, and enqueue the jobs of this slot from `first` on; none if it is empty."""
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(ledger.work(lambda turn: _run_job(turn, effects)))
+        report("opened")
+        if first:
+            tasks.create_task(_enqueue_all(ledger, seed, slot, int(first)))
+
+
+async def _enqueue_all(ledger: Ledger, seed: str, slot: str, first: int) -> None:
+    for number in count(first):
+        request = WorkerRequest.of(job_token(int(seed), int(slot), number))
+        chat = await ledger.conversation(conversation_key=request.conversation_key)
+        id = await chat.enqueue(
+            request.token, idempotency_key=request.idempotency_key, on_failure=request.policy
+        )
+        report(f"enqueued {request.token} {chat.id} {id}")
+        waiting = await ledger.jobs()
+        if len(waiting) > BACKLOG:
+            oldest = waiting[0]
+            await (await ledger.conversation(oldest.conversation)).outcome(oldest.id)
+
+
+async def _run_job(turn: RunningTurn, effects: Path) -> None:
+    """Run a job of this or another slot. Some kill their process: again and again, or in a tool."""
+    (message,) = turn.input
+    request = WorkerRequest.of(message.text)
+
+    def report_or_die(line: str) -> None:
+        if line.startswith(request.dies_at):
+            os.kill(os.getpid(), signal.SIGKILL)
+        report(line)
+
+    await runner_of(request, effects, report_or_die, may_fail=False)(turn)
+    report_or_die(f"answered {request.token}")
 
 
 class ReportingStore(SqliteStore):
@@ -163,19 +233,38 @@ WHAT = {
     "loop": loop,
     "a-few": a_few,
     "hold": hold,
-    "hold-deaf": hold_deaf,
+    "hold-deaf": hold,
+    "hold-job": hold_job,
+    "hold-job-deaf": hold_job,
     "obey": obey,
     "wait": wait,
+    "work": work,
     "wait-without-time": wait,
 }
 
 
+def break_engine(name: str) -> None:
+    import_module("tests.simulation.broken.work")
+    for where, what, how in BROKEN[name]():
+        setattr(where, what, how)
+
+
 async def main(what: str, folder: str, lease_time: str, *more: str) -> None:
+    what, _, broken = what.partition(":")
+    if broken:
+        break_engine(broken)
     store = await ReportingStore.open(Path(folder) / "chats.db")
-    store.receives_hints = what != "hold-deaf"
+    flush_every = Limits.flush_every
+    if what == "work":
+        flush_every = 0.005  # jobs are short, and readers and resumes shall meet what they have streamed
+    elif what.endswith("-deaf"):
+        store.receives_hints, flush_every = False, 1e6  # only the fence refuses a late write
     # With a stopped clock no lease expires: only lock files show that a process is dead.
     clock = FakeClock() if what == "wait-without-time" else None
-    ledger = await Ledger.over(store, limits=Limits(lease_time=float(lease_time)), clock=clock)
+    limits = Limits(lease_time=float(lease_time), flush_every=flush_every)
+    ledger = await Ledger.over(store, limits=limits, clock=clock)
+    if not store.receives_hints:
+        await ledger._recovery.close()
     await WHAT[what](ledger, Path(folder) / "effects", *more)
     if what != "a-few":
         await ledger.close()

@@ -181,7 +181,8 @@ class Server:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
         assert process.stdout is not None
-        found = re.search(r"http://[\d.]+:(\d+)", process.stdout.readline())
+        address = re.compile(r"http://[\d.]+:(\d+)")
+        found = next(filter(None, map(address.search, process.stdout)), None)
         assert found is not None
         self.url, self.port = found[0], int(found[1])
 

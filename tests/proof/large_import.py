@@ -108,7 +108,8 @@ def served() -> Iterator[tuple[int, list[str]]]:
         ) as process:
             try:
                 assert process.stdout is not None
-                found = re.search(r"http://[\d.]+:(\d+)", process.stdout.readline())
+                address = re.compile(r"http://[\d.]+:(\d+)")
+                found = next(filter(None, map(address.search, process.stdout)), None)
                 assert found is not None
                 yield int(found[1]), texts
             finally:
