@@ -68,6 +68,7 @@ class FaultProxy:
         self._plans: deque[Fault | None] = deque()
         self._listening: asyncio.Server | None = None
         self._lines: set[_Line] = set()
+        self._is_closed = False
         self._changed = asyncio.Event()
         self.port = 0
         self.connections = 0
@@ -82,6 +83,7 @@ class FaultProxy:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._is_closed = True
         await self.refuse()
         tasks = [line.task for line in self._lines]
         for task in tasks:
@@ -140,31 +142,28 @@ class FaultProxy:
         self.exchanges.append(Exchange(self._plans.popleft() if self._plans else None))
         return self.exchanges[-1]
 
-    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        line = _Line(self, task)
+    def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._is_closed:  # accepted before the end of listening
+            _close(writer, resets=True)
+            return
+        line = _Line(self, (reader, writer))
         self._lines.add(line)
-        writers = [writer]
-        try:
-            server = await asyncio.open_connection("127.0.0.1", self.server_port)
-            self.connections += 1
-            writers.append(server[1])
-            await line.carry((reader, writer), server)
-        except (OSError, asyncio.CancelledError):
-            line.resets = True
-        finally:
-            self._lines.discard(line)
-            for each in writers:
-                _close(each, resets=line.resets)
+        # Not in the task, which may be cancelled before it begins, or twice.
+        line.task.add_done_callback(lambda _: self._end(line))
+
+    def _end(self, line: _Line) -> None:
+        self._lines.discard(line)
+        line.close()
 
 
 class _Line:
     """One connection through the proxy."""
 
-    def __init__(self, proxy: FaultProxy, task: asyncio.Task[None]) -> None:
+    def __init__(self, proxy: FaultProxy, client: _Ends) -> None:
         self._proxy = proxy
-        self.task = task
+        self._client = client
+        self._writers = [client[1]]
+        self.task = asyncio.create_task(self._run())
         self.exchange = Exchange() if proxy.by_exchange else proxy.next_exchange()
         self.flows = asyncio.Event()
         self.flows.set()
@@ -177,11 +176,26 @@ class _Line:
         self._echo: _Copy | None = None
         """Receives the rest of the bytes of this exchange, too."""
 
-    async def carry(self, client: _Ends, server: _Ends) -> None:
+    def close(self) -> None:
+        for copy in self._copies:
+            copy.close()
+        for writer in self._writers:
+            _close(writer, resets=self.resets)
+
+    async def _run(self) -> None:
+        try:
+            server = await asyncio.open_connection("127.0.0.1", self._proxy.server_port)
+            self._proxy.connections += 1
+            self._writers.append(server[1])
+            await self._carry(server)
+        except (OSError, asyncio.CancelledError):
+            self.resets = True
+
+    async def _carry(self, server: _Ends) -> None:
         """Forward bytes both ways until one end closes or a fault cuts the connection."""
         ways = [
-            asyncio.create_task(self._pump(client[0], server[1], "sent")),
-            asyncio.create_task(self._pump(server[0], client[1], "received")),
+            asyncio.create_task(self._pump(self._client[0], server[1], "sent")),
+            asyncio.create_task(self._pump(server[0], self._client[1], "received")),
             asyncio.create_task(self.over.wait()),
         ]
         try:
@@ -190,8 +204,6 @@ class _Line:
             for way in ways:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
-            for copy in self._copies:
-                copy.close()
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: str) -> None:
         with suppress(OSError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
@@ -225,3 +226,16 @@ async def test_fault_proxy_accepts_on_the_same_port_after_refusing() -> None:
         writer.write(b"words.")
         assert await reader.readexactly(9) == b"answer 0."
         writer.close()
+
+
+async def test_fault_proxy_left_at_any_step_after_a_client_closes_all_connections() -> None:
+    for steps in range(30):
+        async with listening() as (_, proxy):
+            proxy.plan(Fault(sent=2, duplicates=True))
+            reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+            writer.write(b"words.")
+            await reader.readexactly(9)
+            writer.close()
+            for _ in range(steps):
+                await asyncio.sleep(0)
+        gc.collect()  # reports connections that nobody closed
