@@ -83,7 +83,7 @@ def test_serve_reports_a_settings_error_without_a_traceback(tmp_path: Path) -> N
 
 
 def test_serve_on_a_public_address_without_tokens_is_refused() -> None:
-    done = run(app, ["serve", "--host", "0.0.0.0"])
+    done = run(app, ["serve", "--host", "0.0.0.0", "--port", "0"])
     assert done.exit_code == 2
     assert "--insecure" in done.stderr
 
