@@ -1,7 +1,8 @@
 """Count the modules that a reader of one turn passes: `python -m tools.walk`.
 
-Runs one `chat.turn()` on a ledger, and one streamed chat completion through a real server, each after a
-warm-up. Prints the modules of this package in the order in which their code first runs.
+Runs one `chat.turn()` on a ledger, and streamed chat completions through a real server, each after a warm-up.
+Prints the modules of this package in the order in which their code first runs. Timers run beside a completion
+now and then: the one with the fewest modules is printed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from turnledger.server.listen.socket import bind
 PACKAGE = str(Path(turnledger.__file__).parent) + "/"
 BODY = b'{"model": "demo", "stream": true, "messages": [{"role": "user", "content": "%b"}]}'
 PAUSE = 0.2
-"""Seconds in which what follows the first turn ends, such as a look for other work."""
+"""Seconds in which what follows a turn ends, such as a look for other work."""
+WARM_UP, COMPLETIONS = 2, 6
+"""The second message of a chat is compared with its first one; those after it are like each other."""
 
 
 class Walk:
@@ -58,19 +61,29 @@ class Walk:
 
 
 class RequestWalk(Walk):
-    """Is on from the first byte of the second request until its answer was sent."""
+    """Is on from the first byte of each request after the warm-up until its answer was sent."""
 
     def __init__(self) -> None:
         super().__init__()
         self._requests = 0
+        self._shortest: tuple[dict[str, int], int] | None = None
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
         if event == "call" and frame.f_code.co_qualname == "BoundedHttp.data_received":
             self._requests += 1
-            self.is_on = self._requests == 2
-        elif frame.f_code.co_qualname == "TurnRun.record_delivery":
+            self.calls, self.changes = {}, 0
+            self.is_on = self._requests > WARM_UP
+        elif self.is_on and frame.f_code.co_qualname == "TurnRun.record_delivery":
             self.is_on = False
+            if self._shortest is None or len(self.calls) < len(self._shortest[0]):
+                self._shortest = self.calls, self.changes
         super().__call__(frame, event, argument)
+
+    def report(self, title: str) -> None:
+        if self._shortest is None:
+            raise SystemExit("No answer was delivered.")
+        self.calls, self.changes = self._shortest
+        super().report(title)
 
 
 async def walk_library(folder: str) -> Walk:
@@ -99,12 +112,12 @@ async def served(settings: Settings) -> Any:
                 await serving
 
 
-def complete_twice(port: int) -> None:
+def complete(port: int) -> None:
     connection = HTTPConnection("127.0.0.1", port)
-    for text in (b"Hello", b"More"):
+    for number in range(WARM_UP + COMPLETIONS):
         time.sleep(PAUSE)
         headers = {"content-type": "application/json", "x-conversation-id": "walk"}
-        connection.request("POST", "/v1/chat/completions", BODY % text, headers)
+        connection.request("POST", "/v1/chat/completions", BODY % str(number).encode(), headers)
         answer = connection.getresponse().read()
         if not answer.endswith(b"data: [DONE]\n\n"):
             raise SystemExit(f"The completion failed: {answer!r}")
@@ -114,7 +127,7 @@ def complete_twice(port: int) -> None:
 async def walk_server(folder: str) -> Walk:
     walk = RequestWalk()
     async with served(Settings(port=0, store=f"sqlite:///{folder}/server.db")) as port:
-        await asyncio.to_thread(complete_twice, port)
+        await asyncio.to_thread(complete, port)
     return walk
 
 

@@ -199,7 +199,8 @@ class App:
         head = RequestHead(scope)
         state = scope.setdefault("state", {})
         state["head"] = head
-        self.service.names.split_path(scope)
+        if self.service.names is not None:
+            self.service.names.split_path(scope)
         state["request_id"] = request_id = self._guard.request_id(head)
         current_request.set(request_id)
         headers = (

@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from turnledger.api.json import decoder_of
 from turnledger.chats import Chats
-from turnledger.engine.turn.policies import Policies, parse_policies
+from turnledger.engine.turn.policies import NO_POLICIES, Policies, parse_policies
 from turnledger.errors import InvalidInput
 from turnledger.hosting import Authorization, Host
 from turnledger.ledger import Ledger
@@ -57,9 +57,12 @@ class Service:
         self.cursor_seal = ServerSeal(host.tokens)
         self.settings = settings
         self.persistence = PersistencePolicy(settings.chats, host)
-        self.names = ConversationNames(settings.chats)
+        has_names = settings.chats.named_by or settings.chats.skip_when_header
+        self.names = ConversationNames(settings.chats) if has_names else None
         self._defaults = {
-            name: model.defaults.over(settings.defaults) for name, model in settings.models.items()
+            name: model.defaults.over(settings.defaults)
+            for name, model in settings.models.items()
+            if model.defaults is not NO_POLICIES
         }
         self.counters = LocalCounters() if worker_context is None else worker_context.counters
         self.metrics = (
@@ -114,7 +117,7 @@ class Service:
         defaults = self._defaults.get(model, self.settings.defaults)
         if principal.token is not None and principal.token.defaults:
             defaults = parse_policies(principal.token.defaults).over(defaults)
-        return given.over(defaults)
+        return given if defaults is NO_POLICIES else given.over(defaults)
 
     def changeable_chats(
         self, principal: Principal, head: RequestHead, needed: TokenScope, scope: str | None = None

@@ -403,6 +403,12 @@ class TurnBlock:
         """The conversation in whose lane it currently waits, or None."""
         return self._process.waiters.lane_of(self._request.begin.attempt)
 
+    @property
+    def prefill(self) -> str:
+        """The beginning of the answer, with which a resent history may end."""
+        resent = self._request.resent
+        return "".join(item.text for item in resent.prefill) if resent is not None else ""
+
     def when_queued(self, call: QueueSink) -> None:
         """Call this with the conversation once the turn has its place in the queue: `chat.stop(id)` then
         reaches it. Not called if the lane is free, nor while a request with the same idempotency_key waits

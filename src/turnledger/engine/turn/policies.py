@@ -35,8 +35,6 @@ class Policies(Struct, frozen=True, kw_only=True):
 
     def over(self, defaults: Policies) -> Policies:
         """Return these policies, and the defaults where nothing is chosen."""
-        if defaults is NO_POLICIES:
-            return self
         names = [name for name in self.__struct_fields__ if getattr(self, name) is not None]
         return replace(defaults, **{name: getattr(self, name) for name in names})
 

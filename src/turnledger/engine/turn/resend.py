@@ -107,12 +107,15 @@ class ResentRequest:
                     raise MalformedItems(f"messages[{number}].{name} has more than {MOST_PARTS} parts.")
         self._sent = sent
         self._on_divergence = on_divergence
-        begin = match.begin_of_prefill(self._whole)
-        self._messages, answers = self._whole[:begin], self._whole[begin:]
-        process.limits.check_messages("The prefill", answers)
-        self.prefill = items_of_messages(answers)
+        self._messages = self._whole
+        self.prefill: tuple[Item, ...] = ()
         """The answers at the end of the messages: the turn's answer begins with them."""
-        process.limits.check_size("The prefill", self.prefill)
+        if self._whole and self._whole[-1].get("role") == "assistant":
+            begin = match.begin_of_prefill(self._whole)
+            self._messages, answers = self._whole[:begin], self._whole[begin:]
+            process.limits.check_messages("The prefill", answers)
+            self.prefill = items_of_messages(answers)
+            process.limits.check_size("The prefill", self.prefill)
 
     def key(self, other: IdempotencyKey) -> IdempotencyKey:
         """Return the key with the messages as sent, whatever they now mean, added to its fingerprint."""

@@ -143,7 +143,8 @@ def target_of(
         return Target(owner, ConversationId(id), scope=scope, within=within)
     if conversation_key is not None:
         check_name("conversation_key", conversation_key)
-    lifetime = process.limits.lifetimes.of(scope)
+    lifetimes = process.limits.lifetimes
+    lifetime = lifetimes.of(scope) if lifetimes.scopes else lifetimes
     default = lifetime.reset if conversation_key is not None else None
     fresh = new_conversation(
         owner,

@@ -7,10 +7,9 @@ Clients fill in templates, which leave a header or field empty outside a chat: a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from fnmatch import translate
 from typing import TypeAlias
-from urllib.parse import unquote_to_bytes
 
 import msgspec
 from starlette.types import Scope
@@ -18,8 +17,8 @@ from starlette.types import Scope
 from turnledger.errors import InvalidInput
 from turnledger.server.config.settings import BASE_URL, ChatSettings, split_skip_rule
 from turnledger.server.requests.body import decode_body
+from turnledger.server.requests.turn import RawHeaders, text_in
 
-RawHeaders: TypeAlias = Iterable[tuple[bytes, bytes]]
 Fields: TypeAlias = Mapping[str, msgspec.Raw]
 
 
@@ -30,14 +29,6 @@ class _Metadata(msgspec.Struct):
 _texts: msgspec.json.Decoder[str | None] = msgspec.json.Decoder(str | None)
 _metadata: msgspec.json.Decoder[_Metadata | None] = msgspec.json.Decoder(_Metadata | None)
 _named_path = re.compile(r"/c/(.+)(/v1/.*)", re.DOTALL).fullmatch
-
-
-def text_in(value: bytes) -> str:
-    """Return the text of a header, percent-decoded; empty if it is not UTF-8."""
-    try:
-        return unquote_to_bytes(value).decode().strip()
-    except UnicodeDecodeError:
-        return ""
 
 
 class ConversationNames:
@@ -56,11 +47,11 @@ class ConversationNames:
 
     def skips(self, headers: RawHeaders) -> bool:
         """Return whether a request is left out of conversations, such as one for the title of a chat."""
-        for skipped, matches in self._skip_rules:  # not any(): without rules, this costs nothing
-            for name, value in headers:
-                if name == skipped and matches(value.decode("latin-1").strip()):
-                    return True
-        return False
+        return any(
+            name == skipped and matches(value.decode("latin-1").strip())
+            for skipped, matches in self._skip_rules
+            for name, value in headers
+        )
 
     def find(self, headers: Mapping[bytes, bytes], base_url_name: str | None, fields: Fields) -> str | None:
         """Return the first name, in the order of the settings. Raises InvalidInput or RequestRefused if it is

@@ -6,9 +6,10 @@ Fields for the model are passed on undecoded.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from itertools import groupby
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 
@@ -29,8 +30,11 @@ from turnledger.server.config.settings import ChatSettings
 from turnledger.server.errors import NO_RETRY, RequestRefused
 from turnledger.server.requests.allowed_fields import ALLOWED_FIELDS
 from turnledger.server.requests.body import decode_body
-from turnledger.server.requests.conversation_names import ConversationNames, RawHeaders, text_in
 
+if TYPE_CHECKING:
+    from turnledger.server.requests.conversation_names import ConversationNames
+
+RawHeaders: TypeAlias = Iterable[tuple[bytes, bytes]]
 Headers: TypeAlias = Mapping[bytes, bytes]
 
 
@@ -96,6 +100,14 @@ def text_of(headers: Headers, name: bytes) -> str | None:
     if not text:
         raise InvalidInput(f"{name.decode()} must be text, UTF-8 and percent-encoded.")
     return text
+
+
+def text_in(value: bytes) -> str:
+    """Return the text of a header, percent-decoded; empty if it is not UTF-8."""
+    try:
+        return unquote_to_bytes(value).decode().strip()
+    except UnicodeDecodeError:
+        return ""
 
 
 def must_exist(headers: Headers) -> bool:
@@ -222,14 +234,11 @@ _chat_bodies = msgspec.json.Decoder(ChatBody)
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-NO_OTHER_NAMES = ConversationNames(ChatSettings())
-
-
 def chat_request(
     path: str,
     headers: RawHeaders,
     body: bytes,
-    names: ConversationNames = NO_OTHER_NAMES,
+    names: ConversationNames | None = None,
     base_url_name: str | None = None,
 ) -> ChatRequest:
     """Check a chat-completions request. Raises InvalidInput or RequestRefused, with the remedy."""
@@ -238,10 +247,12 @@ def chat_request(
     check_tools(chat_body)
     header_values: Headers = {}
     conversation_name = None
-    if not names.skips(headers):  # clients send the same headers with all requests, also for turns only
-        header_values = read_headers(headers, names.headers)
+    other_headers: Set[bytes] = names.headers if names else frozenset()
+    # Clients send the same headers with all requests, also for turns only.
+    if names is None or not names.skips(headers):
+        header_values = read_headers(headers, other_headers)
         conversation_name = text_of(header_values, CONVERSATION)
-        if conversation_name is None:
+        if conversation_name is None and names is not None:
             conversation_name = names.find(header_values, base_url_name, fields)
     conversation, conversation_key = _conversation(conversation_name)
     opts_out = opts_out_of_storage(header_values)
@@ -250,7 +261,7 @@ def chat_request(
     elif conversation is not None or conversation_key is not None:
         check_keepable(chat_body)
     elif len(header_values) > (RETRY_COUNT in header_values):
-        _check_unnamed(header_values.keys() - names.headers - {RETRY_COUNT})
+        _check_unnamed(header_values.keys() - other_headers - {RETRY_COUNT})
     settings = {name: value for name, value in fields.items() if name not in _ENVELOPE_FIELDS}
     retry, has_key = retry_count_of(header_values), KEY in header_values
     is_named = conversation is not None or conversation_key is not None

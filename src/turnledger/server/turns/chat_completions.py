@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from turnledger.api.json import encode
 from turnledger.engine.attempt.outcome import committed_turn
-from turnledger.engine.resend.match import begin_of_prefill
 from turnledger.engine.turn.policies import OnDisconnect
 from turnledger.engine.turn.resend import OnDivergence
 from turnledger.engine.turn.running_turn import RunningTurn
@@ -33,7 +32,7 @@ from turnledger.model.event import (
 )
 from turnledger.model.ids import TurnId
 from turnledger.model.item import Item, calls_left_open
-from turnledger.model.messages.messages import CALL_BODIES, items_of_messages, messages_of
+from turnledger.model.messages.messages import CALL_BODIES, messages_of
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.runners.chat_model import ChatModel, ModelRequest, failure_of_end, finish_reasons_of
 from turnledger.runners.chat_runner import ChatRunner, RepeatFilter
@@ -80,12 +79,8 @@ class CompletionTurn:
         self.on_disconnect = policies.on_disconnect or OnDisconnect.YIELD
         options = exchange.turn_options(request, request.model, request.settings)
         options["gives_way"] = self.on_disconnect is OnDisconnect.YIELD
-        messages = _messages(request.messages)
-        prefill = items_of_messages(messages[begin_of_prefill(messages) :])
-        self._prefill = "".join(item.text for item in prefill)
-        """The beginning of the stored answer that the client has sent: it is not sent back."""
         self.block = exchange.chats(request.scope).resent(
-            messages,
+            _messages(request.messages),
             conversation=request.conversation,
             conversation_key=request.conversation_key,
             create=not request.must_exist,
@@ -93,6 +88,8 @@ class CompletionTurn:
             on_divergence=policies.on_divergence or OnDivergence.BRANCH,
             **options,
         )
+        self._prefill = self.block.prefill
+        """The beginning of the stored answer that the client has sent: it is not sent back."""
 
     async def answer(self, running: RunningTurn) -> None:
         request = self._request
