@@ -11,6 +11,7 @@ import pytest
 from turnledger.chat import Chat
 from turnledger.engine.history.context import Context
 from turnledger.engine.turn.begin import begin
+from turnledger.engine.turn.resend import MOST_PARTS
 from turnledger.errors import (
     EmptyTurn,
     HistoryDiverged,
@@ -244,6 +245,14 @@ class TestResent:
         many = [user("q")] * (LIMITS.input_items + 1)
         await refused(chat, many, MalformedItems)
         await refused(chat, [SYSTEM] * (LIMITS.input_items + 1) + [user("q")], MalformedItems)
+
+    @pytest.mark.parametrize("name", ["fields", "content", "tool_calls"])
+    async def test_resent_message_of_too_many_parts_is_refused(self, chat: Chat, name: str) -> None:
+        many: dict[str, Any] = {f"x{number}": 0 for number in range(MOST_PARTS)}
+        if name != "fields":
+            many = {name: [{"type": "text", "text": "q"}] * (MOST_PARTS + 1)}
+        with pytest.raises(MalformedItems, match=f"more than {MOST_PARTS} "):
+            chat.resent([{**user("q"), **many}])
 
     async def test_resent_list_changed_by_its_caller_afterwards_is_read_as_sent(
         self, stage: Stage, chat: Chat

@@ -42,7 +42,7 @@ ChatMessage = Mapping[str, Any]
 LONG = 1_000
 """Turns and messages from which on they are compared in a thread."""
 MOST_PARTS = 10_000
-"""Parts, or calls, of one message: each is processed several times."""
+"""Fields, parts, or calls of one message: each is processed several times."""
 NOTE_ROLES = ("system", "developer")
 
 
@@ -101,6 +101,8 @@ class ResentRequest:
         if not all(type(message) is dict or isinstance(message, Mapping) for message in self._whole):
             raise MalformedItems("Messages are a list of objects, each with a `role`.")
         for number, message in enumerate(self._whole):
+            if len(message) > MOST_PARTS:
+                raise MalformedItems(f"messages[{number}] has more than {MOST_PARTS} fields.")
             for name in ("content", "tool_calls"):
                 parts = message.get(name)
                 if isinstance(parts, list) and len(parts) > MOST_PARTS:
