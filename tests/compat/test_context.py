@@ -226,6 +226,14 @@ class TestChoice:
         assert numbered(served) == ["q5", "a", "q6", "a", "next"]
         assert len(served.messages("k")) == 14
 
+    def test_preview_shows_what_the_setting_leaves(self, serve: Serve) -> None:
+        served = serve(*[["a"]] * 3, settings=limited(800, 100))
+        talk(served, send_whole, 3, LONG)
+        path = f"/api/chats/{served.id_of('k')}/context"
+        preview = served.http.get(path).json()
+        assert (len(preview["items"]), preview["budget"]) == (4, 700)
+        assert len(served.http.get(path, params={"last": 3}).json()["items"]) == 6
+
     def test_header_takes_precedence_over_the_setting(self, serve: Serve) -> None:
         served = serve(*[["a"]] * 4, settings=limited(1000))
         talk(served, send_whole, 3, LONG)

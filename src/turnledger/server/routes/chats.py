@@ -64,9 +64,11 @@ def endpoints(service: Service) -> list[Endpoint]:
     async def context(request: Request) -> Response:
         query = request.query_params
         last, budget = (number_of(query.get(name), name, None) for name in ("last", "budget"))
-        selected = context_of(last, budget)
         chats = service.chats(request.state.principal)
         chat = await chats.conversation(request.path_params["chat"])
+        selected = context_of(last, budget)
+        if last is None and budget is None and (latest := await chat.turns(limit=1)):
+            selected = service.models.context(str(latest[0].details.get("model", "")), {}) or selected
         shown = await chat.snapshot(context=selected, after=query.get("after"))
         size = sum(len(item.raw) for item in shown.items)
         if size > CONTEXT_BYTES:
@@ -79,7 +81,8 @@ def endpoints(service: Service) -> list[Endpoint]:
             path="/api/chats/{chat}/context",
             handler=context,
             needs=TokenScope.CHATS_READ,
-            summary="Show what a model would be shown now, and its size in tokens. Runs and writes nothing.",
+            summary="Show what the model of the last turn would be shown now, and its size in tokens. Runs and "
+            "writes nothing.",
             tag="chats",
             in_path=CHAT,
             query={
