@@ -335,6 +335,8 @@ class Recovery:
 
     async def _give_way(self, running: OpenTurn) -> None:
         process, owner = self._process, running.attempt.owner
+        # A retry that waits is known by the note that its answer was lost.
+        await process.deliveries.flush()
         # Most often nobody waits: read before taking part in writing.
         request = GiveWayRequest(running.id, running.branch.fence)
         reads = await process.store.read(find_wanted, request, owner)

@@ -106,7 +106,9 @@ class Service:
         """Return the client's own credential for the upstream, if the settings name a header for it. Raises
         InvalidInput for a token of this server, which no upstream may see."""
         name = self.settings.credential_header
-        sent = head[name.lower().encode()].decode("latin-1") if name else ""
+        if name is None:
+            return None
+        sent = head[name.lower().encode()].decode("latin-1")
         credential = _SCHEME.sub("", sent).strip()
         if credential.startswith(PREFIX):
             raise InvalidInput(f"{name} has a token of Turnledger. Send the upstream's credential there.")

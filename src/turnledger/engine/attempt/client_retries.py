@@ -5,6 +5,9 @@ digest of the request stands in for the key. But the same words may also be a se
 over an earlier claim only if its answer certainly was not delivered. In doubt the turn runs again: a
 duplicate message is visible in the history, a lost one is not. Deliveries and losses are recorded soon after
 the answer was sent.
+
+A client that counts claims with each begin, so that its retry finds a turn whose process died. One that does
+not count claims nothing until its answer is lost: its turns cost no further writes.
 """
 
 from __future__ import annotations
@@ -40,6 +43,8 @@ UNCOUNTED_MS = 30_000
 was lost or the turn failed."""
 DERIVED = "\x01"
 """Prefix of the claims of requests without a key; no idempotency_key begins with it."""
+UNCOUNTED = f"{DERIVED}u"
+"""Prefix of the claims of clients that do not count their tries."""
 REQUEST_LENGTH = 64
 MAX_COUNT = 2**31
 
@@ -64,7 +69,7 @@ class Retry(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        return DERIVED + self.request.hex()
+        return (UNCOUNTED if self.count is None else DERIVED) + self.request.hex()
 
 
 def check_retry(retry: object) -> Retry:
@@ -231,6 +236,8 @@ async def record_deliveries(tables: Tables, notes: Sequence[DeliveryNote]) -> li
     for each in notes:
         claim = await tables.claim(each.name)
         if claim is None or claim.sender != each.sender:
+            claim = await _claim_of_loss(tables, each, claim)
+        if claim is None:
             continue
         if each.is_delivered:
             await tables.drop_claim(each.name)
@@ -241,6 +248,28 @@ async def record_deliveries(tables: Tables, notes: Sequence[DeliveryNote]) -> li
             await tables.save_claim(replace(claim, is_lost=True))
             lost.append(claim.conversation)
     return lost
+
+
+async def _claim_of_loss(tables: Tables, note: DeliveryNote, other: Claim | None) -> Claim | None:
+    """Return the claim of a client that does not count: it has none until its answer is lost. None if a try
+    has taken over this claim, which then stays, or if there is one of a later attempt."""
+    if not note.name.startswith(UNCOUNTED) or (other is not None and other.attempt >= note.sender):
+        return None
+    turn = await tables.turn(note.sender)
+    attempt = await tables.attempt(note.sender) if turn is None else None
+    place = await tables.branch(turn.branch) if turn is not None else attempt
+    if place is None:
+        return None
+    return Claim(
+        owner=note.owner,
+        idempotency_key=note.name,
+        fingerprint=b"",
+        conversation=place.conversation,
+        attempt=note.sender,
+        expires_at=note.at + CLAIM_KEPT_MS,
+        retries=0,
+        sender=note.sender,
+    )
 
 
 class Deliveries:

@@ -696,7 +696,7 @@ async def take_lane(
         await tables.drop_ticket(attempt.id)
     if request.key is not None:
         await tables.save_claim(idempotency.claim_for(request.key, attempt))
-    elif request.retry is not None:
+    elif request.retry is not None and (request.retry.count is not None or verdict.claim is not None):
         await tables.save_claim(client_retries.claim_for(request.retry, attempt))
     return Begun(conversation, branch, attempt, journal, place, trimmed=content.trimmed)
 

@@ -423,6 +423,8 @@ class TurnBlock:
         self._is_lost = not is_delivered
         if self._running is not None:
             self._running.unheard = request.retry.name if self._is_lost else None
+        if is_delivered and request.retry.count is None:
+            return  # there is no claim to drop
         name, owner = request.retry.name, request.target.owner
         at = self._process.clock.now_ms()
         self._process.deliveries.add(DeliveryNote(owner, name, request.attempt, is_delivered, at))

@@ -263,10 +263,11 @@ def chat_request(
     elif len(header_values) > (RETRY_COUNT in header_values):
         _check_unnamed(header_values.keys() - other_headers - {RETRY_COUNT})
     settings = {name: value for name, value in fields.items() if name not in _ENVELOPE_FIELDS}
-    retry, has_key = retry_count_of(header_values), KEY in header_values
-    is_named = conversation is not None or conversation_key is not None
-    # With a key, the ledger itself compares the conversations, by id or key.
-    compared = "" if has_key else conversation_name or ""
+    fingerprint = b""
+    if KEY in header_values:  # the ledger itself compares the conversations, by id or key
+        fingerprint = fingerprint_of(path, "", fields)
+    elif conversation_name is not None:
+        fingerprint = digest_of(path, conversation_name, body)
     return ChatRequest(
         model=chat_body.model,
         messages=chat_body.messages,
@@ -282,8 +283,8 @@ def chat_request(
         policies=policies_of(header_values),
         context=requested_context(header_values),
         idempotency_key=text_of(header_values, KEY),
-        retry=retry,
-        fingerprint=fingerprint_of(path, compared, fields) if is_named else b"",
+        retry=retry_count_of(header_values),
+        fingerprint=fingerprint,
     )
 
 
@@ -324,6 +325,14 @@ def check_keepable(body: ModelFields) -> None:
         )
     if body.functions != NULL:
         raise UnsupportedParameter("functions: their calls have no ids to store results by. Send `tools`.")
+
+
+def digest_of(path: str, conversation: str, body: bytes) -> bytes:
+    """Return the digest by which a retry without a key is recognized: clients send the same bytes again."""
+    place = path.encode(), conversation.encode()
+    digest = hashlib.sha256(b"%d %d %b%b" % (len(place[0]), len(place[1]), *place))
+    digest.update(body)
+    return digest.digest()
 
 
 def fingerprint_of(path: str, conversation: str, fields: Mapping[str, msgspec.Raw]) -> bytes:

@@ -81,8 +81,8 @@ def endpoints(service: Service) -> list[Endpoint]:
             path="/api/chats/{chat}/context",
             handler=context,
             needs=TokenScope.CHATS_READ,
-            summary="Show what the model of the last turn would be shown now, and its size in tokens. Runs and "
-            "writes nothing.",
+            summary="Show what the model of the last turn would be shown now, and its size in tokens. Runs "
+            "and writes nothing.",
             tag="chats",
             in_path=CHAT,
             query={

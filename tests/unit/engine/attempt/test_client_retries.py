@@ -264,3 +264,44 @@ async def test_lost_answer_is_claimed_on_disk_before_it_is_returned_again() -> N
         synced.clear()
         assert await chat.turn("q", retry=Retry(b"a", 1)).run(ScriptedModel()) == turn
         assert synced == [("begin", Sync.DISK)]
+
+
+class TestUncounted:
+    """Clients that do not count their tries."""
+
+    async def test_delivered_answer_writes_nothing_beside_its_turn(
+        self, ledger: Ledger, store: GatedStore, database: Database
+    ) -> None:
+        block = ledger.turn("q", retry=Retry(b"a", None))
+        await block.run(ScriptedModel(["a"]))
+        Host(ledger).delivered(block)
+        await ledger._process.deliveries.flush()
+        assert database.claims == {}
+        assert "record_deliveries" not in store.operations
+
+    async def test_lost_answer_is_returned_to_one_retry_though_its_loss_is_noted_again(
+        self, ledger: Ledger
+    ) -> None:
+        chat = await ledger.conversation()
+        first = chat.turn("q", retry=Retry(b"a", None))
+        turn = await first.run(ScriptedModel(["a"]))
+        Host(ledger).lost(first)
+        again = chat.turn("q", retry=Retry(b"a", None))
+        assert await again.run(ScriptedModel()) == turn
+        Host(ledger).delivered(again)
+        Host(ledger).lost(first)  # as after a write whose outcome was unknown
+        later = await chat.turn("q", retry=Retry(b"a", None)).run(ScriptedModel(["b"]))
+        assert later.text == "b"
+
+    async def test_answer_lost_after_an_earlier_one_of_the_same_words_is_returned(
+        self, ledger: Ledger
+    ) -> None:
+        chat = await ledger.conversation()
+        for text in ("a", "b"):
+            block = chat.turn("q", retry=Retry(b"a", None))
+            turn = await block.run(ScriptedModel([text]))
+            Host(ledger).lost(block)
+            again = chat.turn("q", retry=Retry(b"a", None))
+            assert await again.run(ScriptedModel()) == turn
+            Host(ledger).delivered(again)
+        assert [each.text for each in await chat.turns()] == ["a", "b"]

@@ -251,8 +251,14 @@ def test_chat_completion_body_that_is_malformed_is_refused(body: bytes) -> None:
     assert refused.value.status == 400
 
 
-def test_chat_completion_fingerprint_ignores_delivery_and_retry_count() -> None:
-    first = make_chat_request({"X-Conversation-Id": "ada", "x-stainless-retry-count": "0"}, stream=True)
+def test_chat_completion_fingerprint_of_a_key_ignores_delivery() -> None:
+    headers = {"X-Conversation-Id": "ada", "Idempotency-Key": "once"}
+    whole, streamed = make_chat_request(headers), make_chat_request(headers, stream=True)
+    assert whole.fingerprint == streamed.fingerprint != b""
+
+
+def test_chat_completion_fingerprint_ignores_the_retry_count() -> None:
+    first = make_chat_request({"X-Conversation-Id": "ada", "x-stainless-retry-count": "0"})
     again = make_chat_request({"X-Conversation-Id": "ada", "x-stainless-retry-count": "2"})
     assert (first.retry, again.retry) == (0, 2)
     assert first.fingerprint == again.fingerprint != b""
