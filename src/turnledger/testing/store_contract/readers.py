@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from turnledger.chat import Chat
+from turnledger.engine.attempt.client_retries import record_deliveries
 from turnledger.engine.attempt.unread import give_way, note_read
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.errors import TurnAttached, TurnStopped
-from turnledger.hosting import Host
+from turnledger.hosting import Host, Retry
 from turnledger.model.event import (
     ArgumentsDelta,
     Event,
@@ -226,6 +227,26 @@ class UnreadTurns(Contract):
         await here.tend()
         await turn.was_kept()
         await soon(waiting)
+
+    async def test_turn_goes_on_for_its_retry_while_the_loss_of_its_answer_is_still_being_written(
+        self, stage: Stage
+    ) -> None:
+        here, gate, same = await stage.process(), Gate(), Retry(b"first", None)
+        chat = await here.chat()
+        block = chat.turn("first", retry=same, gives_way=True)
+        task = stage.start(block.run(ScriptedModel(["Working", gate, " done."])))
+        await stage.reach(gate, task)
+        waiting = await stage.queue(chat, ScriptedModel(), "first", retry=same)
+        with here.store.hold(record_deliveries) as writing:
+            Host(here.ledger).lost(block)
+            await writing.arrived()
+            Host(here.ledger).unread(block)
+            tending = stage.start(here.tend())
+            for _ in range(50):  # far enough to decide
+                await asyncio.sleep(0)
+        await soon(tending)
+        gate.release()
+        assert await soon(waiting) == await soon(task)
 
     @pytest.mark.parametrize("fate", Fate)
     async def test_decision_of_unknown_outcome_is_repeated(self, stage: Stage, fate: Fate) -> None:
