@@ -7,6 +7,7 @@ left out.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Sequence
 from typing import TypeAlias
 
@@ -26,12 +27,22 @@ from turnledger.model.turn import CONTEXT, CONTEXTS, Turn
 Counter: TypeAlias = Callable[[Item], int]
 
 BYTES_PER_TOKEN = 4
+MEDIA_TOKENS = 1_500
+"""Tokens of an image, a file or a sound within an item. Models count its size in pixels or seconds."""
+_media_in = re.compile(rb'"(?:image_url|url|file_data|data)":\s?"').finditer
 
 
 def estimate(item: Item) -> int:
-    """Estimate the tokens of an item: a quarter of the bytes of its JSON, rounded up. Too many for most
-    English text, since names and quotes count; pass your own counter where it matters."""
-    return -(-len(item.raw) // BYTES_PER_TOKEN)
+    """Estimate the tokens of an item: a quarter of the bytes of its JSON, rounded up, and MEDIA_TOKENS for
+    each image, file or sound in it. Too many for most English text, since names and quotes count; pass your
+    own counter where it matters."""
+    raw = item.raw
+    size = len(raw)
+    if size > MEDIA_TOKENS * BYTES_PER_TOKEN:
+        for found in _media_in(raw):
+            length = raw.find(b'"', found.end()) - found.end()
+            size -= max(0, length - MEDIA_TOKENS * BYTES_PER_TOKEN)
+    return -(-size // BYTES_PER_TOKEN)
 
 
 class Context(Struct, frozen=True):

@@ -19,6 +19,7 @@ from turnledger import Chat, Ledger
 from turnledger.engine.history import history
 from turnledger.engine.history.context import (
     ALL,
+    MEDIA_TOKENS,
     Context,
     ContextParts,
     assemble,
@@ -108,6 +109,33 @@ def test_context_budget_ends_at_the_first_turn_that_does_not_fit() -> None:
 def test_token_estimate_is_a_quarter_of_the_bytes_rounded_up() -> None:
     assert estimate(Item(b'{"type":"n"}')) == 3
     assert estimate(Item(b'{"type":"no"}')) == 4
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        b'{"type":"input_image","image_url":"data:image/png;base64,%b"}',
+        b'{"type":"image_url","image_url":{"url": "data:image/png;base64,%b"}}',
+        b'{"type":"input_file","filename":"a.pdf","file_data":"data:application/pdf;base64,%b"}',
+        b'{"type":"input_audio","input_audio":{"data":"%b","format":"wav"}}',
+    ],
+)
+def test_token_estimate_of_media_does_not_depend_on_their_bytes(part: bytes) -> None:
+    def tokens(size: int, parts: int = 1) -> int:
+        content = b",".join([part % (b"iVBORw0KGgo" * size)] * parts)
+        return estimate(Item(b'{"type":"message","role":"user","content":[%b]}' % content))
+
+    assert tokens(1_000_000) == tokens(10_000)
+    assert MEDIA_TOKENS < tokens(10_000) < MEDIA_TOKENS + 100
+    assert tokens(10_000, parts=3) > 3 * MEDIA_TOKENS
+    assert tokens(10) < 100
+
+
+def test_token_estimate_of_a_long_text_counts_all_of_it() -> None:
+    text = b'{"type":"message","role":"user","content":[{"type":"input_text","text":"%b"}]}' % (
+        b"ab" * 50_000
+    )
+    assert estimate(Item(text)) > 25_000
 
 
 def test_context_with_a_negative_number_is_refused() -> None:
