@@ -60,16 +60,48 @@ class TestRefusal:
         assert again.headers["x-context-reduced"] == first.headers["x-context-reduced"] == "last=1"
         details = served.chat_json("k")["turns"][-1]["details"]
         assert details["context_reduced"]["turns"] == 1
-        assert 250 < details["context_reduced"]["tokens"] < 400
+        assert 500 < details["context_reduced"]["tokens"] < 700
 
-    def test_chat_beyond_its_limit_goes_on_turn_after_turn(self, serve: Serve) -> None:
-        scripts: list[list[Any]] = [["a"]] * 4
-        for _ in range(12):
-            scripts += [refused(), ["a"]]
-        served = serve(*scripts)
-        talk(served, send_whole, 16, LONG)
+    @both_ways
+    def test_chat_beyond_its_limit_goes_on_without_a_refusal_of_each_turn(
+        self, serve: Serve, way: Way
+    ) -> None:
+        served = serve(*[["a"]] * 4, refused(), *[["a"]] * 12)
+        talk(served, way, 16, LONG)
         sizes = [len(json.dumps(each.body)) for each in served.upstream.received]
-        assert max(sizes[5::2]) <= sizes[3]
+        assert len(sizes) == 17
+        assert max(sizes[5:]) <= sizes[3]
+        assert [turn["details"].get("context_reduced") for turn in served.chat_json("k")["turns"][4:]] == [
+            served.chat_json("k")["turns"][4]["details"]["context_reduced"]
+        ] * 12
+
+    def test_refusal_is_remembered_for_its_chat_and_model_only(self, serve: Serve) -> None:
+        served = serve(*[["a"]] * 4, refused(), *[["a"]] * 3)
+        talk(served, send_whole, 4, LONG)
+        send_whole(served.client("k"), "next")
+        answer = send_whole(served.client("k"), "next", model="other")
+        assert "x-context-reduced" not in answer.headers
+        assert len(shown(served)) == 11
+
+    def test_model_is_shown_all_again_after_a_while(self, serve: Serve) -> None:
+        served = serve(*[["a"]] * 4, refused(), *[["a"]] * 3)
+        talk(served, send_whole, 4, LONG)
+        send_whole(served.client("k"), "next")
+        served.app.service.context_memory.SECONDS = 0
+        served.app.service.context_memory.note(served.id_of("k"), MODEL, 1)
+        assert "x-context-reduced" not in send_whole(served.client("k"), "next").headers
+
+    def test_chat_that_is_still_too_long_with_less_goes_on_with_the_next_requests(self, serve: Serve) -> None:
+        served = serve(*[["a"]] * 16)
+        talk(served, send_whole, 16, LONG)
+        client = served.client("k")
+        served.upstream.scripts.extend([refused()] * 2)
+        with pytest.raises(openai.BadRequestError):
+            send_whole(client, "next")
+        least = len(shown(served))
+        served.upstream.scripts.append(["late"])
+        assert send_whole(client, "next").text == "late"
+        assert 1 < len(shown(served)) < least
 
     def test_smaller_model_that_states_no_size_is_shown_an_eighth(self, serve: Serve) -> None:
         served = serve(*[["a"]] * 16, refused(), ["late"])
@@ -269,6 +301,15 @@ class TestChoice:
         accepted = served.http.post("/api/turns", json={**turn, "background": True}, headers=headers)
         served.http.get(f"/api/turns/{accepted.json()['id']}/events")
         assert numbered(served) == ["next", "a", "next", "a", "next"]
+
+    def test_image_takes_no_more_of_the_context_than_models_count(self, serve: Serve) -> None:
+        served = serve(*[["a"]] * 3, settings=limited(16_000))
+        client = served.client("k", X_Conversation_Messages="new")
+        url = "data:image/png;base64," + "iVBORw0KGgo" * 100_000
+        send_whole(client, "first")
+        send_whole(client, [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}])
+        send_whole(client, "What does it show?")
+        assert len(served.upstream.received[-1].body["messages"]) == 5
 
 
 class TestTrimmed:

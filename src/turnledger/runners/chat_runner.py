@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from turnledger.engine.turn.running_turn import RunningTurn
-from turnledger.errors import ContextSizes, MalformedAnswer, MalformedItems, ModelError, ModelRefused
+from turnledger.errors import MalformedAnswer, MalformedItems, ModelError, ModelRefused
 from turnledger.model.item import Item, message
 from turnledger.model.messages.messages import CALL_BODIES, CALL_TYPES, items_of_messages
 from turnledger.runners.chat_model import (
@@ -31,7 +31,7 @@ from turnledger.runners.chat_model import (
     failure_of_end,
     finish_reasons_of,
 )
-from turnledger.runners.context_limit import REDUCED, tokens_left, tokens_of_tools
+from turnledger.runners.context_limit import REDUCED, ContextMemory, tokens_left, tokens_of_tools
 
 _CALL_OVERHEAD = 500
 
@@ -217,8 +217,9 @@ class ChatRunner:
     `asks_usage`, a stream without `stream_options` requests it, unless the model refuses that.
 
     A model that refuses the length of the request is asked once more with fewer turns of the history, unless
-    its answer has begun. `turn.details["context_reduced"]` then has the `turns` and `tokens` that it was
-    shown; `on_reduced` is called with these details before it is asked.
+    its answer has begun. `memory`, which runners may share, then shows no more of the chat for a while.
+    `turn.details["context_reduced"]` has the `turns` that it was shown, and the `tokens` into which they fit;
+    `on_reduced` is called with these details before it is asked.
 
     `on_payloads` is called with the chunks of a stream, as many as have arrived, up to the one with the
     `finish_reason`. From there on they wait in `held`, to be sent when the turn is committed. They are as the
@@ -235,6 +236,7 @@ class ChatRunner:
         asks_usage: bool = False,
         on_payloads: OnPayloads | None = None,
         on_reduced: Callable[[Mapping[str, Any]], None] | None = None,
+        memory: ContextMemory | None = None,
     ) -> None:
         self._model = model
         self._settings = settings
@@ -243,6 +245,7 @@ class ChatRunner:
         self._stream_options = {"include_usage": True} if self._asks_usage else stream_options
         self._on_payloads = on_payloads
         self._on_reduced = on_reduced
+        self._memory = ContextMemory() if memory is None else memory
         self.answer_id = ""
         """The id of the answer; empty if the model gave none."""
         self.held: list[bytes] = []
@@ -262,26 +265,43 @@ class ChatRunner:
         return self._answer is not None and self._answer.has_begun
 
     async def __call__(self, turn: RunningTurn, /) -> None:
+        model = str(msgspec.json.decode(msgspec.json.encode(self._settings.get("model"))))  # it may be raw
+        chat, memory = turn.conversation.id, self._memory
+        known = memory.find(chat, model)
+        if known is not None:
+            await self._show_less(turn, lambda shown, besides: min(shown, known - besides))
+        try:
+            await self._ask(turn)
+            return
+        except ModelError as problem:
+            sizes = problem.context_exceeded
+            last = turn.history[-1].details if turn.history else {}
+            if sizes is None or self._has_begun:
+                raise
+            left = await self._show_less(
+                turn, lambda shown, besides: tokens_left(sizes, shown, besides, model, last)
+            )
+            if left is None:
+                raise
+        memory.note(chat, model, left)
         try:
             await self._ask(turn)
         except ModelError as problem:
-            sizes = problem.context_exceeded
-            if sizes is None or self._has_begun or not await self._show_less(turn, sizes):
-                raise
-            await self._ask(turn)
+            if problem.context_exceeded is not None:
+                memory.note(chat, model, left // 2)
+            raise
 
-    async def _show_less(self, turn: RunningTurn, sizes: ContextSizes) -> bool:
-        """Show fewer turns to a model that refused the length; return whether there are fewer to show."""
+    async def _show_less(self, turn: RunningTurn, tokens: Callable[[int, int], int]) -> int | None:
+        """Show fewer turns: `tokens` is called with the tokens shown and those of the tools. Return how many
+        are left for both; None if no turn can be left out."""
         besides = tokens_of_tools(self._settings)
-        model = msgspec.json.decode(msgspec.json.encode(self._settings.get("model")))  # it may be raw
-        last = turn.history[-1].details if turn.history else {}
-        reduced = await turn.show_less(lambda shown: tokens_left(sizes, shown, besides, str(model), last))
+        reduced = await turn.show_less(lambda shown: tokens(shown, besides))
         if reduced is None:
-            return False
+            return None
         turn.details[REDUCED] = msgspec.structs.asdict(reduced)
         if self._on_reduced is not None:
             self._on_reduced(turn.details)
-        return True
+        return reduced.tokens + besides
 
     async def _ask(self, turn: RunningTurn) -> None:
         self.held = []

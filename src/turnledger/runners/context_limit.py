@@ -25,7 +25,9 @@ What servers send, as reported by their users or in their own sources:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -34,7 +36,8 @@ from turnledger.engine.history.context import BYTES_PER_TOKEN
 from turnledger.errors import ContextSizes
 
 REDUCED = "context_reduced"
-"""The detail of a turn whose model had refused to be shown more: the `turns` and `tokens` it was shown."""
+"""The detail of a turn whose model had refused to be shown more: the `turns` it was shown, and the `tokens`
+into which they fit."""
 _MARGIN = 0.9
 """Since tokens are estimated from bytes, which differ from turn to turn."""
 _NAMES = frozenset({"context_length_exceeded", "exceed_context_size_error", "model_context_window_exceeded"})
@@ -119,6 +122,33 @@ def tokens_left(sizes: ContextSizes, shown: int, besides: int, model: str, last:
     if sizes.limit:
         bounds.append(sizes.limit // 2 - besides)
     return min(bounds)
+
+
+class ContextMemory:
+    """The tokens that models may be shown of chats they refused at full length, so that not every turn is
+    refused first. A second refusal halves them for the next turn, which the chat then survives.
+
+    By chat: what tokens are worth, and the length of answers, differ from chat to chat. It forgets after
+    SECONDS, since models are replaced by larger ones, and beyond MOST chats.
+    """
+
+    MOST = 10_000
+    SECONDS = 3600.0
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._tokens: OrderedDict[tuple[str, str], tuple[int, float]] = OrderedDict()
+
+    def find(self, chat: str, model: str) -> int | None:
+        """Return the tokens to show, those of tools included; None: no refusal is known."""
+        found = self._tokens.get((chat, model))
+        return found[0] if found is not None and self._monotonic() < found[1] else None
+
+    def note(self, chat: str, model: str, tokens: int) -> None:
+        self._tokens.pop((chat, model), None)
+        self._tokens[chat, model] = tokens, self._monotonic() + self.SECONDS
+        if len(self._tokens) > self.MOST:
+            self._tokens.popitem(last=False)
 
 
 def _number(pattern: re.Pattern[str], words: str) -> int:

@@ -17,6 +17,7 @@ from turnledger.hosting import Authorization, Host
 from turnledger.ledger import Ledger
 from turnledger.model.access.token import PREFIX, TokenScope
 from turnledger.runners.chat_model import ChatModel
+from turnledger.runners.context_limit import ContextMemory
 from turnledger.server.access.audit_log import AuditLog
 from turnledger.server.access.auth import Authenticator, Principal
 from turnledger.server.access.cursors import ServerSeal
@@ -52,6 +53,7 @@ class Service:
         self.ledger = ledger
         host = self.host = Host(ledger)
         self.models = models
+        self.context_memory = ContextMemory()
         self.page = own_page() if page is None else page
         self.authenticator = Authenticator(host.tokens, settings, host.clock)
         self.cursor_seal = ServerSeal(host.tokens)

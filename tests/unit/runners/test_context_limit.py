@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from turnledger.errors import ContextSizes
-from turnledger.runners.context_limit import context_exceeded, tokens_left
+from turnledger.runners.context_limit import ContextMemory, context_exceeded, tokens_left
 from turnledger.runners.error_object import ErrorCleaner
 
 OPENAI = "This model's maximum context length is 8192 tokens. However, "
@@ -96,3 +96,15 @@ def test_tokens_left_after_a_refusal_follow_its_sizes_or_the_last_turn(
 
 def test_tools_that_are_sent_anyway_leave_less_for_the_history() -> None:
     assert tokens_left(ContextSizes(8000, 10_000), 1000, 500, "m", {}) == 310
+
+
+def test_memory_forgets_after_a_while_and_beyond_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ContextMemory, "MOST", 2)
+    now = 0.0
+    memory = ContextMemory(lambda: now)
+    for chat in ("a", "b", "a", "c"):
+        memory.note(chat, "m", 10)
+    assert [memory.find(chat, "m") for chat in "abc"] == [10, None, 10]
+    assert memory.find("a", "other") is None
+    now = ContextMemory.SECONDS
+    assert memory.find("a", "m") is None

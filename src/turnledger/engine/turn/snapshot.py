@@ -148,7 +148,8 @@ NOTHING_HIDDEN: HiddenPlaces = {}
 
 
 class ReducedContext(Struct, frozen=True):
-    """What a model was shown after it had refused more: turns of the history, and the tokens of all items."""
+    """What a model was shown after it had refused more: turns of the history, as many as fit into these
+    tokens with all else that it was shown."""
 
     turns: int
     tokens: int
@@ -191,7 +192,7 @@ class Snapshot(Struct, frozen=True, dict=True):
         first = first_shown(self._turns, around, less.context, self.hidden)
         if first <= first_shown(self._turns, around, self.context, self.hidden):
             return None
-        return less, ReducedContext(len(self._turns) - first, count(less.shown(input, steps)))
+        return less, ReducedContext(len(self._turns) - first, budget)
 
     def around(self, input: tuple[Item, ...], steps: tuple[Item, ...]) -> ContextParts:
         return ContextParts(self.instructions, self.primer, input, steps, self.hidden_input)

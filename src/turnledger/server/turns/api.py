@@ -159,6 +159,7 @@ class NativeTurn:
             stream_options=request.stream_options,
             asks_usage=True,
             on_reduced=self._exchange.report_reduced,
+            memory=self._exchange.service.context_memory,
         )
         await runner(running)
 

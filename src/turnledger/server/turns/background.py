@@ -91,7 +91,8 @@ class BackgroundWork:
         recorded = recorded_settings(running.details)
         name = str(recorded.get("model", ""))
         model, settings = resolve_model(self._service, principal, name, recorded)
-        await ChatRunner(model, settings, asks_usage=True)(running)
+        memory = self._service.context_memory
+        await ChatRunner(model, settings, asks_usage=True, memory=memory)(running)
 
     def _record_end(self, running: RunningTurn) -> None:
         service, outcome = self._service, _OUTCOMES.get(running.state)

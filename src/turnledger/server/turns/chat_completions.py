@@ -100,6 +100,7 @@ class CompletionTurn:
             stream_options=request.stream_options,
             on_payloads=self._send,
             on_reduced=self._exchange.report_reduced,
+            memory=self._exchange.service.context_memory,
         )
         self._id, self._runner = running.id, runner
         try:
