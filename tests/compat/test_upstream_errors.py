@@ -132,6 +132,32 @@ def test_credentials_in_the_words_are_hidden(
             assert secret not in shown + stored
 
 
+def failed_choice(words: str, field: str) -> bytes:
+    """An answer whose only choice has an error object, as OpenRouter sends it."""
+    error = {"code": 502, "message": words, "metadata": {"provider": words}}
+    choice = {"index": 0, field: {"role": "assistant", "content": ""}, "finish_reason": "error"}
+    return json.dumps({"id": "a", "choices": [{**choice, "error": error}]}).encode()
+
+
+@pytest.mark.parametrize("conversation", ["k", None])
+@pytest.mark.parametrize("stream", [True, False])
+def test_error_object_of_a_choice_is_cleaned_and_hidden_like_any_other(
+    serve: Serve, stream: bool, conversation: str | None
+) -> None:
+    words = f"Sorry, {API_KEY} and sk-proj-abcdefgh12345678 failed"
+    served = serve(otherwise=[Data(failed_choice(words, "delta" if stream else "message"))], api_key=API_KEY)
+    tokens = served.app.service.host.tokens
+    _, token = served.do(tokens.create(scopes=["turns:run"], models=["scripted"]))
+    _, whole = served.do(tokens.create(scopes=["turns:run"]))
+    request = {"messages": [{"role": "user", "content": "Hi"}], "stream": stream}
+    for each, is_shown in ((whole, True), (token, False)):
+        with served.raw_completion(request, conversation, Authorization=f"Bearer {each}") as answer:
+            text = answer.read().decode()
+        assert ("Sorry" in text) is is_shown
+        assert API_KEY not in text
+        assert "abcdefgh1234" not in text
+
+
 @pytest.mark.parametrize(
     ("answer", "retry"),
     [

@@ -89,6 +89,7 @@ class ChunkChoice(msgspec.Struct, gc=False):
     delta: Delta | None = None
     finish_reason: str | None = None
     index: int = 0
+    error: Any = None  # of OpenRouter, with the finish_reason `error`
 
 
 class ChatChunk(msgspec.Struct, gc=False):
@@ -105,6 +106,7 @@ class CompletionChoice(msgspec.Struct):
     message: Delta
     finish_reason: str | None = None
     index: int = 0
+    error: Any = None
 
 
 class ChatCompletion(msgspec.Struct):
@@ -143,6 +145,12 @@ def completion_of(body: bytes) -> ChatCompletion:
         return _completions.decode(body)
     except _UNREADABLE as problem:
         return _with_halves(body, ChatCompletion, problem)
+
+
+def error_in(answer: ChatChunk | ChatCompletion) -> Any:
+    """Return the error object of an answer, or of one of its choices; None if there is none."""
+    holders = (answer, *(answer.choices or ()))
+    return next((each.error for each in holders if each.error is not None), None)
 
 
 _cleaner = ErrorCleaner()

@@ -407,6 +407,8 @@ class _Answer:
                 self._add_output(delta)
                 if delta.role is not None or delta.tool_calls:
                     repeats = self._repeat_filter.remove_repeats(choice)
+            if choice.error is not None:
+                raise failure_of(choice.error)
             if choice.finish_reason:
                 self._end_with(choice.finish_reason)
         if self._model is None:
@@ -428,6 +430,8 @@ class _Answer:
         for number, call in enumerate(answer.tool_calls or []):
             call.setdefault("index", number)
         self._add_output(answer)
+        if choices[0].error is not None:
+            raise failure_of(choices[0].error)
         if choices[0].finish_reason:
             self._end_with(choices[0].finish_reason)
         self._model, self._usage = completion.model, completion.usage

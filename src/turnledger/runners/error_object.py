@@ -75,18 +75,24 @@ class ErrorCleaner:
         return cleaned
 
     def clean_payload(self, payload: bytes) -> bytes:
-        """Return a chunk or an answer with its error object cleaned; the same bytes if it has none."""
+        """Return a chunk or an answer with its error objects cleaned, also those of its choices; the same
+        bytes if it has none."""
         try:
             fields = json.loads(payload)  # also half characters, which msgspec refuses
         except (ValueError, RecursionError):
             return payload
-        if not isinstance(fields, dict) or fields.get("error") is None:
-            return payload
-        error = self.clean(fields["error"])
+        choices = fields.get("choices") if isinstance(fields, dict) else None
+        holders = [fields, *(choices if isinstance(choices, list) else ())]
+        failed = [each for each in holders if isinstance(each, dict) and each.get("error") is not None]
+        for each in failed:
+            each["error"] = self._shown(self.clean(each["error"]))
+        return json.dumps(fields).encode() if failed else payload
+
+    def _shown(self, error: dict[str, Any]) -> dict[str, Any]:
         status, words = status_in(error), error.get("message", "")
         if status in ABOUT_THE_ACCOUNT:
             words = problem_of_account(status, words)
-        return json.dumps({**fields, "error": {**error, "message": words}}).encode()
+        return {**error, "message": words}
 
     def _words(self, words: Any) -> str:
         text = words if isinstance(words, str) else msgspec.json.encode(words).decode()

@@ -16,6 +16,7 @@ from turnledger.runners.chat_model import (
     ModelRequest,
     chunk_of,
     completion_of,
+    error_in,
     failure_of,
     finish_reasons_of,
 )
@@ -36,7 +37,7 @@ class RedactedModel:
     async def complete(self, request: ModelRequest) -> bytes:
         try:
             body = await self._model.complete(request)
-            if b'"error"' in body and (error := completion_of(body).error) is not None:
+            if b'"error"' in body and (error := error_in(completion_of(body))) is not None:
                 raise failure_of(error)
         except ModelError as problem:
             raise redact(problem) from None
@@ -67,7 +68,7 @@ async def _check_chunks(batches: AsyncIterator[list[bytes]]) -> AsyncIterator[li
     """Pass chunks on up to an error."""
     async for payloads in batches:
         for payload in payloads:
-            if b'"error"' in payload and (error := chunk_of(payload).error) is not None:
+            if b'"error"' in payload and (error := error_in(chunk_of(payload))) is not None:
                 raise failure_of(error)
         yield payloads
 
