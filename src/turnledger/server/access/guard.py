@@ -26,7 +26,7 @@ SECURITY_HEADERS = (
 )
 EXPOSED_HEADERS = (
     b"x-conversation-id, x-conversation-state, x-turn-id, x-request-id, idempotency-replayed, retry-after, "
-    b"x-should-retry"
+    b"x-should-retry, x-context-reduced"
 )
 METHODS = b"GET, POST, PUT, PATCH, DELETE"
 

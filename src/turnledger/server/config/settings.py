@@ -258,6 +258,7 @@ _HEADER = re.compile(r"[a-z][a-z0-9-]{0,63}")
 _TAKEN = re.compile(
     r"x-(conversation|turn|context|stainless|forwarded|request)-.*|.*-encoding|content-.*|sec-.*|access-.*|.*cookie"
     r"|(proxy-)?authorization|host|origin|connection|accept|user-agent|idempotency-key|if-.*|via|forwarded"
+    r"|x-context|last-event-id|keep-alive|upgrade"
 )
 
 

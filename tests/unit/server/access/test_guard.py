@@ -121,7 +121,9 @@ async def test_page_of_a_configured_origin_may_call_and_read_the_answer() -> Non
     assert reply.status == 200
     assert reply.header(b"access-control-allow-origin") == PAGE
     exposed = reply.header(b"access-control-expose-headers") or b""
-    assert {b"x-turn-id", b"retry-after", b"x-should-retry"} <= set(exposed.split(b", "))
+    assert {b"x-turn-id", b"retry-after", b"x-should-retry", b"x-context-reduced"} <= set(
+        exposed.split(b", ")
+    )
     assert reply.header(b"vary") == b"origin"
     assert reply.header(b"access-control-allow-credentials") is None
     for origin in (b"http://localhost:3001", b"http://localhost:30001", b"http://localhost:3000/"):

@@ -148,6 +148,10 @@ def test_settings_file_of_the_user_is_read_and_that_of_the_current_folder_is_not
             "my.toml, line 2: `Authorization` is not a name for a header of its own. Write one",
         ),
         (
+            "[server]\ncredential_header = 'X-Context'\n",
+            "my.toml, line 2: `X-Context` is not a name for a header of its own. Write one",
+        ),
+        (
             "[server]\npassed_paths = ['files']\n",
             "my.toml, line 2: `passed_paths`: invalid enum value 'files'. Known: ",
         ),
