@@ -150,6 +150,30 @@ def test_tokens_restrict_models_and_what_cannot_be_checked_is_refused(serve: Ser
     assert len(served.upstream.received) == 1
 
 
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"api_base": "https://elsewhere.example"}, "unsupported_parameter"),
+        ({"metadata": {}}, "unsupported_parameter"),
+        ({"stream_options": {"include_usage": True, "other": 1}}, "unsupported_parameter"),
+        ({"n": 2}, "parameter_too_large"),
+        ({"max_tokens": 10**9}, "parameter_too_large"),
+    ],
+)
+def test_narrowed_token_cannot_send_fields_or_sizes_that_chats_would_refuse(
+    serve: Serve, fields: dict[str, Any], code: str
+) -> None:
+    served = serve(otherwise=[EMBEDDINGS], settings=ON)
+    create = Host(served.ledger).tokens.create
+    for models, is_refused in ((), False), ((MODEL,), True):
+        _, token = served.do(create(owner="ann", scopes=(TokenScope.TURNS_RUN,), models=models))
+        usual = {"prompt": "Hi", "encoding_format": "float", "stream": False, "n": 1, "max_tokens": 5}
+        assert post(served, "/v1/completions", token, **usual).status_code == 200
+        answer = post(served, "/v1/completions", token, **fields)
+        assert (answer.status_code == 400) is is_refused, answer.text
+        assert not is_refused or answer.json()["error"]["code"] == code
+
+
 def test_error_object_in_a_stream_is_hidden_from_a_narrowed_token(serve: Serve) -> None:
     pieces = [chunk("Hel"), 'data: {"err', 'or": {"message": "org-7 is out of quota"}}\n\n']
     served = serve(otherwise=[Head("text/event-stream"), *pieces], settings=ON)

@@ -55,6 +55,15 @@ ALLOWED_FIELDS = frozenset(
 )
 """Fields of the chat-completions API about an answer and its sampling. Not `metadata`, `store` and
 `service_tier`: they file, keep or price the request in the operator's account."""
+PASSED_FIELDS = frozenset(
+    {
+        *("input", "instructions", "prompt", "suffix", "echo", "query", "documents", "top_n"),
+        *("return_documents", "dimensions", "encoding_format", "voice", "speed", "stream_format"),
+        *("background", "moderation", "output_compression", "output_format", "partial_images"),
+        *("quality", "size", "style"),
+    }
+)
+"""Further fields of the other paths that may be passed through. Not `best_of`, which multiplies the cost."""
 _takes_completion_tokens = re.compile(r"(?:.*/)?(?:o[1-9]|gpt-[5-9])(?![0-9])", re.IGNORECASE).match
 """Models whose upstreams refuse `max_tokens`, also with a provider's prefix."""
 _STREAM_OPTIONS = frozenset({"include_usage", "include_obfuscation"})

@@ -8,18 +8,22 @@ them with every request.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from turnledger.errors import ModelError, ModelUnavailable
+from turnledger.model.access.token import Token
 from turnledger.model.text.plain import plain
 from turnledger.server.access.auth import Principal
 from turnledger.server.access.guard import FORM
+from turnledger.server.config.settings import Settings
 from turnledger.server.errors import RequestRefused, error_body
+from turnledger.server.models.models import ResolvedModel
 from turnledger.server.models.redaction import redact
+from turnledger.server.requests.allowed_fields import PASSED_FIELDS, restrict_settings
 from turnledger.server.requests.body import decode_body
 from turnledger.server.turns.chat_completions import encode_events
 from turnledger.server.turns.run import TurnApi, TurnExchange
@@ -46,7 +50,7 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 class PassedBody(NamedTuple):
     model: str
-    fields: Collection[str]
+    fields: Mapping[str, msgspec.Raw]
     renamed: Callable[[str], bytes]
     """Returns the body for a model of another name."""
 
@@ -60,6 +64,8 @@ async def read(exchange: TurnExchange, body: bytes) -> None:
     passed = _read_form(body, content_type) if is_form else _read_json(body)
     found = service.models.find(passed.model, principal)
     service.models.check_fields(passed.fields, principal)
+    if principal.token is not None and principal.token.is_narrowed:
+        _check_fields(service.settings, principal.token, passed.fields, found)
     path = exchange.scope["path"].removeprefix("/v1")
     pass_on = getattr(service.for_client(found.model, exchange.state["head"]), "pass_on", None)
     if pass_on is None:
@@ -111,10 +117,20 @@ def _check_caller(principal: Principal, *, is_form: bool) -> None:
         raise RequestRefused(403, "path_not_allowed", message)
 
 
+def _check_fields(
+    server: Settings, token: Token, fields: Mapping[str, msgspec.Raw], model: ResolvedModel
+) -> None:
+    """Raise RequestRefused for a field, or a size, that this narrowed token may not request."""
+    settings = {name: fields[name] for name in fields if name not in ("stream", "stream_options")}
+    allowed = PASSED_FIELDS.union(server.passed_fields)
+    most = server.limits.narrowed_max_tokens
+    restrict_settings(settings, fields.get("stream_options"), token, allowed, most, model)
+
+
 def _read_json(body: bytes) -> PassedBody:
     model = decode_body(body, _named).model
     # Encoded again, so that no field occurs twice: upstreams differ in which one counts.
-    fields: dict[str, Any] = _fields.decode(body)
+    fields = _fields.decode(body)
     return PassedBody(model, fields, lambda name: msgspec.json.encode({**fields, "model": name}))
 
 
@@ -132,7 +148,7 @@ def _read_form(body: bytes, content_type: bytes) -> PassedBody:
         named = _name_in(body, start, value)
         if named and named[1] == b"model":
             model = body[value:end].decode(errors="replace")
-            return PassedBody(model, (), partial(_rename, body[:value], body[end:]))
+            return PassedBody(model, {}, partial(_rename, body[:value], body[end:]))
         start = end
     message = "The form has no field `model`. Send one."
     raise RequestRefused(400, "invalid_body", message, param="model")
