@@ -101,6 +101,7 @@ ECHOES = [
     f"Your header was Authorization: Bearer {API_KEY}",
     f"key={API_KEY}",
     "No access with sk-proj-abcdefgh12345678",
+    "No access with gsk_abcdefgh1234, pplx-abcdefgh1234, r8_abcdefgh1234 or ghp_abcdefgh1234",
     "{'x-api-key': 'unknown-to-us-123', 'a': 1}",
     '{"Authorization":"Bearer unknown-to-us-123"}',
     "at https://user:unknown-to-us-123@host/v1",

@@ -35,7 +35,8 @@ _CREDENTIALS = re.compile(
     ) (?(line) [^"'\\}\n]+ | [^\s"'\\,;&}]+ )
     | (?P<bearer> \b bearer \s+ ) [\w.~+/=*-]{8,}
     | (?P<address> :// ) [^\s/@]+ (?=@)
-    | \b (?: (?:sk|gsk|csk|xai|nvapi)- | (?:hf|tlt)_ | AIza | AKIA | eyJ ) [\w.*-]{6,}
+    | \b (?: (?:sk|gsk|csk|xai|nvapi|pplx|glpat)[-_] | (?:hf|tlt|r8|fw|tgp|gh[opsu]|github_pat)_
+        | AIza | AKIA | eyJ ) [\w.*-]{6,}
     """,
     re.IGNORECASE | re.VERBOSE,
 )
