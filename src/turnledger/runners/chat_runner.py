@@ -269,7 +269,7 @@ class ChatRunner:
         chat, memory = turn.conversation.id, self._memory
         known = memory.find(chat, model)
         if known is not None:
-            await self._show_less(turn, lambda shown, besides: min(shown, known - besides))
+            await self._show_less(turn, known - tokens_of_tools(self._settings))
         try:
             await self._ask(turn)
             return
@@ -278,11 +278,11 @@ class ChatRunner:
             last = turn.history[-1].details if turn.history else {}
             if sizes is None or self._has_begun:
                 raise
-            left = await self._show_less(
-                turn, lambda shown, besides: tokens_left(sizes, shown, besides, model, last)
-            )
+            besides = tokens_of_tools(self._settings)
+            left = await self._show_less(turn, lambda shown: tokens_left(sizes, shown, besides, model, last))
             if left is None:
                 raise
+        left += besides
         memory.note(chat, model, left)
         try:
             await self._ask(turn)
@@ -291,17 +291,15 @@ class ChatRunner:
                 memory.note(chat, model, left // 2)
             raise
 
-    async def _show_less(self, turn: RunningTurn, tokens: Callable[[int, int], int]) -> int | None:
-        """Show fewer turns: `tokens` is called with the tokens shown and those of the tools. Return how many
-        are left for both; None if no turn can be left out."""
-        besides = tokens_of_tools(self._settings)
-        reduced = await turn.show_less(lambda shown: tokens(shown, besides))
+    async def _show_less(self, turn: RunningTurn, tokens: int | Callable[[int], int]) -> int | None:
+        """Show fewer turns, and return the tokens into which they fit; None if no turn can be left out."""
+        reduced = await turn.show_less(tokens)
         if reduced is None:
             return None
         turn.details[REDUCED] = msgspec.structs.asdict(reduced)
         if self._on_reduced is not None:
             self._on_reduced(turn.details)
-        return reduced.tokens + besides
+        return reduced.tokens
 
     async def _ask(self, turn: RunningTurn) -> None:
         self.held = []

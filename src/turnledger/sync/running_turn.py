@@ -135,10 +135,11 @@ class RunningTurn:
         """Return `messages_json`; decode a long history in a thread, off the event loop."""
         return self._loop.run(self._inner.read_messages_json())
 
-    def show_less(self, tokens: Callable[[int], int]) -> ReducedContext | None:
-        """Leave out the oldest turns, for a model that refused the length of what it is shown: `tokens` is
-        called with the tokens of that, and returns how many may be left. Return what is left; None, and
-        change nothing, if no turn can be left out. See Context for what is counted and always shown.
+    def show_less(self, tokens: int | Callable[[int], int]) -> ReducedContext | None:
+        """Leave out the oldest turns, for a model that refuses the length of what it is shown: show at most
+        so many tokens. A function is called with the tokens shown, and returns how many may be left. Return
+        what is left; None, and change nothing, if no turn can be left out. See Context for what is counted
+        and always shown.
         """
         return self._loop.run(self._inner.show_less(tokens))
 

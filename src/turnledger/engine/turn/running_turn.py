@@ -761,10 +761,11 @@ class RunningTurn:
             return await asyncio.to_thread(lambda: msgspec.json.encode(self.messages))
         return self._after(*await self._open.process.cache.load_chat_json_through(history))
 
-    async def show_less(self, tokens: Callable[[int], int]) -> ReducedContext | None:
-        """Leave out the oldest turns, for a model that refused the length of what it is shown: `tokens` is
-        called with the tokens of that, and returns how many may be left. Return what is left; None, and
-        change nothing, if no turn can be left out. See Context for what is counted and always shown."""
+    async def show_less(self, tokens: int | Callable[[int], int]) -> ReducedContext | None:
+        """Leave out the oldest turns, for a model that refuses the length of what it is shown: show at most
+        so many tokens. A function is called with the tokens shown, and returns how many may be left. Return
+        what is left; None, and change nothing, if no turn can be left out. See Context for what is counted
+        and always shown."""
         less, arguments = self._snapshot.reduced, (self.input, self._shown_steps, tokens)
         is_long = len(self._snapshot.history) >= LONG
         found = await asyncio.to_thread(less, *arguments) if is_long else less(*arguments)

@@ -182,17 +182,24 @@ class Snapshot(Struct, frozen=True, dict=True):
         return assemble(self._turns, self.around(input, steps), self.context, self.hidden)
 
     def reduced(
-        self, input: tuple[Item, ...], steps: tuple[Item, ...], tokens: Callable[[int], int]
+        self, input: tuple[Item, ...], steps: tuple[Item, ...], tokens: int | Callable[[int], int]
     ) -> tuple[Snapshot, ReducedContext] | None:
-        """Return a snapshot that shows at most so many tokens, given those shown here, and what it shows.
-        None if no turn can be left out."""
-        around, count = self.around(input, steps), self.context.count_all
-        budget = max(0, tokens(count(self.shown(input, steps))))
-        less = replace(self, context=replace(self.context, tokens=budget))
-        first = first_shown(self._turns, around, less.context, self.hidden)
-        if first <= first_shown(self._turns, around, self.context, self.hidden):
+        """Return a snapshot that shows at most so many tokens, or as many as `tokens` returns for those shown
+        here, and what it shows. None if no turn can be left out. With a number, decodes only the turns that
+        fit."""
+        around, context = self.around(input, steps), self.context
+        budget = max(0, tokens(context.count_all(self.shown(input, steps))) if callable(tokens) else tokens)
+        context = replace(context, tokens=budget if context.tokens is None else min(budget, context.tokens))
+        turns = recent(self.history if self.recent is None else self.recent, context, around, self.hidden)
+        first = first_shown(turns, around, context, self.hidden)
+        if len(turns) - first >= self._count_shown(around):
             return None
-        return less, ReducedContext(len(self._turns) - first, budget)
+        return replace(self, context=context, recent=turns), ReducedContext(len(turns) - first, budget)
+
+    def _count_shown(self, around: ContextParts) -> int:
+        if self.context is ALL:
+            return len(self.history)
+        return len(self._turns) - first_shown(self._turns, around, self.context, self.hidden)
 
     def around(self, input: tuple[Item, ...], steps: tuple[Item, ...]) -> ContextParts:
         return ContextParts(self.instructions, self.primer, input, steps, self.hidden_input)

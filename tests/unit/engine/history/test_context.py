@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from itertools import count
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 import pytest
@@ -29,6 +30,7 @@ from turnledger.engine.history.context import (
 )
 from turnledger.engine.history.history import ENTRY_BYTES, BranchCache, History, TurnsRequest, encode_messages
 from turnledger.engine.ports import Operation, Request, Result
+from turnledger.engine.turn import snapshot
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.engine.turn.snapshot import FIRST_PAGE
 from turnledger.errors import InvalidInput, MalformedItems, StoreCorrupt
@@ -247,6 +249,40 @@ def around_of(history: list[Turn], steps: Sequence[Item]) -> ContextParts:
     pending = open_calls([item for each in history for item in each.items])
     answers = [result(each.call_id or "", each.type) for each in pending]
     return ContextParts((SYSTEM,), (user("p"), assistant("r")), (*answers, user("q")), tuple(steps))
+
+
+class Unread(list[Turn]):
+    """A history that must not be read from its beginning."""
+
+    def __iter__(self) -> Iterator[Turn]:
+        raise AssertionError
+
+
+def test_context_reduced_to_a_number_reads_only_the_last_turns_of_a_long_history() -> None:
+    found = snapshot.Snapshot(Unread(talk(1000))).reduced((user("q"),), (), 200)
+    assert found is not None
+    less, reduced = found
+    assert 1 < reduced.turns < 10
+    assert len(less.shown((user("q"),), ())) == 2 * reduced.turns + 1
+
+
+@given(conversations(), policies, places, st.integers(0, 900))
+@settings(generated)
+def test_reduced_context_is_the_budget_within_the_policy(
+    history: list[Turn], context: Context, chosen: set[tuple[int, int]], budget: int
+) -> None:
+    around, hidden = around_of(history, []), hidden_in(history, chosen)
+    fixed = around.instructions, around.primer
+    with patch.object(snapshot, "FIRST_PAGE", 1):  # as in a history that is longer than a page
+        found = snapshot.Snapshot(history, *fixed, context, hidden).reduced(around.input, (), budget)
+    left = budget if context.tokens is None else min(budget, context.tokens)
+    expected = replace(context, tokens=left)
+    start = first_shown(history, around, expected, hidden)
+    assert (found is None) is (start == first_shown(history, around, context, hidden))
+    if found is not None:
+        less, reduced = found
+        assert less.shown(around.input, ()) == assemble(history, around, expected, hidden)
+        assert reduced.turns == len(history) - start
 
 
 @settings(generated, max_examples=2 * generated.max_examples)
