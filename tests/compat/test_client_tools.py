@@ -164,3 +164,14 @@ def test_other_body_under_the_key_of_open_calls_is_refused(serve: Serve, other: 
         send_whole(client, other, tools=[WEATHER])
     assert refused.value.code == "idempotency_mismatch"
     assert served.turns("k") == before
+
+
+@pytest.mark.parametrize("call_id", [[], {}, 5, None])
+def test_result_without_a_valid_call_id_under_the_key_of_open_calls_is_refused(
+    serve: Serve, call_id: Any
+) -> None:
+    served = serve([Call("look")])
+    client = served.client("k", Idempotency_Key="i")
+    asked = send_whole(client, "Hi")
+    with pytest.raises(openai.UnprocessableEntityError):
+        send_whole(client, [user("Hi"), asked.message, result(call_id, "R")])

@@ -127,7 +127,8 @@ class ResentRequest:
         except (TypeError, ValueError, RecursionError) as problem:
             raise MalformedItems(f"messages must be valid JSON: {problem}.") from None
         results = takewhile(lambda message: message.get("role") == "tool", reversed(self._messages))
-        answers = frozenset(message.get("tool_call_id") for message in results)
+        named = (message.get("tool_call_id") for message in results)  # not checked yet
+        answers = frozenset(each for each in named if isinstance(each, str))
         return IdempotencyKey(other.text, hashlib.sha256(other.fingerprint + body).digest(), answers)
 
     async def read(self, target: Target, conversation: ConversationId | None) -> TurnContent:
