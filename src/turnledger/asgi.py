@@ -14,6 +14,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Self, TypeAlias
 
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Send
@@ -25,6 +26,7 @@ from turnledger.engine.turn.block import TurnBlock
 from turnledger.errors import InvalidInput, TurnAttached, TurnledgerError, TurnReplayed
 from turnledger.model.event import Event, TurnFinished, TurnStarted
 from turnledger.model.ids import ConversationId, TurnId
+from turnledger.model.turn import without_internals
 from turnledger.server.errors import error_body, kind_of
 from turnledger.server.wire.events import COMMENT, HEARTBEAT_EVERY, error_event, event_bytes
 
@@ -77,7 +79,7 @@ class TurnResponse(StreamingResponse):
             reader, (turn, conversation), task = await self._find()
             self.headers["X-Turn-Id"], self.headers["X-Conversation-Id"] = turn, conversation
             async for batch in _batches(reader):
-                piece = b"".join(map(event_bytes, batch)) or COMMENT
+                piece = b"".join(event_bytes(_shown(event)) for event in batch) or COMMENT
                 if batch and not has_begun:
                     if isinstance(batch[-1], TurnStarted):
                         held = piece  # the next event decides about the status
@@ -96,6 +98,13 @@ class TurnResponse(StreamingResponse):
         finally:
             if not is_finished:
                 self._on_left()
+
+
+def _shown(event: Event) -> Event:
+    """Return the event as the client receives it: the text of a bug in the runner is for the log."""
+    if isinstance(event, TurnFinished) and event.failure is not None:
+        return replace(event, failure=without_internals(event.failure))
+    return event
 
 
 def _failed_at_once(batch: Sequence[Event]) -> bool:

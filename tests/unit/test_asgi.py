@@ -202,7 +202,7 @@ async def test_failure_before_the_first_word_has_an_error_status_and_a_later_one
         later = Client(stage, "POST", "/")
         stage.say("One", ValueError("a bug"))
         await later.done
-        assert later.events()[-1]["failure"]["code"] == "ValueError"
+        assert later.events()[-1]["failure"] == {"code": "ValueError", "message": "ValueError"}
         assert await stage.texts() == []
 
 

@@ -330,6 +330,13 @@ class Failure(msgspec.Struct, frozen=True):
     message: str
 
 
+def without_internals(failure: Failure) -> Failure:
+    """Return a failure as strangers may read it. If another exception than a TurnledgerError ended the turn,
+    its class is the code, and its text may have paths, queries or credentials."""
+    is_foreign = failure.message.startswith(f"{failure.code}:")
+    return Failure(failure.code, failure.code) if is_foreign else failure
+
+
 class Fork(msgspec.Struct, frozen=True, kw_only=True):
     """Where an edit commits: on a branch to be made from an earlier turn. It holds the lane of the branch
     that was current when it began, whose head is its `Attempt.base`."""

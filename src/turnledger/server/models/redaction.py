@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from turnledger.errors import MalformedAnswer, ModelError, ModelRefused, ModelTimeout, ModelUnavailable
-from turnledger.model.turn import Failure
+from turnledger.model.turn import Failure, without_internals
 from turnledger.runners.chat_model import (
     ChatModel,
     ModelRequest,
@@ -91,9 +91,11 @@ def redact(problem: ModelError) -> ModelError:
 
 
 def redact_failure(failure: Failure | None) -> Failure | None:
-    """Return the failure of a turn without the upstream's message."""
+    """Return the failure of a turn without the upstream's message, or that of a bug."""
     if failure is None:
         return None
     if failure.code == ModelRefused.code:
         return Failure(failure.code, str(ModelError()))
-    return Failure(failure.code, str(_KINDS[failure.code]())) if failure.code in _KINDS else failure
+    if failure.code in _KINDS:
+        return Failure(failure.code, str(_KINDS[failure.code]()))
+    return without_internals(failure)
