@@ -218,7 +218,15 @@ async def test_running_turn_has_exactly_these_public_members() -> None:
 
 
 def test_turn_block_has_exactly_these_public_members() -> None:
-    assert public(TurnBlock) == {"id", "note_delivery", "note_unread", "run", "waits_in", "when_queued"}
+    assert public(TurnBlock) == {
+        "id",
+        "note_delivery",
+        "note_unread",
+        "prefill",
+        "run",
+        "waits_in",
+        "when_queued",
+    }
 
 
 @pytest.mark.parametrize("kind", [Chats, Ledger, Chat, Host, RunningTurn, Tokens, TurnBlock])

@@ -91,6 +91,11 @@ class TurnBlock:
         """The conversation in whose lane it currently waits, or None."""
         return self._loop.call(lambda: self._block.waits_in)
 
+    @property
+    def prefill(self) -> str:
+        """The beginning of the answer, with which a resent history may end."""
+        return self._block.prefill
+
     def when_queued(self, call: QueueSink) -> None:
         """Call this with the conversation once the turn has its place in the queue, on the ledger's own
         thread; see the awaiting TurnBlock."""
