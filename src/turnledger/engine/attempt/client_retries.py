@@ -301,6 +301,8 @@ class Deliveries:
 
     async def flush(self) -> None:
         """Write all queued notes; keep them on failure. A retry does this first, to see all that is known."""
+        if not self._notes:  # also of none that is being written
+            return
         async with self._lock:
             notes = tuple(self._notes)
             if not notes:
