@@ -193,7 +193,8 @@ def _check_listener(settings: Settings) -> list[Diagnosis]:
     finally:
         connection.close()
     if answer.status == 200:
-        return [ok("port", f"a server runs on {settings.port} and is {status}")]
+        message = f"a server already runs on {settings.port} and is {status}"
+        return [warn("port", message, "`serve` cannot use this port while that server runs.")]
     return [fail("port", f"a server runs on {settings.port} and is not ready: {status}", "See its log.")]
 
 

@@ -124,7 +124,8 @@ def test_doctor_distinguishes_a_free_port_our_own_and_a_foreign_one(monkeypatch:
     assert "free" in check_port(settings)[0].message
     with started("turnledger", "serve", "--port", "0", "--store", "memory:") as server:
         [found] = check_port(Settings(port=server.address[1]))
-        assert (found.level, "is ready" in found.message) == (Level.OK, True)
+        assert (found.level, "is ready" in found.message) == (Level.WARN, True)
+        assert "cannot use this port" in found.remedy
 
 
 @pytest.mark.parametrize(
