@@ -202,7 +202,7 @@ def test_reload_recipe_survives_reloads_and_a_killed_server_in_two_tabs(tmp_path
         field.press("Enter")
         expect(lines).to_have_text(["/fail", "The demo model failed, as requested."])
         page.reload()
-        expect(lines).to_have_text(["/fail", "ModelUnavailable: The demo model failed, as requested."])
+        expect(lines).to_have_text(["/fail", "The demo model failed, as requested."])
         expect(field).to_have_value("/fail")
         page.goto(f"{url}/login/grace")
         field.fill("/stall after 2")

@@ -177,7 +177,7 @@ export const finished = (state = "completed", failure: object | null = null): ob
   failure,
 });
 export const failed = (code: string): object =>
-  finished("failed", { code, message: `ModelUnavailable: it is ${code}` });
+  finished("failed", { code, message: `it is ${code}` });
 
 /** Where a turn stands that was committed. */
 export function standing(said: string, id = TURN, kind = "completed"): Scripted {

@@ -157,8 +157,7 @@ def error_of_failure(failure: Failure | None) -> TurnledgerError:
     if failure is None:
         return errors.TurnFailed()
     kind = _CLASSES.get(failure.code, errors.TurnFailed)
-    message = failure.message.removeprefix(f"{kind.__name__}: ")
-    error = error_of(kind.code, message)
+    error = error_of(kind.code, failure.message)
     if kind.code != failure.code:
         error.code = failure.code  # type: ignore[misc]
     return error

@@ -20,8 +20,7 @@ export function failureText(code: string, message: string): string {
 
 /** Details from the server, where they help. */
 function detailOf(code: string, message: string): string | null {
-  const detail = message.replace(/^[A-Z]\w+: /, ""); // the name of a class, which repeats the code
-  return /^(model_|malformed_)/.test(code) && detail !== REASONS[code] ? detail || null : null;
+  return /^(model_|malformed_)/.test(code) && message !== REASONS[code] ? message || null : null;
 }
 
 type FailedRequest = Pick<FailedTurn, "name" | "replaces" | "isLocal" | "attempt" | "input">;

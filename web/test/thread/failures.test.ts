@@ -15,10 +15,10 @@ const FAILED = attemptOf("turn_9", {
 
 describe("a failed message", () => {
   it("has a reason in plain words, with the server's details where they help", () => {
-    const told = failedTurn(ASKED, "model_refused", "ModelRefused: Status 400.");
+    const told = failedTurn(ASKED, "model_refused", "Status 400.");
     const words = { message: "The model refused this request.", detail: "Status 400." };
     expect(told).toMatchObject({ text: "Hello\nyou", ...words });
-    expect(failedTurn(ASKED, "queue_full", "QueueFull: Too many.").detail).toBeNull();
+    expect(failedTurn(ASKED, "queue_full", "Too many.").detail).toBeNull();
     expect(failureText("some_word", "As it was said.")).toBe("As it was said.");
     for (const code of ["constructor", "__proto__"]) expect(failureText(code, "Said.")).toBe("Said.");
     expect(failedTurn(ASKED, "model_refused", "Not \u202ethis").detail).toBe("Not this");

@@ -503,6 +503,8 @@ async def end_as_failed(process: Process, begun: Begun, problem: BaseException) 
 def failure_of(problem: BaseException) -> Failure:
     if isinstance(problem, asyncio.CancelledError):
         return Failure("cancelled", "it was cancelled")
-    code = problem.code if isinstance(problem, TurnledgerError) else type(problem).__name__
+    name = type(problem).__name__
     text = str(problem)[:MESSAGE_LIMIT].encode("utf-8", "backslashreplace").decode()
-    return Failure(code, f"{type(problem).__name__}: {text}" if text else type(problem).__name__)
+    if isinstance(problem, TurnledgerError):
+        return Failure(problem.code, text or name)
+    return Failure(name, f"{name}: {text}" if text else name)

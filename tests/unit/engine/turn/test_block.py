@@ -17,7 +17,7 @@ from turnledger.chat import Chat
 from turnledger.engine.admission import Authorization
 from turnledger.engine.attempt.end import end
 from turnledger.engine.turn.begin import ExpectedHead, begin
-from turnledger.engine.turn.commit import commit, resolve_doubt
+from turnledger.engine.turn.commit import commit, failure_of, resolve_doubt
 from turnledger.engine.turn.running_turn import Draft, RunningTurn, record
 from turnledger.errors import (
     AdmissionMoved,
@@ -26,6 +26,7 @@ from turnledger.errors import (
     InvalidInput,
     LedgerClosed,
     MalformedItems,
+    ModelUnavailable,
     OutcomeUnknown,
     StoreUnavailable,
     TurnEnded,
@@ -36,6 +37,7 @@ from turnledger.model.event import Event, TurnFinished
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
+from turnledger.model.turn import Failure
 from turnledger.stores.memory import Database, MemoryStore
 from turnledger.testing.gates import Fate, GatedStore, When
 from turnledger.types import AttemptState, TurnKind
@@ -489,6 +491,18 @@ async def test_commit_that_was_lost_keeps_the_text_under_on_failure_keep(
     await ledger._recovery.run_round()
     [turn] = await chat.turns()
     assert (turn.kind, turn.text) == (TurnKind.INTERRUPTED, "yes")
+
+
+@pytest.mark.parametrize(
+    ("problem", "code", "message"),
+    [
+        (ModelUnavailable("The model is down."), "model_unavailable", "The model is down."),
+        (ValueError("no such city"), "ValueError", "ValueError: no such city"),
+        (ValueError(), "ValueError", "ValueError"),
+    ],
+)
+def test_failure_message_names_only_foreign_classes(problem: Exception, code: str, message: str) -> None:
+    assert failure_of(problem) == Failure(code, message)
 
 
 async def test_failure_message_with_invalid_unicode_is_recorded_escaped(chat: Chat) -> None:
