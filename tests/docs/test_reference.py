@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from enum import Enum
 from pathlib import Path
@@ -21,6 +22,7 @@ from tools.reference.pages import FOLDER, PAGES
 from tools.reference.python_client import members, reachable, section
 from tools.reference.python_signatures import signatures
 from tools.reference.python_source import aliases, field_docs, set_when_made
+from tools.reference.typescript_client import ENTRIES, SOURCES
 from tools.reference.typescript_client import section as typescript_section
 from tools.reference.typescript_source import declarations, exported
 from turnledger.cli.main import app
@@ -341,6 +343,15 @@ def test_declarations_reads_exported_typescript_with_members_and_docs() -> None:
         ("twice", False, "Once more."),
         ("known", True, ""),
     ]
+
+
+def test_typescript_reference_defines_every_type_that_it_uses() -> None:
+    listed = [each for entry in ENTRIES for each in exported(entry)]
+    source = "\n".join(path.read_text("utf-8") for path in SOURCES.glob("*.ts"))
+    types = re.findall(r"^(?:export )?(?:abstract )?(?:class|interface|type) (\w+)", source, re.MULTILINE)
+    code = re.findall(r"```ts\n.*?```|`[^`\n]+`", "\n".join(map(typescript_section, listed)), re.DOTALL)
+    used = set(types) & set(re.findall(r"\w+", " ".join(code)))
+    assert used - {each.name for each in listed} == set()
 
 
 def test_typescript_section_lists_the_members_of_a_class() -> None:

@@ -151,8 +151,8 @@ export class Chat {
     return camel(reply.turn);
   }
 
-  /** Stop a turn, or the running one of this chat; if none runs, those requested here, as soon as they begin. Resolves
-   * when it is final; null if there was nothing to stop. */
+  /** Stop the oldest turn that this object sent and that has not ended, running or queued; if there is none, the turn
+   * that runs in the chat. With `turn`, stop that one. Resolves when it is final; null if there was nothing to stop. */
   async stop(options: StopOptions & { turn?: Identified } = {}): Promise<StopOutcome | null> {
     const { turn, signal } = options;
     if (turn) return stopAt(this.#wire, `turns/${idOf("turn", turn)}`, options);

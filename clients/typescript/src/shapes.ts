@@ -231,18 +231,21 @@ export type TurnEvent =
    * numbers start at 1 again. */
   | { readonly type: "turn.restarted"; readonly turn: string; readonly attempt: number };
 
-interface ChangeFacts {
+/** What every change has. */
+export interface ChangeFacts {
   /** Continue after it: `client.events({ after })`. */
   readonly position: string;
   readonly at: number;
 }
 
-interface ChatFacts extends ChangeFacts {
+/** What a change to a chat has. */
+export interface ChatFacts extends ChangeFacts {
   readonly chat: string;
   readonly scope: string | null;
 }
 
-interface ChatState extends ChatFacts {
+/** A chat after a change. */
+export interface ChatState extends ChatFacts {
   readonly branch: string;
   readonly title: string | null;
   readonly metadata: Readonly<Record<string, string>>;
@@ -252,7 +255,8 @@ interface ChatState extends ChatFacts {
   readonly revision: number;
 }
 
-interface TurnFacts extends ChatFacts {
+/** What a change to a turn has. */
+export interface TurnFacts extends ChatFacts {
   readonly turn: string;
 }
 

@@ -90,7 +90,7 @@ export class TurnStream extends TurnEvents {
     return this.#followed.head?.get("x-conversation-id") ?? null;
   }
 
-  /** The text that this stream has received, without the part that a `turn.restarted` made void. */
+  /** The text that this stream has received, without what a `turn.restarted` or `turn.resumed` made void. */
   get text(): string {
     return this.#followed.text;
   }

@@ -175,8 +175,9 @@ class AsyncChat:
         return await self._wire.run(self._core.append(items, details, interaction, options))
 
     async def stop(self, turn: str | None = None, *, policy: str | None = None) -> StopOutcome | None:
-        """Stop a turn, or the running one of this chat, from any task. Return the final outcome, whichever
-        won; None if there was nothing to stop."""
+        """Stop the oldest turn that this object sent and that has not ended, running or queued; if there is
+        none, the turn that runs in the chat. With `turn`, stop that one. Works from any task. Return the
+        final outcome, whichever won; None if there was nothing to stop."""
         return await self._wire.run(self._core.stop(turn, policy))
 
     async def events(self, turn: str, *, after: int = 0) -> AsyncTurnStream:

@@ -222,14 +222,19 @@ class ChatCore:
         return state
 
     def stop(self, turn: str | None, policy: str | None) -> Steps[StopOutcome | None]:
-        """Stop a turn, or the running one of this chat; None if there was nothing to stop. A turn that was
-        requested here and has not begun is stopped as soon as it begins."""
+        """Stop a turn; or the oldest one that was requested here and is not known to have ended; or the
+        running one of the chat; None if there was nothing to stop. If nothing runs, turns that were requested
+        here and have no id yet are stopped as soon as they begin."""
         check_stop_policy(policy)  # even if there is nothing to stop
         if turn is not None:
             return (yield from self._client.request_stop(f"/api/turns/{TurnId(turn)}/stop", policy))
-        for own in [each.turn for each in self._running_followers() if each.turn is not None]:
-            ended = yield from self._client.request_stop(f"/api/turns/{own}/stop", policy)
+        for number, follower in self._running_followers().items():
+            if follower.turn is None:
+                continue
+            ended = yield from self._client.request_stop(f"/api/turns/{follower.turn}/stop", policy)
             if ended is not None:
+                with self._lock:
+                    self._followers.pop(number, None)  # it has ended, even if its stream is never read
                 return ended
         ended = None
         with suppress(ConversationNotFound):  # or its first turn has not begun
@@ -237,13 +242,13 @@ class ChatCore:
             # A repeated request would also stop the next turn in line.
             ended = yield from self._client.request_stop(path, policy, hint=_STOP_HINT)
         if ended is None:
-            for follower in self._running_followers():
+            for follower in self._running_followers().values():
                 follower.stop_when_begun(partial(self.stop, policy=policy))
         return ended
 
-    def _running_followers(self) -> list[TurnFollower]:
+    def _running_followers(self) -> dict[int, TurnFollower]:
         with self._lock:
-            return [each for each in self._followers.values() if each.finished is None]
+            return {number: each for number, each in self._followers.items() if each.finished is None}
 
     def resolve_id(self) -> Steps[ConversationId]:
         """Return the id, looked up if only the conversation_key is known. Raises ConversationNotFound."""

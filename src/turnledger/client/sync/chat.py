@@ -172,8 +172,9 @@ class Chat:
         return self._wire.run(self._core.append(items, details, interaction, options))
 
     def stop(self, turn: str | None = None, *, policy: str | None = None) -> StopOutcome | None:
-        """Stop a turn, or the running one of this chat, from any thread. Return the final outcome, whichever
-        won; None if there was nothing to stop."""
+        """Stop the oldest turn that this object sent and that has not ended, running or queued; if there is
+        none, the turn that runs in the chat. With `turn`, stop that one. Works from any thread. Return the
+        final outcome, whichever won; None if there was nothing to stop."""
         return self._wire.run(self._core.stop(turn, policy))
 
     def events(self, turn: str, *, after: int = 0) -> TurnStream:

@@ -154,6 +154,19 @@ def test_stop_tries_own_turns_in_the_order_of_their_requests() -> None:
     assert [each.path for each in script.received] == [*stops, f"/api/chats/{CHAT}/stop"]
 
 
+def test_stop_after_a_stop_reaches_the_next_own_turn_even_if_no_stream_is_read() -> None:
+    ended = reply({"state": "kept", "committed": True, "failure": None})
+    script = Script(*[ended] * 3)
+    this = chat(script)
+    own = [this.send("Hi", {}) for _ in range(2)]
+    for number, follower in enumerate(own):
+        follower.turn = TurnId(f"{TURN[:-2]}{number:02x}")
+    for _ in range(3):
+        script.play(this.stop(None, None))
+    stops = [f"/api/turns/{follower.turn}/stop" for follower in own]
+    assert [each.path for each in script.received] == [*stops, f"/api/chats/{CHAT}/stop"]
+
+
 def test_stop_before_the_turn_began_is_sent_once_it_has() -> None:
     nothing = reply({"data": [], "next": None})
     script = Script(
