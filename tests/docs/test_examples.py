@@ -93,7 +93,7 @@ def test_curl_commands_print_the_output_on_their_page(server: LiveServer) -> Non
     pages = [page.read_text() for page in PAGES if page not in APART]
     commands = COMMAND.findall("".join(block for page in pages for block in CONSOLE.findall(page)))
     requests = [(command, printed) for command, printed in commands if command.startswith("curl ")]
-    assert len(requests) == 8
+    assert len(requests) == 9
     for command, printed in requests:
         words = shlex.split(command.replace(URL, server.url))
         done = subprocess.run(["curl", "--silent", *words[1:]], capture_output=True, text=True, check=True)

@@ -114,6 +114,24 @@ def test_shares_commands_print_the_output_on_their_page(
         id = re.findall("share_[0-9a-f]+", output)[0]
 
 
+def test_tokens_commands_print_the_output_on_their_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    (tmp_path / "turnledger").mkdir()
+    asyncio.run(talk(f"sqlite:///{tmp_path / 'turnledger' / 'chats.db'}", {}))
+    commands = COMMAND.findall("".join(CONSOLE.findall(page("access"))))
+    commands = [each for each in commands if each[0].startswith("turnledger tokens create")]
+    assert len(commands) == 4
+    for command, printed in commands:
+        words = shlex.split(command.partition(" > ")[0])[1:]
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 0, done.output
+        shown = printed.replace("/home/ann/.local/share", str(tmp_path))
+        assert re.match(r"[^\n]*".join(map(re.escape, shown.split("…"))), done.stderr), done.stderr
+
+
 def test_export_commands_export_print_and_import_a_chat(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
