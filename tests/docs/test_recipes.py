@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -163,7 +163,7 @@ def test_flask_recipe_works_and_follows_and_stops_a_running_turn(
             }
 
 
-def test_reload_recipe_survives_reloads_and_a_killed_server_in_two_tabs(tmp_path: Path) -> None:
+def test_reload_recipe_survives_reloads_and_killed_servers_in_two_tabs(tmp_path: Path) -> None:
     installed(is_light=True)
     package = built()
     subprocess.run(["npm", "--silent", "run", "size"], cwd=package, check=True, capture_output=True)
@@ -176,8 +176,8 @@ def test_reload_recipe_survives_reloads_and_a_killed_server_in_two_tabs(tmp_path
     assert recipe.check() == 1  # creates the token
     with ExitStack() as running:
         flags = ("--port", "0", "--store", f"sqlite:///{tmp_path / 'chats.db'}", "--log-level", "error")
-        config = str(tmp_path / "turnledger.toml")
-        server = running.enter_context(started("turnledger", "serve", "--config", config, *flags))
+        serve = ("turnledger", "serve", "--config", str(tmp_path / "turnledger.toml"))
+        server = running.enter_context(started(*serve, *flags))
         Recipe("reload", tmp_path, {**moved, TURNLEDGER: server.url}).write()
         environ = {"OPERATOR_TOKEN": (tmp_path / "operator.token").read_text().strip()}
         command = ("flask", "--app", "app", "run", "--port", str(port))
@@ -188,7 +188,7 @@ def test_reload_recipe_survives_reloads_and_a_killed_server_in_two_tabs(tmp_path
         lines, field = page.locator("p"), page.locator("input")
         field.fill("/slow One two")
         field.press("Enter")
-        expect(page.locator("button")).to_be_disabled()  # an empty message could interrupt this one
+        expect(page.locator("[name=send]")).to_be_disabled()
         expect(lines.last).to_contain_text("You said")
         page.reload()  # while the answer runs, unless the machine is very slow
         shown = ["/slow One two", 'You said "/slow One two". I remember nothing before that.']
@@ -205,22 +205,66 @@ def test_reload_recipe_survives_reloads_and_a_killed_server_in_two_tabs(tmp_path
         expect(lines).to_have_text(["/fail", "The demo model failed, as requested."])
         expect(field).to_have_value("/fail")
         page.goto(f"{url}/login/grace")
+        second = page.context.new_page()
+        answered: list[str] = []
+        second.on("response", lambda response: answered.append(response.url))
+        second.goto(url)
+        stop, lines_of_second = second.locator("[name=halt]"), second.locator("p")
         field.fill("/stall after 2")
         field.press("Enter")
         shown = ["/stall after 2", "You said"]
         expect(lines).to_have_text(shown)
-        second = page.context.new_page()
-        second.goto(url)
-        expect(second.locator("p")).to_have_text(shown)
-        server.end(signal.SIGKILL)
+        expect(lines_of_second).to_have_text(shown)
         again = ("--port", server.url.rpartition(":")[2], *flags[2:])
-        running.enter_context(started("turnledger", "serve", "--config", config, *again))
-        lines, field = second.locator("p"), second.locator("input")
-        expect(field).to_have_value("/stall after 2", timeout=PATIENCE * 1000)
-        field.press("Enter")  # joins the turn that the first tab runs again
-        expect(lines).to_have_text([shown[0], re.compile("died"), *shown], timeout=PATIENCE * 1000)
-        second.reload()
-        expect(lines).to_have_text(shown)
+        seen = {None, *map(events_url, answered)}
+        with second.expect_response(
+            lambda each: events_url(each.url) not in seen
+        ):  # the first tab runs it again
+            server.end(signal.SIGKILL)
+            server = running.enter_context(started(*serve, *again))
+        expect(lines_of_second).to_have_text(shown)
+        stop.click()
+        for each in (page, second):
+            expect(each.locator("input")).to_be_enabled()
+            expect(each.locator("p")).to_have_text(shown)
+        field.fill("/stall after 3")
+        field.press("Enter")
+        expect(lines_of_second).to_have_text([*shown, "/stall after 3", 'You said "/stall'])
+        key = page.evaluate("localStorage.getItem('sent:/stall after 3')")
+        page.close()
+        third = browser.new_context().new_page()
+        third.goto(f"{url}/login/alan")
+        alan, place = enqueue(url, server.url, "alan", shown[0])
+        expect(third.locator("p")).to_have_text(shown)
+        server.end(signal.SIGKILL)
+        running.enter_context(started(*serve, *again))
+        field = second.locator("input")
+        expect(field).to_have_value("/stall after 3", timeout=PATIENCE * 1000)
+        expect(lines_of_second.last).to_contain_text("died")
+        with second.expect_request(lambda request: request.method == "POST") as sent:
+            field.press("Enter")
+        assert sent.value.headers["idempotency-key"] == key
+        expect(lines_of_second.last).to_have_text('You said "/stall')
+        with closing(alan), alan.stream("GET", place) as events:
+            received = events.iter_lines()
+            assert any("turn.resumed" in line for line in received)
+            assert any(" said" in line for line in received)  # again
+        expect(third.locator("p")).to_have_text(shown)
+
+
+def events_url(url: str) -> str | None:
+    """Return the address if it has the events of a turn."""
+    return url if re.search(r"/api/turns/\w+/events", url) else None
+
+
+def enqueue(app: str, server: str, user: str, text: str) -> tuple[httpx2.Client, str]:
+    """Store a background turn of a user; return a client for that user, and the path of the events."""
+    token = httpx2.post(f"{app}/token", cookies={"user": user}, trust_env=False).json()["text"]
+    headers = {"Authorization": f"Bearer {token}"}
+    client = httpx2.Client(base_url=server, headers=headers, trust_env=False, timeout=PATIENCE)
+    target = {"conversation_key": "my chat", "background": True, "model": "demo"}
+    turn = client.post("/api/turns", json={**target, "input": text}).json()["id"]
+    return client, f"/api/turns/{turn}/events"
 
 
 def test_background_worker_recipe_answers_each_job_once(server: ServerProcess, tmp_path: Path) -> None:
