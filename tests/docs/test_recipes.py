@@ -606,20 +606,27 @@ def test_django_recipe_under_wsgi_works_in_forked_workers_and_a_turn_outlives_it
     request = {"json": {"text": "/stall after 2"}, "headers": {"X-User": "grace", "Idempotency-Key": "1"}}
     with at_work(tmp_path, *command, DJANGO_SETTINGS_MODULE="settings") as url:
         assert Recipe("django", tmp_path, {"http://127.0.0.1:8000": url}).check() == 4
-        with httpx2.stream("POST", f"{url}/chats/long", **request, trust_env=False) as left:
-            assert json.loads(next(left.iter_lines())) == {"text": "You"}
-        stop_turns_of(tmp_path, "grace")
-        ended = httpx2.post(f"{url}/chats/long", **request, trust_env=False)
-        assert json.loads(ended.text)["answer"] == "You said"
-
-
-def stop_turns_of(folder: Path, owner: str) -> None:
-    """Stop the turn that runs in the chat of an owner, from another process."""
-    with Ledger.open(f"sqlite:///{folder}/chats.db") as ledger:
-        chat = ledger.for_owner(owner).conversation(conversation_key="long", create=False)
-        ended = chat.stop()
-        assert ended is not None
-        assert ended.state == "kept"
+        with httpx2.Client(base_url=url, headers={"X-User": "grace"}, trust_env=False) as grace:
+            assert grace.get("/chats/long").status_code == 404
+            with grace.stream("POST", "/chats/long", **request) as left:
+                turn = json.loads(next(left.iter_lines()))["turn"]
+            assert grace.get("/chats/long").json() == {"turns": [], "running": [[turn, "/stall after 2"]]}
+            with (
+                grace.stream("GET", f"/turns/{turn}") as followed,
+                grace.stream("POST", "/chats/long", **request) as again,
+            ):
+                readers = [map(json.loads, each.iter_lines()) for each in (followed, again)]
+                begun = [[next(reader) for _ in range(3)] for reader in readers]
+                assert begun == [[{"turn": turn}, {"text": "You"}, {"text": " said"}]] * 2
+                assert grace.get(f"/turns/{turn}", headers={"X-User": "mallory"}).status_code == 404
+                assert grace.post(f"/turns/{turn}/stop").json() == {"state": "kept"}
+                assert [list(reader) for reader in readers] == [[{"state": "kept"}]] * 2
+            ended = grace.post("/chats/long", **request)
+            assert json.loads(ended.text.splitlines()[-1]) == {"state": "kept"}
+            assert grace.get("/chats/long").json() == {
+                "turns": [["/stall after 2", "You said"]],
+                "running": [],
+            }
 
 
 def test_django_recipe_under_asgi_streams_a_turn_that_outlives_its_client(tmp_path: Path) -> None:
@@ -639,9 +646,12 @@ def test_django_recipe_under_asgi_streams_a_turn_that_outlives_its_client(tmp_pa
         with grace.stream("GET", f"/turns/{turn}", headers=again) as followed:
             rest = events_of(followed)
             assert next(rest)["text"] == " said"
-            stop_turns_of(tmp_path, "grace")
+            assert grace.get("/chats/long").json()["running"] == [[turn, "/stall after 2"]]
+            assert grace.post(f"/turns/{turn}/stop").json() == {"state": "kept"}
             assert [each["state"] for each in rest] == ["kept"]
-        assert grace.get("/chats/long").json() == {"turns": [["/stall after 2", "You said"]]}
+        assert grace.get("/chats/long").json() == {"turns": [["/stall after 2", "You said"]], "running": []}
+        for path in ("/chats/long", f"/turns/{turn}"):
+            assert grace.get(path, headers={"X-User": "mallory"}).status_code == 404
 
 
 AGAIN = """
