@@ -663,29 +663,70 @@ for _ in range(2):
 """
 
 
-def test_celery_recipe_runs_tasks_in_forked_processes_and_a_repeated_task_once(tmp_path: Path) -> None:
-    recipe = Recipe("celery", tmp_path, {})
+DYING = """
+import os, signal
+from pathlib import Path
+
+import tasks
+from tasks import DemoModel, answer, app
+
+words = 0
+
+
+async def die_once(seconds):
+    global words
+    words += 1
+    if words == 3 and not Path("died").exists():
+        Path("died").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+tasks.DemoModel = lambda pace: DemoModel(pace=1, sleep=die_once)
+"""
+
+
+@contextmanager
+def celery_worker(folder: Path, app: str = "tasks") -> Iterator[Recipe]:
+    """Run the worker of the recipe."""
+    recipe = Recipe("celery", folder, {})
     recipe.write()
-    (tmp_path / "again.py").write_text(AGAIN)
-    flags = ("--app", "tasks", "worker", "--concurrency", "2")
-    assert f"celery {' '.join(flags)}\n" in recipe.page
-    command = [sys.executable, "-m", "celery", *flags, "--loglevel", "error", "--without-mingle"]
+    flags = ("worker", "--concurrency", "2")
+    assert f"celery --app tasks {' '.join(flags)}\n" in recipe.page
+    flags += ("--loglevel", "error", "--without-mingle")
+    command = [sys.executable, "-m", "celery", "--app", app, *flags]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=environment(), start_new_session=True, **quiet
-    ) as worker:
+    with subprocess.Popen(command, cwd=folder, env=environment(), start_new_session=True, **quiet) as worker:
         try:
-            assert recipe.check() == 2
-            again = recipe.run("python again.py").stdout.splitlines()
+            yield recipe
         finally:
             os.killpg(worker.pid, signal.SIGKILL)  # Celery takes six seconds to shut down
+
+
+def test_celery_recipe_runs_tasks_in_forked_processes_and_a_repeated_task_once(tmp_path: Path) -> None:
+    (tmp_path / "again.py").write_text(AGAIN)
+    with celery_worker(tmp_path) as recipe:
+        assert recipe.check() == 2
+        again = recipe.run("python again.py").stdout.splitlines()
     assert again == ['You said "Hello". I remember nothing before that.'] * 2
-    with Ledger.open(f"sqlite:///{tmp_path}/chats.db") as ledger:
-        assert [(each.conversation.conversation_key, each.turns) for each in ledger.list().chats] == [
-            ("alan", 1),
-            ("ada", 2),
-        ]
+    assert celery_turns(tmp_path) == {"alan": 1, "ada": 2}
+
+
+def test_celery_task_whose_process_is_killed_in_its_turn_is_redelivered_and_stored_once(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "dying.py").write_text(DYING)
+    with celery_worker(tmp_path, "dying") as recipe:
+        done = recipe.run("python ask.py Hello")
+    assert (tmp_path / "died").exists()
+    assert done.stdout == 'You said "Hello". I remember nothing before that.\n', done.stderr
+    assert celery_turns(tmp_path) == {"ada": 1}
+
+
+def celery_turns(folder: Path) -> dict[str | None, int]:
+    """Return how many turns each customer's chat has."""
+    with Ledger.open(f"sqlite:///{folder}/chats.db") as ledger:
         assert ledger.check(at_rest=True) == []
+        return {each.conversation.conversation_key: each.turns for each in ledger.list().chats}
 
 
 def open_webui_headers(page: str) -> dict[str, str]:
