@@ -66,8 +66,12 @@ class Server:
     package: str
     environment: str
     command: Callable[[ExitStack, Path], outages.Command]
+    refuses_length: bool = True
     kind: str = "model server"
-    exercised: str = outages.EXERCISED
+
+    @property
+    def exercised(self) -> str:
+        return outages.LENGTH_EXERCISED if self.refuses_length else outages.EXERCISED
 
     @property
     def version(self) -> str:
@@ -75,11 +79,21 @@ class Server:
 
     def run(self) -> str:
         with TemporaryDirectory() as folder, ExitStack() as behind:
-            return outages.tell(self.command(behind, Path(folder)), Path(folder))
+            command = self.command(behind, Path(folder))
+            return outages.tell(command, Path(folder), refuses_length=self.refuses_length)
 
 
 def _llama_cpp(behind: ExitStack, folder: Path) -> outages.Command:
     return lambda port: [python_of("llama"), HERE / "servers" / "llama_cpp.py", str(port), folder]
+
+
+def _transformers(behind: ExitStack, folder: Path) -> outages.Command:
+    return lambda port: [
+        python_of("transformers"),
+        HERE / "servers" / "transformers_serve.py",
+        str(port),
+        folder,
+    ]
 
 
 def _litellm_proxy(behind: ExitStack, folder: Path) -> outages.Command:
@@ -115,6 +129,9 @@ PARTIES: dict[str, Client | Server] = {
     ),
     "llama.cpp": Server("llama.cpp's server, from xllamacpp", "xllamacpp", "llama", _llama_cpp),
     "litellm-proxy": Server("LiteLLM's proxy, in front of llama.cpp", "litellm", "litellm", _litellm_proxy),
+    "transformers": Server(
+        "`transformers serve`", "transformers", "transformers", _transformers, refuses_length=False
+    ),
 }
 
 

@@ -14,18 +14,24 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 PACKAGES = HERE / "packages"
 INSTALLED = ROOT / ".compat"
+UNLOCKED = {"transformers": "torch==2.13.0", "open-webui": "torch==2.13.0"}
+"""Not in the lock files (`--excludes`): its builds differ by machine, and pip is configured for one."""
 
 
 def python_of(environment: str) -> Path:
     """Install what a lock file lists, unless that was done, and return the interpreter."""
     lock, folder = PACKAGES / f"{environment}.lock", INSTALLED / environment
     stamp, python = folder / ".installed", folder / "bin" / "python"
-    if not stamp.exists() or stamp.read_text() != lock.read_text():
+    unlocked = UNLOCKED.get(environment, "")
+    wanted = f"{lock.read_text()}{unlocked}"
+    if not stamp.exists() or stamp.read_text() != wanted:
         uv = os.environ.get("UV") or shutil.which("uv") or str(ROOT / ".tools" / "bin" / "uv")
-        subprocess.run([sys.executable, "-m", "venv", "--clear", "--without-pip", folder], check=True)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
         sync = [uv, "pip", "sync", "--quiet", "--require-hashes", "--python", python, lock]
         subprocess.run(sync, check=True)
-        stamp.write_text(lock.read_text())
+        if unlocked:
+            subprocess.run([python, "-m", "pip", "install", "--quiet", unlocked], check=True)
+        stamp.write_text(wanted)
     return python
 
 

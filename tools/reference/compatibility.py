@@ -34,8 +34,8 @@ SERVERS = """\
 The official client has a conversation with a tiny random model through Turnledger. In the middle of a
 stream the model server is killed (`SIGKILL`), started again, and later frozen (`SIGSTOP`). It passes if
 the client receives each outage as an error and the next question is answered; if the conversation goes
-on with a shorter context when the model refuses its length; and if the stored history contains the
-answers, none of the broken ones, and of the stopped one only the beginning.
+on with a shorter context when the model refuses its length, as some do; and if the stored history
+contains the answers, none of the broken ones, and of the stopped one only the beginning.
 """
 
 NOTES = """\
@@ -44,8 +44,9 @@ NOTES = """\
 aider leaves its connection open when it is stopped. Without `X-Turn-On-Busy: interrupt` its next
 question waits for the stopped answer. In its mode `/ask` it adds a reminder of a few words to the
 newest question, too short to be [recognized](../histories.md#what-counts-as-the-same-message): each of
-these turns becomes a branch with the whole history. Open WebUI and the server of transformers are not
-run here.
+these turns becomes a branch with the whole history. Open WebUI is not run here.
+
+`transformers serve` takes a history of any length.
 """
 
 
