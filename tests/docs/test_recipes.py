@@ -769,7 +769,8 @@ def test_open_webui_recipe_stores_messages_and_neither_tasks_nor_temporary_chats
         second = send(chat, "Hello", first, "And now?")
         send(chat, "### Task:\nSuggest follow-ups.", task="TASKS.FOLLOW_UP_GENERATION")
         again = send(chat, "Hello", first, "And then?")  # an edit of the second message
-        send("local:socket", "A temporary chat")
+        for prefix in ("temporary", "local"):
+            send(f"{prefix}:socket", "A temporary chat")
         send("", "Outside of a chat")
         [listed] = http.get("/api/chats").json()["data"]
         assert (listed["conversation_key"], listed["turn_count"]) == (chat, 2)
