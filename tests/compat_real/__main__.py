@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.compat_real import outages, story
+from tests.compat_real import open_webui, outages, story
 from tests.compat_real.environments import HERE, node_modules, python_of, version_of
+from tests.docs import heavy_recipes
 from tools.reference.__main__ import main as write_reference
 from tools.reference.compatibility import RESULTS
 
@@ -83,6 +84,42 @@ class Server:
             return outages.tell(command, Path(folder), refuses_length=self.refuses_length)
 
 
+@dataclass(frozen=True)
+class Page:
+    """A recipe of the documentation, run as its reader does."""
+
+    title: str
+    package: str
+    environment: str
+    name: str
+    kind: str = "recipe"
+    exercised: str = "the commands of its page, and what they print"
+
+    @property
+    def version(self) -> str:
+        return version_of(self.package, self.environment)
+
+    def run(self) -> str:
+        is_node = self.environment == "node"
+        packages = (
+            {"node_modules": node_modules()} if is_node else {"python": str(python_of(self.environment))}
+        )
+        with TemporaryDirectory() as folder:
+            heavy_recipes.CHECKS[self.name](Path(folder), argparse.Namespace(**packages))
+        return "passes"
+
+
+@dataclass(frozen=True)
+class OpenWebUI:
+    title: str = "Open WebUI, as in its [recipe](../recipes/open-webui.md)"
+    kind: str = "client"
+    exercised: str = open_webui.EXERCISED
+    version: str = version_of("open-webui", "open-webui")
+
+    def run(self) -> str:
+        return open_webui.tell()
+
+
 def _llama_cpp(behind: ExitStack, folder: Path) -> outages.Command:
     return lambda port: [python_of("llama"), HERE / "servers" / "llama_cpp.py", str(port), folder]
 
@@ -105,7 +142,8 @@ def _litellm_proxy(behind: ExitStack, folder: Path) -> outages.Command:
     return lambda port: [program, "--config", config, "--host", "127.0.0.1", "--port", str(port)]
 
 
-PARTIES: dict[str, Client | Server] = {
+HEAVY = "open-webui"
+PARTIES: dict[str, Client | Server | Page | OpenWebUI] = {
     "openai-python": Client("openai (Python)", "openai", "frameworks", "openai_python.py"),
     "openai-node": Client("openai (Node)", "openai", "node", "openai_node.mjs"),
     "ai-sdk-compatible": Client(
@@ -127,18 +165,26 @@ PARTIES: dict[str, Client | Server] = {
         "aider_coder.py",
         exercised=AIDER_EXERCISED,
     ),
+    HEAVY: OpenWebUI(),
     "llama.cpp": Server("llama.cpp's server, from xllamacpp", "xllamacpp", "llama", _llama_cpp),
     "litellm-proxy": Server("LiteLLM's proxy, in front of llama.cpp", "litellm", "litellm", _litellm_proxy),
     "transformers": Server(
         "`transformers serve`", "transformers", "transformers", _transformers, refuses_length=False
     ),
+    "jupyter-recipe": Page("[Jupyter](../recipes/jupyter.md)", "ipykernel", "jupyter", "jupyter"),
+    "langgraph-recipe": Page("[LangGraph](../recipes/langgraph.md)", "langgraph", "frameworks", "langgraph"),
+    "ai-sdk-recipe": Page("[Vercel AI SDK](../recipes/vercel-ai-sdk.md)", "ai", "node", "vercel-ai-sdk"),
 }
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.compat_real", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(PARTIES))
-    names = parser.parse_args().names or list(PARTIES)
+    parser.add_argument(f"--{HEAVY}", action="store_true", help="run it, too: it installs 2.4 GB")
+    given = parser.parse_args()
+    names = given.names or [name for name in PARTIES if name != HEAVY]
+    if given.open_webui and HEAVY not in names:
+        names.append(HEAVY)
     if unknown := set(names) - set(PARTIES):
         parser.error(f"unknown: {', '.join(sorted(unknown))}. Known: {', '.join(PARTIES)}.")
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}

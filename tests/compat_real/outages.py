@@ -51,25 +51,25 @@ Command = Callable[[int], Sequence[str | Path]]
 class ModelServer:
     """A model server on a port that it keeps when it is started again."""
 
-    def __init__(self, command: Command, folder: Path) -> None:
+    def __init__(self, command: Command, folder: Path, ready: str, environ: dict[str, str]) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
-        self.url = f"http://127.0.0.1:{port}/v1"
+        self.address = f"http://127.0.0.1:{port}"
+        self.url = f"{self.address}/v1"
+        self._ready, self._environ = f"{self.address}{ready}", {**SERVER_ENVIRONMENT, **environ}
         self._command = command(port)
         self._log = (folder / f"{port}.log").open("ab")
 
     def start(self) -> None:
-        self._process = subprocess.Popen(
-            self._command, stdout=self._log, stderr=self._log, env=SERVER_ENVIRONMENT
-        )
+        self._process = subprocess.Popen(self._command, stdout=self._log, stderr=self._log, env=self._environ)
         end = time.monotonic() + START_SECONDS
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         opener.addheaders = [("Authorization", f"Bearer {API_KEY}")]
         while True:
-            with suppress(OSError), opener.open(f"{self.url}/models", timeout=5):
+            with suppress(OSError), opener.open(self._ready, timeout=5):
                 return
             assert self._process.poll() is None, Path(self._log.name).read_text()
-            assert time.monotonic() < end, f"the model server did not start in {START_SECONDS:.0f} s"
+            assert time.monotonic() < end, f"the server did not start in {START_SECONDS:.0f} s"
             time.sleep(0.1)
 
     def send(self, number: signal.Signals) -> None:
@@ -82,8 +82,11 @@ class ModelServer:
 
 
 @contextmanager
-def running(command: Command, folder: Path) -> Iterator[ModelServer]:
-    server = ModelServer(command, folder)
+def running(
+    command: Command, folder: Path, ready: str = "/v1/models", **environ: str
+) -> Iterator[ModelServer]:
+    """Run a server during the block, once it answers at the path `ready`."""
+    server = ModelServer(command, folder, ready, environ)
     server.start()
     try:
         yield server

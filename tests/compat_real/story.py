@@ -99,8 +99,14 @@ def check_history(url: str, answers: dict[str, str], begun: str) -> str:
     [stopped] = [turn for turn in turns if turn["kind"] != "completed"]
     assert stopped["kind"] == "interrupted"
     assert text_of(stopped["output"]).startswith(begun)
+    return result_of(turns)
+
+
+def result_of(turns: list[dict[str, Any]]) -> str:
+    """Return the result for the page, with the failed questions that the client keeps in its history."""
     resent = [text for turn in turns for text in texts_of(turn["input"])[:-1] if text.startswith("/fail")]
-    return f"passes; the client sends {len(resent)} failed questions again" if resent else "passes"
+    plural = "s" if len(resent) > 1 else ""
+    return f"passes; the client sends {len(resent)} failed question{plural} again" if resent else "passes"
 
 
 def shown_turns(url: str) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Recipes whose packages `make setup` does not install: give it an environment that has them.
+"""Recipes whose packages `make setup` does not install. `make compat` runs them. Alone:
 
     python -m tests.docs.heavy_recipes langgraph --python PYTHON             langgraph, langchain-openai
     python -m tests.docs.heavy_recipes jupyter --python PYTHON               ipykernel, apsw, msgspec

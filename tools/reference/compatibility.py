@@ -15,9 +15,10 @@ INTRODUCTION = """\
 <!-- Written by `make compat`, from what it saw. -->
 
 `make compat` runs a Turnledger server behind real clients and in front of real model servers, in the
-locked versions below, and notes here what it saw. `make compat ARGS="llm litellm"` runs some of them.
-It installs their packages into `.compat/`; some need Node. It is not part of `make test`, which runs
-the official client against scripted models.
+locked versions below, and notes here what it saw. `make compat ARGS="llm litellm"` runs some of them,
+and `make compat ARGS=--open-webui` Open WebUI, too, which takes 2.4 GB and Chromium. It installs their
+packages into `.compat/`; some need Node. It is not part of `make test`, which runs the official client
+against scripted models.
 """
 
 CLIENTS = """\
@@ -25,7 +26,8 @@ CLIENTS = """\
 
 Each client has the same conversation with the demo model, with its default retries, and names it with
 `X-Conversation-Id`. It passes if the stored history contains each answer once, in order, under its
-question; no failed answer; and of the stopped answer only the beginning.
+question; no failed answer; and of the stopped answer only the beginning. Open WebUI is driven in its own
+page, and must store neither titles nor temporary chats.
 """
 
 SERVERS = """\
@@ -38,13 +40,19 @@ on with a shorter context when the model refuses its length, as some do; and if 
 contains the answers, none of the broken ones, and of the stopped one only the beginning.
 """
 
+RECIPES = """\
+## Recipes
+
+Recipes with packages of their own. Each passes if its commands print what its page says.
+"""
+
 NOTES = """\
 ## Known limits
 
 aider leaves its connection open when it is stopped. Without `X-Turn-On-Busy: interrupt` its next
 question waits for the stopped answer. In its mode `/ask` it adds a reminder of a few words to the
 newest question, too short to be [recognized](../histories.md#what-counts-as-the-same-message): each of
-these turns becomes a branch with the whole history. Open WebUI is not run here.
+these turns becomes a branch with the whole history.
 
 `transformers serve` takes a history of any length.
 """
@@ -58,4 +66,6 @@ def page() -> str:
         found = ([each[field] for field in fields] for each in results if each["kind"] == kind)
         return table((kind, *fields[1:]), found)
 
-    return sections([INTRODUCTION, CLIENTS, rows("client"), SERVERS, rows("model server"), NOTES])
+    return sections(
+        [INTRODUCTION, CLIENTS, rows("client"), SERVERS, rows("model server"), RECIPES, rows("recipe"), NOTES]
+    )
