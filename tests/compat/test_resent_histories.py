@@ -124,7 +124,12 @@ def reminding(question: str, _: int) -> str:
     return f"{question}\n\nTo suggest changes you MUST return the entire content of the updated file."
 
 
-@pytest.mark.parametrize("added", [retrieving, reminding])
+def reminding_briefly(question: str, _: int) -> str:
+    """Add a reminder, as aider does in its mode `/ask`."""
+    return f"{question}\n\nReply in English.\n"
+
+
+@pytest.mark.parametrize("added", [retrieving, reminding, reminding_briefly])
 def test_client_that_adds_text_to_its_newest_question_continues(serve: Serve, added: Any) -> None:
     served = serve(otherwise=["Hello."])
     client = served.client("k")

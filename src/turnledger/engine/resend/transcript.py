@@ -29,6 +29,8 @@ MOST_PIECES = 64
 """The most messages in a row tried as pieces of one text."""
 FRAME = 64
 """Characters that the newest question must share with the text added to an older one."""
+REMINDER = 16
+"""The same for a paragraph that both have as a whole: a person's greeting is shorter."""
 FORWARDS, BACKWARDS = 1, -1
 
 
@@ -180,7 +182,12 @@ class ClientTranscript:
         if entry.role != "user" or len(entry.pieces) != 1 or not _same_media(entry, [message]):
             return False
         stored, sent, newest = entry.pieces[0], message.text, self._newest
-        if len(stored) - len(sent) < FRAME or sent == newest:
+        added = len(stored) - len(sent)
+        if added < REMINDER or sent == newest:
+            return False
+        if stored.startswith(f"{sent}\n\n") and newest.endswith(stored[-added:]):
+            return True
+        if added < FRAME:
             return False
         is_before = stored.endswith(f"\n{sent}") and newest.startswith(stored[:FRAME])
         return is_before or (stored.startswith(f"{sent}\n") and newest.endswith(stored[-FRAME:]))

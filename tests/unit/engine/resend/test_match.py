@@ -269,6 +269,8 @@ REMINDER = "\n\nAlways answer in the format that was described above, and never 
         (f"{TASK}<context>one</context>\nq1", f"{TASK}<context>two</context>\nq3"),
         (f"q1{REMINDER}", f"q3{REMINDER}"),
         (f"q1\n<context>one</context>{REMINDER}", f"q3\n<context>two</context>{REMINDER}"),
+        ("q1\n\nReply in English.\n", "q3\n\nReply in English.\n"),
+        ("q1\n\nReply in English.", f"q3{REMINDER}\n\nReply in English."),
     ],
 )
 def test_question_without_the_text_that_a_tool_added_to_it_continues(stored: str, newest: str) -> None:
@@ -289,6 +291,10 @@ def test_question_without_the_text_that_a_tool_added_to_it_continues(stored: str
         (f"{TASK}Is it q1", f"{TASK}q3"),  # a part of the line
         (f"{TASK}q1?", f"{TASK}q3"),
         ("Hi\nq1", "Hi\nq3"),  # too little to tell
+        ("q1\n\nThank you.", "q3\n\nThank you."),
+        ("q1\nReply in English.", "q3\nReply in English."),  # not a paragraph
+        ("Reply in English.\n\nq1", "Reply in English.\n\nq3"),  # before the question
+        ("q1\n\nPlease reply in English.", "q3\n\nReply in English."),
     ],
 )
 def test_question_without_a_part_that_no_tool_added_is_edited(stored: str, newest: str) -> None:
