@@ -50,9 +50,15 @@ NOTES = """\
 ## Known limits
 
 aider leaves its connection open when it is stopped. Without `X-Turn-On-Busy: interrupt` its next
-question waits for the stopped answer. In its mode `/ask` it adds a reminder of a few words to the
-newest question, too short to be [recognized](../histories.md#what-counts-as-the-same-message): each of
-these turns becomes a branch with the whole history.
+question waits for the stopped answer.
+
+aider sends its files and its map of the repository as messages before the conversation, and moves the
+files behind the older questions when it has applied edits. While these messages stay the same, each
+question continues the conversation. After a change of a file or of the map, or after applied edits, the
+next question is an [edit](../histories.md#clients-that-resend-the-whole-history): it becomes a branch of
+one turn, with the whole history as aider sent it, and the questions after it continue that branch. The
+model is shown exactly what aider sent in all these cases. A switch from its default mode to `/ask` makes
+such a branch, too.
 
 `transformers serve` takes a history of any length.
 """

@@ -1,11 +1,14 @@
-"""aider in its default mode. Ctrl-C stops it. It keeps what arrived of a failed answer."""
+"""aider in its default mode, or in the mode given, with a file in the chat. Ctrl-C stops it. It keeps what
+arrived of a failed answer."""
 
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from collections.abc import AsyncGenerator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from aider import models
@@ -21,6 +24,7 @@ os.environ |= {
 }
 folder = tempfile.TemporaryDirectory()
 os.chdir(folder.name)
+Path("app.py").write_text("print('Hello')\n")
 
 models.RETRY_TIMEOUT = base_coder.RETRY_TIMEOUT = 2  # a minute otherwise
 errors: list[str] = []
@@ -35,7 +39,9 @@ io = Recorder(yes=True, pretty=False, fancy_input=False)
 model = models.Model(f"openai/{MODEL}")
 # Its Ctrl-C leaves the connection open: the server cannot see that nobody reads the answer any more.
 model.extra_params = {"extra_headers": {**CONVERSATION, "X-Turn-On-Busy": "interrupt"}}
-coder = Coder.create(main_model=model, io=io, use_git=False, map_tokens=0, stream=True)
+mode = sys.argv[1] if len(sys.argv) > 1 else None
+options = {"edit_format": mode, "fnames": ["app.py"], "use_git": False, "map_tokens": 0, "stream": True}
+coder = Coder.create(main_model=model, io=io, **options)
 
 
 async def ask(question: str) -> str:
