@@ -56,9 +56,8 @@ aider sends its files and its map of the repository as messages before the conve
 files behind the older questions when it has applied edits. While these messages stay the same, each
 question continues the conversation. After a change of a file or of the map, or after applied edits, the
 next question is an [edit](../histories.md#clients-that-resend-the-whole-history): it becomes a branch of
-one turn, with the whole history as aider sent it, and the questions after it continue that branch. The
-model is shown exactly what aider sent in all these cases. A switch from its default mode to `/ask` makes
-such a branch, too.
+one turn, with the whole history as aider sent it, and the questions after it continue that branch. A
+switch between its modes makes such a branch, too.
 
 `transformers serve` takes a history of any length.
 """
