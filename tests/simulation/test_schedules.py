@@ -11,6 +11,7 @@ import pytest
 
 from tests.simulation.broken import engine_broken_by
 from turnledger.testing.simulation import Violation, simulate
+from turnledger.testing.simulation.schedule import ON_REQUEST
 
 MEMORY, SQLITE, CHUNK = 120, 25, 20
 SQLITE_FIRST = 1_000_000
@@ -20,11 +21,18 @@ SCHEDULES = [
     *(("sqlite", range(first, first + 5)) for first in range(SQLITE_FIRST, SQLITE_FIRST + SQLITE, 5)),
 ]
 """`python -m tests.proof schedules` runs eighty times as many."""
+RARE_SCENES = (*ON_REQUEST, "work", "listen", "resend")
+"""The features that are never drawn, and those that they need."""
 
 
 @pytest.mark.parametrize(("store", "seeds"), SCHEDULES)
 def test_seeded_schedules_break_no_promise(store: str, seeds: range) -> None:
     assert sum(simulate(seed, store).turns for seed in seeds) >= len(seeds)
+
+
+@pytest.mark.parametrize(("store", "seeds"), [("memory", range(20)), ("sqlite", range(5))])
+def test_schedules_of_rare_scenes_break_no_promise(store: str, seeds: range) -> None:
+    assert sum(simulate(seed, store, RARE_SCENES).turns for seed in seeds) >= len(seeds)
 
 
 def test_simulation_seed_replays_exactly_in_another_process() -> None:

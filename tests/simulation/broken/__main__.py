@@ -45,10 +45,7 @@ def lines(found: dict[tuple[str, str], int | None], behind: int) -> Iterator[str
             yield f'    ("{store}", "{name}"): {seed},'
     yield '}\n"""By store and name; engines caught by one of the first seeds are left out."""\n'
     yield f"BEHIND_A_HEAD = {behind}"
-    yield '"""Seed in which an edit without fence and head commits behind a wrong head."""\n'
-    rare = sorted(name for (_, name), seed in found.items() if seed is None)
-    yield f"RARE: frozenset[str] = frozenset({rare})"
-    yield '"""Engines that no recorded schedule catches: only the long search does."""'
+    yield '"""Seed in which an edit without fence and head commits behind a wrong head."""'
 
 
 def main() -> int:

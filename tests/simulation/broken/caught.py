@@ -43,7 +43,6 @@ CAUGHT: dict[tuple[str, str], int] = {
     ("memory", "forgets_a_stop_when_the_holder_dies"): 23,
     ("memory", "forgets_effects_when_it_deletes"): 398,
     ("memory", "forgets_its_doubts"): 151,
-    ("memory", "forgets_the_queue_behind_a_kept_dead_edit"): 1054,
     ("memory", "forks_without_the_effects_of_later_turns"): 2159,
     ("memory", "forks_without_the_settled_turn_behind_its_base"): 247,
     ("memory", "gives_up_its_lane_when_it_raises_its_own_fence"): 62,
@@ -63,7 +62,6 @@ CAUGHT: dict[tuple[str, str], int] = {
     ("memory", "publishes_an_edit_without_its_branch"): 23,
     ("memory", "purges_restorable_conversations"): 40,
     ("memory", "reads_a_resent_history_before_it_waits_only"): 45,
-    ("memory", "records_before_it_stores_what_a_resume_made_void"): 1877,
     ("memory", "records_starts_without_sync"): 26,
     ("memory", "records_stops_and_delivers_none"): 132,
     ("memory", "replaces_the_policy_of_a_recorded_stop_when_it_interrupts"): 50,
@@ -90,6 +88,7 @@ CAUGHT: dict[tuple[str, str], int] = {
     ("memory", "settles_without_sync"): 503,
     ("memory", "shares_a_running_turn_with_a_connected_client"): 66,
     ("memory", "switches_to_effects_that_still_wait"): 65,
+    ("memory", "takes_over_without_sync"): 137,
     ("memory", "treats_a_trimmed_history_as_whole"): 212,
     ("memory", "trusts_a_clock_as_soon_as_it_stands_still"): 36,
     ("memory", "trusts_the_clock_that_it_starts_with"): 85,
@@ -103,13 +102,3 @@ CAUGHT: dict[tuple[str, str], int] = {
 
 BEHIND_A_HEAD = 698
 """Seed in which an edit without fence and head commits behind a wrong head."""
-
-RARE: frozenset[str] = frozenset(
-    {
-        "forgets_the_queue_behind_a_kept_dead_edit",
-        "records_before_it_stores_what_a_resume_made_void",
-        "resumes_where_the_retry_would_begin",
-        "takes_over_without_sync",
-    }
-)
-"""Engines that no recorded schedule catches: only the long search does."""

@@ -64,10 +64,15 @@ FEATURES: dict[str, Callable[[int], list[str]]] = {
     "work": lambda count: ["work"] * count,
     "parallel": lambda count: ["parallel"] * count + ["show"] * (count // 4 + 1),
     "leave": lambda count: ["leave"] * (count // 4 + 1),
+    "die": lambda count: [],
+    "late": lambda count: ["late"] * count,
+    "ask again": lambda count: ["ask again"] * count,
 }
 """Additional actions of some schedules, by the number of actions already drawn."""
 FEATURE_SHARE = 0.2
 """Share of schedules that have each feature."""
+ON_REQUEST = ("die", "late", "ask again")
+"""Features that are never drawn: drawing them would change the schedules recorded for broken engines."""
 RARE_FEATURES = {"lapse": 0.05, "forget": 0.05, "append": 0.1, "parallel": 0.1, "leave": 0.1}
 """Long turns are slow to simulate, forgotten effects cannot be checked, appended turns run no model, and many
 branches take long to check."""
@@ -76,7 +81,7 @@ TTL_SHARE = 0.03
 DAY = 24 * 3600.0
 """Longer than any schedule."""
 BRANCHING = frozenset({"diverge", "undo", "switch", "fork", "wander", "forget", "parallel"})
-NEEDS_HISTORY = BRANCHING | {"resend", "flag", "restore", "undo once", "say"}
+NEEDS_HISTORY = BRANCHING | {"resend", "flag", "restore", "undo once", "say", "late", "ask again"}
 FEW, MANY = (1, 2, 3, 5), (2, 3, 5, 7)
 """Actions per client: more where they need a history."""
 
@@ -110,7 +115,7 @@ class Schedule:
         drawn = [
             feature
             for feature in FEATURES
-            if feature_dice.random() < RARE_FEATURES.get(feature, FEATURE_SHARE)
+            if feature_dice.random() < RARE_FEATURES.get(feature, FEATURE_SHARE) and feature not in ON_REQUEST
         ]
         features = [feature for feature in FEATURES if feature in drawn or feature in always]
         if "resend" in features and "say" in features:
@@ -159,7 +164,7 @@ class Schedule:
         self._resending = ResendingClients(self._scene, self._sender)
         self._keyless = KeylessClients(self._scene, self._sender)
         follow = self._listening.follow if self._listening else None
-        self._work = WorkClients(self._scene, self._sender, f"{seed} work", follow)
+        self._work = WorkClients(self._scene, self._sender, f"{seed} work", follow, dies="die" in features)
         self._leaving = LeavingClients(self._scene, self._sender, f"{seed} leave")
         servers.runs_jobs = "work" in features
 
@@ -210,6 +215,8 @@ class Schedule:
                 await sender.diverge(token)
             case "hang":
                 await sender.send_and_stop(token)
+            case "late":
+                await sender.stop_late(token)
             case "stop":
                 await do(actions.stop(scene, name))
             case "close":
@@ -236,6 +243,8 @@ class Schedule:
                 await do(actions.reset(scene, self._random.choice(scene.names.keys)))
             case "resend":
                 await self._resending.resend(client, name, token)
+            case "ask again":
+                await self._resending.ask_again(name, token)
             case "say":
                 await self._keyless.send(name, token)
             case "work":

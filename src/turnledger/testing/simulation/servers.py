@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any, TypeAlias
 
@@ -14,7 +15,7 @@ from turnledger.ledger import OWNER, Ledger
 from turnledger.model.ids import LeaseId
 from turnledger.testing.loop import SimulatedLoop, SimulatedProcess
 from turnledger.testing.simulation.clients.names import Names
-from turnledger.testing.simulation.faults import FaultyStore, Medium
+from turnledger.testing.simulation.faults import CALM, FaultyStore, Medium
 from turnledger.testing.simulation.oracle.observer import observe
 from turnledger.testing.simulation.power import find_losses
 from turnledger.testing.simulation.wall_clock import SimulatedClock, WallClock
@@ -104,7 +105,8 @@ class Servers:
         store.is_starting = False
         server.start.set_result(None)
         if self.runs_jobs:
-            await server.ledger.work(lambda turn: self._world.run_job(turn, random), at_once=2)
+            crash = partial(self._crash, server)
+            await server.ledger.work(lambda turn: self._world.run_job(turn, random, crash), at_once=2)
         await asyncio.get_running_loop().create_future()
 
     def _die(self, server: SimulatedServer) -> None:
@@ -113,6 +115,12 @@ class Servers:
             self.lose_power()
         else:
             self._kill([server])
+
+    async def _crash(self, server: SimulatedServer) -> None:
+        """Die while a job runs, unless the schedule is about to end."""
+        if self.medium.weather is not CALM:
+            self._die(server)
+            await asyncio.get_running_loop().create_future()
 
     def lose_power(self) -> None:
         """Kill all processes and lose their unsynced writes."""

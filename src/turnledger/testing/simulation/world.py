@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -32,6 +32,8 @@ CLIENT_CALL = "client_call"
 CLIENT_TOOL_CALL = {"type": "function_call", "call_id": CLIENT_CALL, "name": "ask", "arguments": "{}"}
 LEASE_TIME = 10.0
 FOR_EVER = 100_000.0
+FLUSHED_WITHIN = 1.0
+"""Seconds after which the events of a turn are stored."""
 TOO_LONG = 30.0
 """Seconds of a pause longer than a lease."""
 ANSWER = "answer to "
@@ -94,6 +96,8 @@ class ClientRequest:
     """Seconds after which its client leaves, so that the turn may give way; None for never."""
     words: str | None = None
     """Its text instead of the token; other requests may have the same."""
+    dies_at: tuple[int, ...] = ()
+    """For each execution of a job, the step before which its process dies; -1 for never."""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -412,11 +416,11 @@ class World:
         }
 
     def runner(self, request: ClientRequest, random: Random) -> SimulatedRunner:
-        return SimulatedRunner(self, request, random)
+        return SimulatedRunner(self, request, random, _stand_still)
 
-    async def run_job(self, turn: RunningTurn, random: Random) -> None:
+    async def run_job(self, turn: RunningTurn, random: Random, crash: Crash) -> None:
         """Run durable work, whose request is known by its details."""
-        await self.runner(self.jobs[turn.details["request"]], random)(turn)
+        await SimulatedRunner(self, self.jobs[turn.details["request"]], random, crash)(turn)
 
 
 async def _stand_still() -> None:
@@ -440,11 +444,16 @@ def effect_of(call: Item) -> str:
     return str(call.fields["arguments"]).strip('"')
 
 
+Crash: TypeAlias = Callable[[], Awaitable[None]]
+"""Kills the process of a runner."""
+
+
 class SimulatedRunner:
-    def __init__(self, world: World, request: ClientRequest, random: Random) -> None:
+    def __init__(self, world: World, request: ClientRequest, random: Random, crash: Crash) -> None:
         self._world = world
         self._request = request
         self._random = random
+        self._crash = crash
 
     async def __call__(self, turn: RunningTurn) -> None:
         request = self._request
@@ -460,6 +469,8 @@ class SimulatedRunner:
         if not turn.steps:
             turn.emit_reasoning(f"What is {request.token}? ")
             turn.emit(f"thinking of {request.token}. ")
+            if request.dies_at:
+                turn.emit(f"Try {execution}. ")  # a model does not repeat itself word by word
             turn.emit_reasoning("Well.")
             if request.token in self._world.jobs:
                 turn.emit_refusal(f" No more of {request.token}. ")  # a word apart, wherever it ends up
@@ -469,6 +480,10 @@ class SimulatedRunner:
             for step, read_only in enumerate(request.tools):
                 self._begin_call(turn, step)
                 await self._pace()
+                if execution < len(request.dies_at) and step == request.dies_at[execution]:
+                    if execution == 0:
+                        await asyncio.sleep(FLUSHED_WITHIN)
+                    await self._crash()
                 if step == breaks_at:
                     raise ModelFailed(request.token)
                 await self._step(turn, step, read_only)

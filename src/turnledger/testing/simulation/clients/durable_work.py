@@ -19,7 +19,7 @@ from turnledger.errors import (
 from turnledger.ledger import Ledger
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.job import MOST_RESUMES
-from turnledger.model.turn import AttemptState
+from turnledger.model.turn import AttemptState, OnFailure
 from turnledger.testing.simulation.clients.requests import Follow, RequestSender
 from turnledger.testing.simulation.servers import Scene, Work
 from turnledger.testing.simulation.world import LEASE_TIME, ClientRequest, ModelFailed, World
@@ -39,11 +39,17 @@ class AcknowledgedJob:
 
 
 class WorkClients:
-    def __init__(self, scene: Scene, sender: RequestSender, seed: str, follow: Follow | None) -> None:
+    """Clients of work. With `dies`, the process dies in most executions: first before anything was recorded,
+    then soon after a step was."""
+
+    def __init__(
+        self, scene: Scene, sender: RequestSender, seed: str, follow: Follow | None, *, dies: bool = False
+    ) -> None:
         self._scene = scene
         self._sender = sender
         self._random = Random(seed)
         self._follow = follow
+        self._dies = dies
 
     async def send(self, token: str) -> None:
         """Enqueue a turn: sometimes twice at once under one key, sometimes stopped soon after."""
@@ -53,6 +59,16 @@ class WorkClients:
         request = replace(drawn, leaves_call=False, is_late=is_late, pace=pace)
         if request.idempotency_key is not None:
             request = replace(request, idempotency_key=f"job {request.idempotency_key}")
+        if self._dies:
+            request = replace(
+                request,
+                tools=(False, False),
+                in_parallel=False,
+                fails_at=(-1,),
+                on_failure=random.choice((OnFailure.KEEP, request.on_failure)),
+                dies_at=random.choice(((0, 1), (0, 0, 0, 1), (0, 0, 0, 1))),
+                pace=random.choice((0.0, 0.05)),
+            )
         self._scene.world.jobs[token] = request
         copies = 2 if request.idempotency_key is not None and random.random() < 0.3 else 1
         await asyncio.gather(*(servers.do(self._enqueue(request)) for _ in range(copies)))

@@ -175,6 +175,29 @@ class RequestSender:
         self._world.violations.append(f"{token} could not be stopped")
         task.cancel()
 
+    async def stop_late(self, token: str) -> None:
+        """Run a turn in a process that pauses for longer than its lease. Stop it meanwhile, or let others
+        wait, the first of them to interrupt it. Then read what was kept; the power may fail after that."""
+        request = replace(self.draw(token), is_late=True, on_busy=OnBusy.QUEUE, fails_at=(-1,), pace=0.0)
+        request = await self._diverted(request)
+        late = asyncio.ensure_future(self.send_once(request))
+        await asyncio.sleep(self._random.choice((0.1, 1.0)))
+        servers = self._scene.servers
+        if self._random.random() < 0.5:
+            stopping = actions.stop(self._scene, request.conversation, any_turn=False)
+            await servers.do(stopping, timeout=LEASE_TIME * 2)
+        else:
+            others = [
+                replace(self.draw(f"{token}<{number}"), conversation=request.conversation, on_busy=on_busy)
+                for number, on_busy in enumerate((OnBusy.INTERRUPT, OnBusy.QUEUE, OnBusy.QUEUE))
+            ]
+            await asyncio.gather(*map(self.send_once, others))
+        await self.read_turns(request.conversation)
+        power = servers.medium.power
+        if power is not None and power.should_fail(0.5):
+            servers.lose_power()
+        await late
+
     async def send_once(self, request: ClientRequest) -> None:
         self.count += 1
         await self._scene.servers.do(self._handle(request))

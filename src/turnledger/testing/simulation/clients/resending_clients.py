@@ -9,8 +9,9 @@ from random import Random
 
 from turnledger.engine.resend.match import SentMessages
 from turnledger.engine.turn.resend import OnDivergence
-from turnledger.model.turn import OnBusy
-from turnledger.testing.simulation.clients.briefing_options import Briefing
+from turnledger.model.turn import OnBusy, OnFailure
+from turnledger.testing.simulation.clients import actions
+from turnledger.testing.simulation.clients.briefing_options import SILENT, Briefing
 from turnledger.testing.simulation.clients.requests import RequestSender
 from turnledger.testing.simulation.clients.transcript import (
     Message,
@@ -49,6 +50,35 @@ class ResendingClients:
         if not first.is_whole:
             # The client does not know the turns before.
             self._copies.pop((client, name), None)
+
+    async def ask_again(self, name: str, token: str) -> None:
+        """Ask the only question of a fork again, behind a failed turn whose effects wait. That fails, too,
+        and is retried when those are settled: its question is not the only one then."""
+        scene, sender = self._scene, self._sender
+        turns = await sender.read_turns(name)
+        question = next((message for turn in turns[:1] for message in messages_of(turn)), None)
+        if question is None or question["role"] != "user":
+            await sender.send_and_answer(token)
+            return
+        await scene.servers.do(actions.fork(scene, name, turns[0].id))
+        acts = replace(
+            sender.draw(token),
+            conversation=next(reversed(scene.names.forks), name),
+            by_key=False,
+            tools=(False,),
+            fails_at=(1,),
+            tool_breaks=-1,
+            on_busy=OnBusy.QUEUE,
+            on_failure=OnFailure.SETTLE,
+            briefing=SILENT,
+        )
+        again = SentHistory(instructions=(), meant=(question,), cut=0, is_whole=False, old=0)
+        await sender.send_once(replace(acts, token=f"{token}-", idempotency_key=None))
+        retried = replace(
+            acts, kind=RequestKind.RESEND, resent=again, fails_at=(1, -1), idempotency_key=f"key {token}"
+        )
+        await sender.send_once(retried)
+        await sender.send_once(retried)
 
     async def _send(self, resent: SentHistory, name: str, token: str) -> list[Message] | None:
         instructions = str(resent.instructions[0]["content"]) if resent.instructions else None

@@ -177,6 +177,7 @@ async def _run_begin(tables: Tables, operation: AnyOperation, request: BeginRequ
                 _note_recorded(interrupted, world)
     if isinstance(result, Begun):
         key = request.key.text if request.key else None
+        is_new = request.attempt not in world.begun_at
         world.begun_at.setdefault(request.attempt, (world.begins, key))
         world.begun_in[request.attempt] = result.conversation.id
         lapses.note_use(world, request.attempt, result.conversation.id)
@@ -187,12 +188,13 @@ async def _run_begin(tables: Tables, operation: AnyOperation, request: BeginRequ
         world.holders.setdefault(request.attempt, request.lease)
         if world.records_model_views:
             world.hidden_at_begin.setdefault(request.attempt, world.hidden)
-            await _note_replaced(tables, request, lane, world)
+            await _note_replaced(tables, request, result.attempt, world)
             if request.content.seen is not None:
                 world.unseen_at_begin.setdefault(
                     request.attempt, await _hidden_from_user(tables, request, lane)
                 )
-        if before is None or (before.running != request.attempt and before.id == lane):
+        # The kept turn of a dead holder may have moved the queue to another branch.
+        if is_new and (before is None or before.id == lane or request.content.after is None):
             _check_order(queue, request, world)
         if before is not None and request.content.after is not None:
             world.violations += [
@@ -311,14 +313,21 @@ def _check_retry(before: Branch | None, request: BeginRequest, name: str, result
         world.lost_answers.pop(name, None)
 
 
-async def _note_replaced(tables: Tables, request: BeginRequest, lane: BranchId, world: World) -> None:
-    """Record the turn that a divergence replaces: by default the last one not settled."""
+async def _note_replaced(tables: Tables, request: BeginRequest, attempt: Attempt, world: World) -> None:
+    """Record the turn that a divergence replaces: by default the last one not settled. A retry that resumes
+    a divergence replaces the same turn, whatever its history means since."""
     wish = request.content.diverge
     if wish is None:
+        if attempt.fork is not None and request.key is not None:
+            keyed = [id for id, (_, key) in world.begun_at.items() if key == request.key.text]
+            earlier = next(id for id in reversed(keyed) if id in world.replaces)
+            world.replaces.setdefault(attempt.id, world.replaces[earlier])
+            if earlier in world.repeats:
+                world.repeats.add(attempt.id)
         return
     replaced = wish.replaces
     if replaced is None:
-        turns = await turns_on(tables, lane)
+        turns = await turns_on(tables, attempt.branch)
         replaced = next((turn.id for turn in reversed(turns) if turn.kind is not TurnKind.SETTLED), None)
     if replaced is not None:
         world.replaces.setdefault(request.attempt, replaced)
