@@ -125,8 +125,7 @@ class TrackedRequest:
             instructed=instructed,
         )
         return CommitRequest(
-            owner=begun.attempt.owner,
-            conversation=begun.conversation.id,
+            attempt=begun.attempt,
             lane=lane.id,
             head=lane.head,
             turn=turn,
@@ -134,9 +133,7 @@ class TrackedRequest:
             instructed=instructed,
             fork=place.fork if place else None,
             pending=check_turn(pending, (*begun.attempt.input, *output)),
-            idempotency_key=begun.attempt.idempotency_key,
             journaled=self.journaled,
-            is_interaction=begun.attempt.is_interaction,
             home=begun.conversation,
             now=now,
         )

@@ -97,6 +97,11 @@ class TrustedClock:
         self._look()
         return self._due
 
+    def times(self) -> tuple[int, int]:
+        """Return `now_ms` and `due_ms` of one look at the clocks."""
+        self._look()
+        return int(self._stamp), self._due
+
     @property
     def is_trusted(self) -> bool:
         """Whether time may currently end anything."""

@@ -344,7 +344,7 @@ class Process:
         if (head is None) != (length == 0):
             raise StoreCorrupt(MISSING)
         history = self.cache.prefix(branch.id, head, length)
-        if not history and branch.is_side and current is not None:
+        if branch.id != current and branch.is_side and current is not None and not history:
             # Most turns in parallel follow one that the current branch has.
             beside = self.cache.prefix(current, head, length)
             history = beside if len(beside) == length else history
@@ -414,7 +414,8 @@ class Process:
             self.wake_readers(running.id)
         if running.id in self.early_stops:
             running.interrupt(self.early_stops.pop(running.id))
-        self.check_unread()
+        if self.unread:
+            self.check_stops()
 
     def wake_readers(self, turn: TurnId) -> None:
         """Wake those that read a turn from the store."""
@@ -424,7 +425,8 @@ class Process:
     def release(self, attempt: TurnId) -> bool:
         """Drop the responsibility for an attempt; return whether it had queued."""
         self.early_stops.pop(attempt, None)
-        self.unread.discard(attempt)
+        if self.unread:
+            self.unread.discard(attempt)
         self._released.set()
         return self.attempts.pop(attempt, False)
 

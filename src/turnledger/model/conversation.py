@@ -143,10 +143,6 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
         """Whether a turn made it to run beside the current branch, and no switch has shown it since."""
         return self.used_at is not None
 
-    def use_at(self, now: int) -> int | None:
-        """Return the new `used_at` for a use at this time."""
-        return None if self.used_at is None else max(self.used_at, now)
-
 
 def holds_lane(branch: Branch | None, attempt: TurnId, fence: int) -> bool:
     """Return whether this attempt may still write: the fence decides, not a clock."""

@@ -12,15 +12,18 @@ from turnledger.model.conversation import Conversation, ConversationState
 from turnledger.stores.memory.database import MemoryRows
 from turnledger.stores.memory.tables import MemoryTables
 
+TWO_LOOKS = (TrustedClock, "times", lambda clock: (clock.now_ms(), clock.due_ms()))
+"""Makes both times follow a patch of one."""
+
 
 @broken
 def expires_by_the_wall_clock() -> list[Patch]:
-    return [(TrustedClock, "due_ms", lambda clock: clock._clock.now_ms())]
+    return [(TrustedClock, "due_ms", lambda clock: clock._clock.now_ms()), TWO_LOOKS]
 
 
 @broken
 def records_the_untrusted_wall_clock() -> list[Patch]:
-    return [(TrustedClock, "now_ms", lambda clock: clock._clock.now_ms())]
+    return [(TrustedClock, "now_ms", lambda clock: clock._clock.now_ms()), TWO_LOOKS]
 
 
 @broken

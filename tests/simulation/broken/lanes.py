@@ -44,10 +44,10 @@ def raises_the_fence_over_any_holder() -> list[Patch]:
 def gives_up_its_lane_when_it_raises_its_own_fence() -> list[Patch]:
     async def try_again(process: Process, request: Any) -> Any:
         doubt = commit.DoubtRequest(request.turn.branch, request.turn.id, process.lease)
-        certainty = await process.store.transact(commit.resolve_doubt, doubt, request.owner)
+        certainty = await process.store.transact(commit.resolve_doubt, doubt, request.attempt.owner)
         if certainty.turn is not None:
             return certainty.turn
-        return await process.store.transact(commit.commit, request, request.owner)
+        return await process.store.transact(commit.commit, request, request.attempt.owner)
 
     return [(commit, "_try_again", try_again)]
 
@@ -223,7 +223,7 @@ def reads_an_unknown_commit_without_raising_the_fence() -> list[Patch]:
         async def read(tables: Any, _: None) -> Any:
             return await tables.turn(request.turn.id)
 
-        turn = await process.store.read(read, None, request.owner)
+        turn = await process.store.read(read, None, request.attempt.owner)
         if turn is None:
             raise Superseded
         return turn

@@ -40,6 +40,7 @@ def test_due_time_after_a_large_jump_stands_still_until_confirmed(seconds: float
     trusted = made(clock)
     jump(clock, seconds)
     assert trusted.due_ms() == START
+    assert trusted.times() == (trusted.now_ms(), START)
     clock.advance(HOUR - 1)
     assert trusted.due_ms() == START
     assert not trusted.is_trusted

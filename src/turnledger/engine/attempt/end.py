@@ -138,7 +138,7 @@ async def end_running(
     journal = Journal.of(await tables.journal(attempt.id) if attempt.journaled else [])
     sent = sent or await load_flushed(tables, attempt.id, journal)
     attempt = replace(attempt, partial="" if forget else unfinished_text(sent, journal))
-    branch = replace(branch, running=None, used_at=branch.use_at(now))
+    branch = replace(branch, running=None, used_at=branch.used_at and max(branch.used_at, now))
     if attempt.is_durable:
         await drop_job(tables, attempt.id)
     if not (forget or drop) and is_kept(attempt, failure):

@@ -169,7 +169,8 @@ class Home:
 
     def check(self) -> None:
         """Raise LedgerElsewhere in another process, or on another event loop."""
-        self.check_process()
+        if self._forks != _forks:  # as check_process does, without a call: every use of the ledger checks it
+            raise LedgerElsewhere(FORKED)
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:

@@ -223,13 +223,14 @@ class BeginRequest(Struct, frozen=True, kw_only=True):
         """The conversation, as far as it is known before begin; None if begin may need many rows or long
         ones: for a move, an edit, a turn after any turn, a retry that may resume a journal, a long input, or
         one that waits for the disk."""
-        if self.move is not None or self.content.diverge is not None or self.key is not None:
+        content = self.content
+        if self.move is not None or self.key is not None or self.round.is_durable:
             return None
-        if self.content.after is not None or self.round.is_durable:
+        if content.diverge is not None or content.after is not None:
             return None
-        if len(self.raw_details) + sum(len(item.raw) for item in self.content.input) > SHORT_INPUT:
+        if len(self.raw_details) + sum([len(item.raw) for item in content.input]) > SHORT_INPUT:
             return None
-        return self.target.id or (self.content.seen.conversation if self.content.seen else None)
+        return self.target.id or (content.seen.conversation if content.seen else None)
 
 
 class AcquireRequest(Struct, frozen=True):
@@ -670,7 +671,7 @@ async def take_lane(
         branch,
         fence=branch.fence + 1,
         running=request.attempt,
-        used_at=branch.use_at(request.round.now),
+        used_at=branch.used_at and max(branch.used_at, request.round.now),
     )
     attempt = _attempt(conversation, branch, request, input, instructions)
     if place is not None:
@@ -712,7 +713,8 @@ async def _ready(tables: Tables, branch: Branch, request: BeginRequest) -> tuple
     must not have settled anything."""
     waiting = await tables.attempt(branch.unsettled) if branch.unsettled else None
     if waiting is None:
-        return branch, _admitted(request, branch.pending)
+        content = request.content
+        return branch, admit(branch.pending, content.input, is_whole=content.is_whole)
     settled = unfinished.settled_output(Journal.of(await tables.journal(waiting.id)), waiting.failure)
     asked = settled_input(branch, waiting)
     input = request.content.input
@@ -769,7 +771,7 @@ def _attempt(
     input: tuple[Item, ...],
     instructions: Instructions | None,
 ) -> Attempt:
-    return Attempt(
+    attempt = Attempt(
         id=request.attempt,
         owner=conversation.owner,
         conversation=conversation.id,
@@ -780,14 +782,19 @@ def _attempt(
         base=branch.head,
         input=input,
         instructions=instructions,
-        raw_details=request.raw_details,
-        is_durable=request.job is not None,
         on_stop=request.policy.on_stop,
         on_failure=request.policy.on_failure,
         is_interaction=request.policy.is_interaction,
         idempotency_key=request.key.text if request.key else None,
-        reads=0 if request.policy.gives_way else None,
         created_at=request.round.now,
+    )
+    if not request.raw_details and request.job is None and not request.policy.gives_way:
+        return attempt  # with more than 15 keywords, a call makes a dictionary of them
+    return replace(
+        attempt,
+        raw_details=request.raw_details,
+        is_durable=request.job is not None,
+        reads=0 if request.policy.gives_way else None,
     )
 
 

@@ -41,7 +41,7 @@ from turnledger.errors import (
 )
 from turnledger.model.conversation import Branch, Conversation, holds_lane
 from turnledger.model.flags import Flags
-from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
+from turnledger.model.ids import BranchId, LeaseId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.turn import Attempt, AttemptState, Failure, Fork, OnStop, Turn, TurnKind, preview_of
 
@@ -55,8 +55,8 @@ NO_FLAGS: Mapping[int, Flags] = {}
 class CommitRequest(Struct, frozen=True, kw_only=True):
     """A complete turn, the lane it holds and the head it ran on."""
 
-    owner: str
-    conversation: ConversationId
+    attempt: Attempt
+    """The attempt as it began."""
     lane: BranchId
     head: TurnId | None
     """The head of the lane's branch."""
@@ -67,16 +67,12 @@ class CommitRequest(Struct, frozen=True, kw_only=True):
     pending: tuple[Item, ...]
     instructed: int = 0
     """Number of the turn whose instructions are in force after this one."""
-    idempotency_key: str | None
     journaled: int
-    is_interaction: bool
     now: int
     log: bytes = b""
     is_flushed: bool = False
     home: Conversation | None = None
     """The conversation as begin read it; read again if not given."""
-    is_durable: bool = False
-    """Whether it has a job."""
     unheard: str | None = None
     """The name of its request, if that has no idempotency_key and its client has left."""
 
@@ -101,7 +97,7 @@ class Certainty:
 
 async def commit(tables: Tables, request: CommitRequest) -> Turn:
     """Make the turn the head, if fence and head are unchanged. Repeating it returns the same turn."""
-    turn = request.turn
+    turn, attempt = request.turn, request.attempt
     branch = await tables.branch(request.lane)
     if branch is None or not may_commit(branch, request):
         committed = await _committed(tables, turn.id)
@@ -110,7 +106,7 @@ async def commit(tables: Tables, request: CommitRequest) -> Turn:
         return committed
     asked = NO_FLAGS
     if request.fork is not None:
-        branch, asked = await _diverge(tables, branch, request.owner, request.fork)
+        branch, asked = await _diverge(tables, branch, attempt.owner, request.fork)
     stored = await store_turn(tables, branch, turn, request.log)
     if asked:
         await tables.save_flags(turn.id, asked)
@@ -121,24 +117,24 @@ async def commit(tables: Tables, request: CommitRequest) -> Turn:
         await tables.drop_journal(turn.id)
     if request.is_flushed:
         await tables.drop_log(turn.id)
-    if request.is_durable:
+    if attempt.is_durable:
         await drop_job(tables, turn.id)
-    if request.idempotency_key is not None:
-        claim = await tables.claim(request.idempotency_key)
+    if attempt.idempotency_key is not None:
+        claim = await tables.claim(attempt.idempotency_key)
         if claim is not None and claim.attempt == turn.id:
             await tables.save_claim(replace(claim, expires_at=request.now + CLAIM_KEPT_MS))
     if request.unheard is not None:
         # A retry that waits for the lane reads at once, and must find this.
         await record_deliveries(
             tables,
-            [DeliveryNote(request.owner, request.unheard, turn.id, is_delivered=False, at=request.now)],
+            [DeliveryNote(attempt.owner, request.unheard, turn.id, is_delivered=False, at=request.now)],
         )
-    home = request.home or await tables.conversation(request.conversation)
+    home = request.home or await tables.conversation(attempt.conversation)
     if home is not None and not is_entry_complete(home):
-        at = request.now if request.is_interaction else None
+        at = request.now if attempt.is_interaction else None
         home = await update_entry(tables, home.id, branch, turn, at, hidden_among(asked))
-    elif request.is_interaction:
-        await tables.touch_conversation(request.conversation, request.now)
+    elif attempt.is_interaction:
+        await tables.touch_conversation(attempt.conversation, request.now)
     await record_commit(tables, home, turn, has_moved=request.fork is not None)
     return turn
 
@@ -155,7 +151,7 @@ def behind(branch: Branch, request: CommitRequest, stored: int, preview: str) ->
         instructed=request.instructed,
         bytes=stored,
         preview=preview,
-        used_at=branch.use_at(request.now),
+        used_at=branch.used_at and max(branch.used_at, request.now),
     )
 
 
@@ -420,7 +416,7 @@ async def commit_turn(process: Process, running: OpenTurn, request: CommitReques
         try:
             if is_in_doubt:
                 return await _try_again(process, request)
-            return await process.store.transact(commit, request, request.owner)
+            return await process.store.transact(commit, request, request.attempt.owner)
         except StoreError as error:
             is_over = process.clock.monotonic() >= patience_ends or is_cancelled()
             if is_in_doubt and is_over:
@@ -439,12 +435,13 @@ async def commit_turn(process: Process, running: OpenTurn, request: CommitReques
 async def _try_again(process: Process, request: CommitRequest) -> Turn:
     """Resolve the lost commit, and commit again under the raised fence if it did not happen."""
     doubt = DoubtRequest(request.lane, request.turn.id, process.lease)
-    certainty = await process.store.transact(resolve_doubt, doubt, request.owner)
+    owner = request.attempt.owner
+    certainty = await process.store.transact(resolve_doubt, doubt, owner)
     if certainty.turn is not None:
         return certainty.turn
     if certainty.fence is None:
         raise Superseded
-    return await process.store.transact(commit, replace(request, fence=certainty.fence), request.owner)
+    return await process.store.transact(commit, replace(request, fence=certainty.fence), owner)
 
 
 async def _end(

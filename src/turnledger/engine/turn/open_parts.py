@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from turnledger.engine.events.live_log import LOOSE
 from turnledger.errors import MalformedItems
 from turnledger.model.event_log import CALLED, EMITTED, ITEM, MADE_OF, REASONING, REFUSAL
@@ -41,14 +43,13 @@ class Made(NamedTuple):
 GIVEN, OF_TEXT = Made(), Made(EMITTED)
 
 
-@dataclass(slots=True)
-class Addition:
+class Addition(Struct):
     """Items to add, what each is made of, and how far they take the text and the parts of the draft."""
 
     items: list[Item]
     made: list[Made]
     reaches: int
-    lengths: dict[int, int] = field(default_factory=dict)
+    lengths: dict[int, int] = {}
     calls: tuple[str, ...] = ()
 
 

@@ -163,9 +163,10 @@ class Draft:
         text = message("assistant", self.text, status=status) if reaches > self._taken else None
         if self._parts is not None:
             return self._parts.ended_by(items, text, reaches, status, ends_turn=ends_turn)
+        made = [GIVEN] * len(items)
         if text is None:
-            return Addition([*items], [GIVEN] * len(items), reaches)
-        return Addition([text, *items], [OF_TEXT, *([GIVEN] * len(items))], reaches)
+            return Addition([*items], made, reaches)
+        return Addition([text, *items], [OF_TEXT, *made], reaches)
 
     def close_calls(self, addition: Addition) -> dict[str, OpenCall]:
         """Take no more arguments of the calls that these items end; return them, to reopen them."""
@@ -239,7 +240,7 @@ class Draft:
         it. Raises EmptyTurn or MalformedItems if it is not complete."""
         ending = self._ended_by(self.last, ends_turn=True)
         output = (*self._journal.items, *ending.items)
-        is_prefill = len(output) == 1 and not self.last and 0 < self._prefilled == self.emitted.length
+        is_prefill = 0 < self._prefilled == self.emitted.length and len(output) == 1 and not self.last
         if not output or is_prefill:
             raise EmptyTurn
         started = self._journal.started
@@ -373,7 +374,7 @@ class OpenTurn:
         self._place = begun.place
         pending = begun.place.pending if begun.place else begun.branch.pending
         self.draft = Draft(pending, begun.attempt.input, begun.journal, process.limits.turn_bytes)
-        self.details: dict[str, Any] = begun.attempt.details
+        self.details: dict[str, Any] = begun.attempt.details if begun.attempt.raw_details else {}
         self._journaled = begun.attempt.journaled
         self._is_in_doubt = False
         self._flushes = 0
@@ -408,7 +409,7 @@ class OpenTurn:
         self.conversation: Conversation = begun.conversation
         self.snapshot = snapshot
         self.is_resumed = bool(begun.journal.items)
-        branches = begun.place is not None or (begun.branch.is_side and begun.branch.fence == 1)
+        branches = begun.place is not None or (begun.branch.fence == 1 and begun.branch.is_side)
         self.began = (
             BeginKind.CREATED if has_created else BeginKind.BRANCHED if branches else BeginKind.CONTINUED
         )
@@ -419,13 +420,14 @@ class OpenTurn:
         """The events for its readers."""
         if begun.chunks is not None:
             self._continue_log([codec.decode(event_log.LogChunk, raw) for raw in begun.chunks])
-        for item in begun.journal.items[len(self.live.items) :]:
-            self.live.record_item(item)
-        # A resumed answer has it in its journal.
-        self.prefill = () if self.is_resumed else prefill
+        if self.is_resumed:
+            for item in begun.journal.items[len(self.live.items) :]:
+                self.live.record_item(item)
+            prefill = ()  # it is in the journal
+        self.prefill = prefill
         """Messages that the answer begins with, and that its model continues."""
-        if self.prefill:
-            self.live.record_text(self.draft.prefill("".join(item.text for item in self.prefill)))
+        if prefill:
+            self.live.record_text(self.draft.prefill("".join(item.text for item in prefill)))
 
     def _continue_log(self, chunks: Sequence[event_log.LogChunk]) -> None:
         """Go on with the events that the process before has stored; what it emitted since its last item is
@@ -524,11 +526,10 @@ class OpenTurn:
             output=output,
             instructions=given.items if given else None,
             instructed=instructed,
-            details=self.process.limits.pack_details(self.details),
+            details=self.process.limits.pack_details(self.details) if self.details else b"",
         )
         return CommitRequest(
-            owner=attempt.owner,
-            conversation=attempt.conversation,
+            attempt=attempt,
             lane=lane.id,
             head=lane.head,
             turn=turn,
@@ -536,14 +537,11 @@ class OpenTurn:
             fork=place.fork if place else None,
             pending=pending,
             instructed=instructed,
-            idempotency_key=attempt.idempotency_key,
             journaled=self._journaled,
-            is_interaction=attempt.is_interaction,
             now=now,
             log=self._log_of(output, ending),
             is_flushed=self._flushes > 0,
             home=self.conversation,
-            is_durable=attempt.is_durable,
             unheard=self.unheard,
         )
 

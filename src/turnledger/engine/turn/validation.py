@@ -242,6 +242,9 @@ def job_request(
     return replace(asked, begin=begin)
 
 
+NO_CONTENT = TurnContent()
+
+
 def _request(
     process: Process,
     target: Target,
@@ -266,11 +269,13 @@ def _request(
     gives_way: bool = False,
 ) -> AcquireRequest:
     limits, busy = process.limits, choice(OnBusy, "on_busy", on_busy)
-    follows = None if after is None else TurnId(after)
-    if follows is not None and (place is not None or resending is not None):
-        raise InvalidInput("Use `after` with new input only, not with an edit or a resent history.")
-    if follows is not None and busy in (OnBusy.INTERRUPT, OnBusy.ROLLBACK):
-        raise InvalidInput(f"A turn with `after` waits for no other. Omit `on_busy={busy}`.")
+    follows = None
+    if after is not None:
+        follows = TurnId(after)
+        if place is not None or resending is not None:
+            raise InvalidInput("Use `after` with new input only, not with an edit or a resent history.")
+        if busy in (OnBusy.INTERRUPT, OnBusy.ROLLBACK):
+            raise InvalidInput(f"A turn with `after` waits for no other. Omit `on_busy={busy}`.")
     for each in (instructions, instructions_once):
         if each is not None:
             limits.check_count("What is given as instructions", each)
@@ -301,7 +306,7 @@ def _request(
         key=key,
         retry=None if retry is None or key is not None else retry_within(retry, target.within),
         content=TurnContent(items if resending is None else (), given, place, follows),
-        raw_details=limits.pack_details(details),
+        raw_details=limits.pack_details(details) if details else b"",
         is_resent=resending is not None,
         policy=TurnPolicy(
             busy,
@@ -314,15 +319,36 @@ def _request(
     return AcquireRequest(begin, context, primes, resending, attach, authorization)
 
 
-def _begin(process: Process, *, is_durable: bool = False, **asked: Any) -> BeginRequest:
+def _begin(
+    process: Process,
+    *,
+    target: Target,
+    admitted: int | None,
+    key: IdempotencyKey | None,
+    policy: TurnPolicy,
+    retry: Retry | None = None,
+    content: TurnContent = NO_CONTENT,
+    raw_details: bytes = b"",
+    is_resent: bool = False,
+    move: Move | None = None,
+    is_durable: bool = False,
+) -> BeginRequest:
     """Make the request of a new attempt of this process, with its limits and the current time."""
-    now, limits = process.clock.now_ms(), process.limits
+    (now, due), limits = process.clock.times(), process.limits
     return BeginRequest(
-        attempt=process.ids.new(TurnId),
+        attempt=process.ids.new(TurnId, now),
         lease=process.lease,
         bounds=BeginBounds(now + round(limits.queue_wait * 1000), limits.queue_length, limits.quota),
-        round=Round(now, process.clock.due_ms(), is_durable=is_durable),
-        **asked,
+        round=Round(now, due, is_durable=is_durable),
+        target=target,
+        admitted=admitted,
+        key=key,
+        retry=retry,
+        content=content,
+        raw_details=raw_details,
+        is_resent=is_resent,
+        move=move,
+        policy=policy,
     )
 
 

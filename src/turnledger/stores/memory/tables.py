@@ -68,7 +68,8 @@ class MemoryTables(MemorySearchRows, MemoryChangeRows, MemoryLeaseRows):
         self.owner = owner
 
     def _owns(self, id: ConversationId) -> bool:
-        return self._owner_of(id) == self.owner
+        found = self._db.conversations.get(id)
+        return found is not None and found.owner == self.owner
 
     def _is_foreign(self, id: ConversationId) -> bool:
         return self._owner_of(id) not in (None, self.owner)

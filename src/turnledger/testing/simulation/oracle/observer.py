@@ -85,10 +85,10 @@ async def _run_and_note(tables: Tables, operation: AnyOperation, request: Any, w
         return await _run_fenced(tables, operation, request, request.branch, request.attempt, world)
     if isinstance(request, CommitRequest):
         result = await _run_fenced(tables, operation, request, request.lane, request.turn.id, world)
-        found = await tables.conversation(request.conversation)
+        found = await tables.conversation(request.attempt.conversation)
         if found is None or found.is_deleted:
             world.violations.append(f"{request.turn.id} was committed to a deleted conversation")
-        lapses.note_use(world, request.turn.id, request.conversation)
+        lapses.note_use(world, request.turn.id, request.attempt.conversation)
         if request.unheard is not None:
             await _note_loss(tables, request.unheard, world)
         return result

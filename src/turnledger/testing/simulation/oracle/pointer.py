@@ -54,7 +54,9 @@ async def _conversation_of(tables: Tables, request: Any) -> Conversation | None:
     match request:
         case BeginRequest():
             return await target_conversation(tables, request)
-        case CommitRequest() | EndRequest() | StopRequest() | ForkRequest():
+        case CommitRequest():
+            return await tables.conversation(request.attempt.conversation)
+        case EndRequest() | StopRequest() | ForkRequest():
             return await tables.conversation(request.conversation)
         case UpdateRequest() | DeleteRequest():
             return await tables.conversation(request.id)
