@@ -228,7 +228,8 @@ class Chat:
         Raises what a turn raises, and QueueFull if too much is waiting.
         """
         request = job_request(self._process, self._target, self._authorization, input, **options)
-        return await enqueue(self._process, request)
+        id, _ = await enqueue(self._process, request)
+        return id
 
     def edit(
         self,

@@ -302,7 +302,8 @@ class Chats:
         opens its chat."""
         target = self._new_turn(conversation, conversation_key, create, reset)
         request = job_request(self._process, target, self._authorization, input, **options)
-        return await enqueue(self._process, request)
+        id, _ = await enqueue(self._process, request)
+        return id
 
     async def jobs(
         self, *, conversation: str | None = None, after: str | None = None, limit: int = 50

@@ -11,6 +11,7 @@ caller = ledger.for_owner(
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Unpack
 
 from turnledger.chats import Chats
 from turnledger.engine.access.tokens import Admission
@@ -24,13 +25,14 @@ from turnledger.engine.lifecycle.create import KeyRequest, find_by_key
 from turnledger.engine.process import AtWork
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.engine.turn.running_turn import RunningTurn
-from turnledger.engine.turn.validation import check_details
-from turnledger.engine.turn.worker import JobRunner, JobWorker
+from turnledger.engine.turn.validation import Input, JobOptions, check_details, job_request
+from turnledger.engine.turn.worker import JobRunner, JobWorker, enqueue
 from turnledger.ledger import OWNER, Ledger
 from turnledger.model.access.share import Share, ShareKind
 from turnledger.model.access.token import Token, TokenScope
 from turnledger.model.conversation import EVERYWHERE, Conversation, Within
-from turnledger.model.ids import ConversationId
+from turnledger.model.ids import ConversationId, TurnId
+from turnledger.model.retention import ResetPolicy
 from turnledger.shares import Shares, Visit
 from turnledger.tokens import Tokens
 
@@ -77,6 +79,23 @@ class Host:
     def at_work(self) -> AtWork:
         """Count the turns that run and wait in this process, and the readers of its events."""
         return self._process.at_work()
+
+    async def enqueue(
+        self,
+        chats: Chats,
+        input: Input,
+        *,
+        conversation: str | None = None,
+        conversation_key: str | None = None,
+        create: bool = True,
+        reset: ResetPolicy | None = None,
+        **options: Unpack[JobOptions],
+    ) -> tuple[TurnId, bool]:
+        """Store a turn as durable work as Chats.enqueue does; return its id, and whether it is new: False if
+        an earlier call with the same idempotency_key has stored it."""
+        target = chats._new_turn(conversation, conversation_key, create, reset)
+        request = job_request(self._process, target, chats._authorization, input, **options)
+        return await enqueue(self._process, request)
 
     async def work(
         self,

@@ -56,9 +56,10 @@ BREATH = 0.02
 """Seconds between two looks for work: the bell rings at the end of every turn in this process."""
 
 
-async def enqueue(process: Process, asked: AcquireRequest) -> TurnId:
-    """Store a job; return the id of its turn, or of the one that answers its idempotency_key. Repeated until
-    its outcome is known; when this returns, the job survives the process and power loss."""
+async def enqueue(process: Process, asked: AcquireRequest) -> tuple[TurnId, bool]:
+    """Store a job; return the id of its turn, or of the one that answers its idempotency_key, and whether it
+    is new. Repeated until its outcome is known; when this returns, the job survives the process and power
+    loss."""
     request = asked.begin
     if process.is_closed:
         raise LedgerClosed
@@ -71,7 +72,7 @@ async def enqueue(process: Process, asked: AcquireRequest) -> TurnId:
         else:
             assert isinstance(answer, Enqueued | SharedOutcome)  # noqa: S101 - it asks for a job
             process.waiters.notify(answer.conversation)
-            return answer.attempt
+            return answer.attempt, answer.attempt == request.attempt
 
 
 JobRunner: TypeAlias = Callable[[RunningTurn, Token | None], Awaitable[None]]

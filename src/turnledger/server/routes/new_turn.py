@@ -10,6 +10,7 @@ from turnledger.server.openapi.schemas import (
     QUOTA_REACHED,
 )
 from turnledger.server.requests.turn import TURN_HEADER_NAMES
+from turnledger.server.routes.branches import REPLAYED
 from turnledger.server.routes.completions import ANSWER_HEADERS, HEADERS
 from turnledger.server.service import Service
 from turnledger.server.turns.api import NATIVE
@@ -30,7 +31,11 @@ def endpoints(service: Service) -> list[Endpoint]:
                 name: header for name, header in HEADERS.items() if name.lower().encode() in TURN_HEADER_NAMES
             },
             body=TurnBody,
-            response_headers={**ANSWER_HEADERS, "Location": Parameter("Of a background turn: its state.")},
+            response_headers={
+                **ANSWER_HEADERS,
+                **REPLAYED,
+                "Location": Parameter("Of a background turn: its state."),
+            },
             content={200: {"application/json": TurnAnswer, "text/event-stream": {}}, 202: AcceptedTurn},
             responses={
                 200: "The committed turn, or a stream of its events as from `/api/turns/{turn}/events`. It"

@@ -49,7 +49,8 @@ async def enqueue(exchange: TurnExchange, request: TurnRequest, options: JobOpti
     if principal.link is not None:
         message = "Visitors of a link cannot run background turns. Omit `background`."
         raise RequestRefused(403, "not_for_visitors", message, param="background")
-    turn = await exchange.chats(body.scope).enqueue(
+    turn, is_new = await service.host.enqueue(
+        exchange.chats(body.scope),
         body.input,
         conversation=body.chat,
         conversation_key=body.conversation_key,
@@ -61,6 +62,8 @@ async def enqueue(exchange: TurnExchange, request: TurnRequest, options: JobOpti
     exchange.set_header(b"x-conversation-id", state.chat.id)
     exchange.set_header(b"x-turn-id", turn)
     exchange.set_header(b"location", f"/api/turns/{turn}")
+    if not is_new:
+        exchange.set_header(b"idempotency-replayed", "true")
     exchange.state["conversation"], exchange.state["turn"] = state.chat.id, turn
     exchange.send_whole(encode(view(AcceptedTurn, state, id=turn)), 202)
 

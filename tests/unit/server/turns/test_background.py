@@ -157,6 +157,8 @@ async def test_same_idempotency_key_returns_the_queued_and_then_the_ended_turn()
         ended = await here.end_of(first.json["id"])
         replayed = await here.enqueue("Hello", key, conversation_key="ada")
         assert (replayed.status, replayed.json["turn"]) == (202, ended["turn"])
+        marks = [each.header(b"idempotency-replayed") for each in (first, again, replayed)]
+        assert marks == [None, b"true", b"true"]
         body = {"model": "demo", "input": "Hello", "conversation_key": "ada"}
         followed = await here.send("POST", TURNS, body, key)
         assert (followed.status, followed.json["turn"]) == (200, ended["turn"])
