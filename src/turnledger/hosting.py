@@ -10,7 +10,7 @@ caller = ledger.for_owner(
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Unpack
 
 from turnledger.chats import Chats
@@ -24,9 +24,8 @@ from turnledger.engine.lane.lease import Probe
 from turnledger.engine.lifecycle.create import KeyRequest, find_by_key
 from turnledger.engine.process import AtWork
 from turnledger.engine.turn.block import TurnBlock
-from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.engine.turn.validation import Input, JobOptions, check_details, job_request
-from turnledger.engine.turn.worker import JobRunner, JobWorker, enqueue
+from turnledger.engine.turn.worker import JobRunner, JobWorker, OnEnd, enqueue
 from turnledger.ledger import OWNER, Ledger
 from turnledger.model.access.share import Share, ShareKind
 from turnledger.model.access.token import Token, TokenScope
@@ -102,17 +101,22 @@ class Host:
         runner: JobRunner,
         *,
         at_once: int,
-        on_end: Callable[[RunningTurn], None] = lambda _: None,
+        on_end: OnEnd = lambda *_: None,
     ) -> None:
         """Run durable work as Ledger.work does, with a runner that is also given the token that requested it;
-        None if it was requested without one. `on_end` is called with each turn that was run here, once it has
-        ended; with the state RUNNING, if it is left to be resumed."""
+        None if it was requested without one. `on_end` is called for each turn that this process ended, with
+        its outcome, and with the turn if it ran here; not for one that is left to be resumed."""
         await JobWorker(self._process, runner, at_once, on_end).run()
 
-    async def recover(self) -> None:
-        """End the turns of dead processes now. A timer does it anyway, as does a turn that needs the lane;
-        call this after a process has died."""
-        await self.ledger._recovery.take_over_dead()
+    async def recover(self) -> int:
+        """End the turns of dead processes now, and return how many. A timer does it anyway, as does a turn
+        that needs the lane; call this after a process has died."""
+        return await self.ledger._recovery.take_over_dead()
+
+    @property
+    def taken_over(self) -> Mapping[str, int]:
+        """How many turns of dead processes this one has ended: failed, or stopped."""
+        return self._process.taken_over
 
     async def probe(self) -> None:
         """Check that turns can run: write a sign of life of this process to disk, and read a few chats,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -226,9 +227,9 @@ class LogFlusher:
         except LedgerClosed:
             return
         except StoreError as error:
-            log.warning("events of %s are stored later: %s", running.id, error.code)
+            log.warning("events_postponed", extra={"turn": running.id, "code": error.code})
         except Exception:
-            log.exception("events of %s could not be stored", running.id)
+            log.exception("events_not_stored", extra={"turn": running.id})
         else:
             running.was_flushed(request)
             if running.attempt.is_durable:
@@ -281,6 +282,8 @@ class Process:
         """Turns whose commit has an unknown outcome, which was reported to their callers."""
         self.unfinished: dict[TurnId, tuple[EndRequest, OpenTurn | None]] = {}
         """Ends that the store could not write yet."""
+        self.taken_over: Counter[str] = Counter()
+        """How many turns of dead processes this one has ended, by outcome."""
         self.early_stops: dict[TurnId, OnStop | None] = {}
         """Stops of attempts that have begun but do not run yet."""
         self.unread: set[TurnId] = set()

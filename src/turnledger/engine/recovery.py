@@ -105,11 +105,14 @@ class Recovery:
         ):
             await self._try(step())
 
-    async def take_over_dead(self) -> None:
-        """Take over from dead processes now. A failure is logged, and retried in the next round."""
+    async def take_over_dead(self) -> int:
+        """Take over from dead processes now; return how many of their turns ended. A failure is logged, and
+        retried in the next round."""
+        before = self._process.taken_over.total()
         await self._try(self._take_over_dead())
+        return self._process.taken_over.total() - before
 
-    async def _try(self, work: Coroutine[Any, Any, None]) -> bool:
+    async def _try(self, work: Coroutine[Any, Any, object]) -> bool:
         try:
             await work
             return True
@@ -181,8 +184,11 @@ class Recovery:
         leases = await process.store.read_whole(all_leases, None)
         process.watch.retain({lease.id for lease in leases})
         dead = process.watch.dead_among([(lease.id, lease.beat) for lease in leases])
+        before = process.taken_over.total()
         for lease in dead:
             await self._try(self._end_process(lease, dead))
+        if turns := process.taken_over.total() - before:
+            log.info("recovered", extra={"turns": turns})
 
     async def _end_process(self, lease: LeaseId, dead: Dead) -> None:
         await self._take_over_from(lease, dead, spare={})

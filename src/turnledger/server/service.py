@@ -82,6 +82,7 @@ class Service:
         self.audit = AuditLog(settings.audit_log, host.clock)
         self.shutting_down = asyncio.Event()
         """Set when the shutdown begins: endless streams then end by themselves."""
+        self.metrics.count_taken_over(lambda: host.taken_over)
         export = self.metrics.export
         export("running_turns", "Running turns.", lambda: host.at_work().running)
         export("queue_length", "Turns in lane queues.", lambda: host.at_work().waiting)

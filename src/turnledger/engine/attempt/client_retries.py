@@ -336,7 +336,7 @@ class Deliveries:
             try:
                 lost += await self._store((each,))
             except StoreCorrupt as damage:
-                log.error("the delivery note of %s is dropped: %s", each.sender, damage)
+                log.error("delivery_note_dropped", extra={"turn": each.sender, "details": str(damage)})
         return lost
 
     async def close(self) -> None:

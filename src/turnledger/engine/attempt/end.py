@@ -192,7 +192,7 @@ def is_well_formed(pending: tuple[Item, ...], attempt: Attempt, output: tuple[It
     try:
         open_calls((*pending, *attempt.input, *output))
     except MalformedItems:
-        log.exception("%s cannot be kept", attempt.id)
+        log.exception("turn_not_kept", extra={"turn": attempt.id, "conversation": attempt.conversation})
         return False
     return True
 
@@ -368,3 +368,19 @@ STATE_OF = {
     TurnKind.INTERRUPTED: AttemptState.KEPT,
     TurnKind.SETTLED: AttemptState.SETTLED,
 }
+
+
+def log_job_end(turn: TurnId, conversation: ConversationId, ended: Outcome, resumes: int) -> None:
+    """Log how durable work ended, with the id of its turn and how often it was resumed after a death."""
+    extra = {"turn": turn, "conversation": conversation, "outcome": outcome_name(ended), "resumes": resumes}
+    if ended.failure is None:
+        log.info("background_turn_ended", extra=extra)
+    else:
+        log.warning("background_turn_ended", extra={**extra, "code": ended.failure.code})
+
+
+def outcome_name(ended: Outcome) -> str:
+    """Return how a turn ended in the words of the log and the metrics."""
+    if ended.failure is not None:
+        return "failed"
+    return "completed" if ended.state is AttemptState.COMPLETED else "stopped"

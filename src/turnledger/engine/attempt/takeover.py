@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from turnledger.engine.attempt.durable import cause_of_death, leave_to_resume
-from turnledger.engine.attempt.end import DIED, end_running
+from turnledger.engine.attempt.durable import EXHAUSTED, cause_of_death, leave_to_resume
+from turnledger.engine.attempt.end import DIED, Outcome, end_running, log_job_end, outcome_name
 from turnledger.engine.feed import PURGED_AT_ONCE, record_withdrawal
 from turnledger.engine.lane.queue import Dead, is_dead
 from turnledger.engine.ports import Tables, WholeStore
 from turnledger.engine.tables.lanes import HeldTicket
 from turnledger.model.conversation import Branch, holds_lane
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
-from turnledger.model.turn import Attempt
+from turnledger.model.job import MOST_RESUMES
+from turnledger.model.turn import Attempt, AttemptState
 
 if TYPE_CHECKING:
     from turnledger.engine.process import Process
@@ -56,33 +57,40 @@ class TakeOverRequest:
     """The beat by which its holder was found dead; None for an attempt of this process."""
 
 
-async def take_over(tables: Tables, request: TakeOverRequest) -> None:
-    """Free the lane of a dead process, in one transaction. Do nothing if anything has changed, or if the
-    holder has renewed its lease since."""
+async def take_over(tables: Tables, request: TakeOverRequest) -> Outcome | None:
+    """Free the lane of a dead process, in one transaction, and return how its attempt ended. Return None, and
+    do nothing, if anything has changed, or if the holder has renewed its lease since."""
     ref = request.ref
     branch = await tables.branch(ref.branch)
     attempt = await tables.attempt(ref.attempt)
     if branch is None or attempt is None or not holds_lane(branch, ref.attempt, ref.fence):
-        return
+        return None
     if request.dead is not None and not await is_dead(tables, attempt.lease, request.dead):
-        return
-    await free_of_dead(tables, branch, attempt, request.now)
+        return None
+    _, ended = await free_of_dead(tables, branch, attempt, request.now)
+    return ended
 
 
-async def free_of_dead(tables: Tables, branch: Branch, attempt: Attempt, now: int) -> Branch:
+async def free_of_dead(tables: Tables, branch: Branch, attempt: Attempt, now: int) -> tuple[Branch, Outcome]:
     """Raise the fence over the attempt of a dead process, and end it by its policies, or leave it to be
-    resumed; then it still holds the lane. Return the branch."""
+    resumed: then it is still running, and holds the lane."""
     raised = replace(branch, fence=branch.fence + 1)
     if await leave_to_resume(tables, raised, attempt):
-        return raised
-    freed, _ = await end_running(tables, raised, attempt, cause_of_death(attempt, DIED), now)
-    return freed
+        return raised, Outcome(AttemptState.RUNNING)
+    return await end_running(tables, raised, attempt, cause_of_death(attempt, DIED), now)
 
 
-async def take_over_from(process: Process, ref: AttemptRef, dead: Dead | None) -> None:
-    """End an attempt of a dead process, or of this one, and wake those waiting for it."""
-    await process.persist(take_over, TakeOverRequest(ref, process.clock.now_ms(), dead), ref.owner)
+async def take_over_from(process: Process, ref: AttemptRef, dead: Dead | None) -> Outcome | None:
+    """End an attempt of a dead process, or of this one, and wake those waiting for it. Return how it ended;
+    None if another process was first."""
+    request = TakeOverRequest(ref, process.clock.now_ms(), dead)
+    ended = await process.persist(take_over, request, ref.owner)
     process.waiters.notify(ref.conversation)
+    if ended is not None and ended.state is not AttemptState.RUNNING and dead is not None:
+        process.taken_over[outcome_name(ended)] += 1
+        if ended.failure == EXHAUSTED:
+            log_job_end(ref.attempt, ref.conversation, ended, MOST_RESUMES)
+    return ended
 
 
 @dataclass(frozen=True)

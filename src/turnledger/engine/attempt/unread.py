@@ -54,7 +54,7 @@ class ReaderSign:
         try:
             await process.store.transact(note_read, ref.attempt, ref.owner, Sync.PROCESS)
         except StoreError as error:
-            log.warning("a reader of %s is not counted: %s", ref.attempt, error.code)
+            log.warning("reader_not_counted", extra={"turn": ref.attempt, "code": error.code})
 
 
 @dataclass(frozen=True)

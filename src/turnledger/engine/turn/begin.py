@@ -480,7 +480,8 @@ async def _free_of_dead(tables: Tables, branch: Branch, request: BeginRequest) -
     if not is_unheld and not await is_dead(tables, running.lease, request.round.dead):
         return branch
     _demand_disk(request)
-    return await free_of_dead(tables, branch, running, request.round.now)
+    freed, _ = await free_of_dead(tables, branch, running, request.round.now)
+    return freed
 
 
 def _demand_disk(request: BeginRequest) -> None:

@@ -469,7 +469,8 @@ def put_off_end(
     process: Process, request: EndRequest, running: OpenTurn | None, error: TurnledgerError
 ) -> None:
     """Leave the end of an attempt to recovery, until the store can write it."""
-    log.warning("the end of %s is left to be recorded later: %s", request.attempt, error.code)
+    ids = {"turn": request.attempt, "conversation": request.conversation}
+    log.warning("turn_end_postponed", extra={**ids, "code": error.code})
     process.unfinished[request.attempt] = (request, running)
 
 

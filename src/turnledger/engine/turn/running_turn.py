@@ -416,6 +416,7 @@ class OpenTurn:
         self.number = (begun.place.length if begun.place else begun.branch.length) + 1
         self.state = AttemptState.RUNNING
         self.turn: Turn | None = None
+        self.failure: Failure | None = None
         self.live = LiveLog(self.draft.emitted, process.limits, on_event)
         """The events for its readers."""
         if begun.chunks is not None:
@@ -644,6 +645,7 @@ class OpenTurn:
         """Send readers the end; called after the store has decided."""
         self.state = state
         self.turn = turn
+        self.failure = failure
         if not self.live.has_listeners:
             return
         if state in (AttemptState.SETTLED, AttemptState.RESUMED):

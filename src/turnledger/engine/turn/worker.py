@@ -10,12 +10,13 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from msgspec.structs import replace as replace_struct
 
 from turnledger.engine.admission import readmitted
-from turnledger.engine.attempt.durable import UNHELD
+from turnledger.engine.attempt.durable import UNCOUNTED, UNHELD
+from turnledger.engine.attempt.end import Outcome, log_job_end
 from turnledger.engine.attempt.idempotency import SharedOutcome
 from turnledger.engine.history.context import ALL, Context
 from turnledger.engine.lane.shield import is_cancelled, uninterrupted
@@ -43,12 +44,11 @@ from turnledger.errors import (
     StoreError,
     TurnFailed,
     TurnledgerError,
-    TurnStopped,
 )
 from turnledger.model.access.token import Token
 from turnledger.model.ids import TurnId
 from turnledger.model.job import TurnJob
-from turnledger.model.turn import Failure
+from turnledger.model.turn import AttemptState, Failure
 
 log = logging.getLogger("turnledger")
 
@@ -79,15 +79,25 @@ JobRunner: TypeAlias = Callable[[RunningTurn, Token | None], Awaitable[None]]
 """A runner that is also given the token that requested the job."""
 
 
+OnEnd: TypeAlias = Callable[[Outcome, RunningTurn | None], None]
+
+
+class TakenJob(NamedTuple):
+    job: TurnJob
+    turn: OpenTurn
+    token: Token | None
+
+
 class JobWorker:
-    """`on_end` is called with each turn that was run here, once it has ended or is left to be resumed."""
+    """`on_end` is called for each job that this worker ended, with its turn if that ran here; not for one
+    that is left to be resumed."""
 
     def __init__(
         self,
         process: Process,
         runner: JobRunner,
         slots: int,
-        on_end: Callable[[RunningTurn], None] = lambda _: None,
+        on_end: OnEnd = lambda *_: None,
     ) -> None:
         self._process = process
         self._runner = runner
@@ -134,7 +144,7 @@ class JobWorker:
             limit = free + len(process.attempts) + len(self._damaged)
             ready = await process.store.read_whole(ready_jobs, limit)
         except StoreError as error:
-            log.warning("durable work is taken later: %s", error.code)
+            log.warning("background_turns_postponed", extra={"code": error.code})
             return
         taken = process.attempts.keys() | self._damaged
         for job in [job for job in ready if job.id not in taken][:free]:
@@ -149,31 +159,32 @@ class JobWorker:
         if task.cancelled():
             self._process.release(id)  # before its first step: it took nothing
         elif task.exception() is not None:
-            log.error("a job failed", exc_info=task.exception())
+            log.error("internal_error", exc_info=task.exception(), extra={"turn": id})
 
     async def _run_job(self, ready: ReadyJob) -> None:
         process = self._process
-        running: OpenTurn | None = None
-        token: Token | None = None
+        taken: TakenJob | None = None
         try:
-            running, token = await self._open(ready)
+            taken = await self._open(ready)
         except (TurnledgerError, asyncio.CancelledError) as error:
             # Recovery leaves what was taken, and is not known to be, to be resumed.
             if isinstance(error, StoreCorrupt):
                 self._damaged.add(ready.id)
-            log.warning("%s is taken later: %s", ready.id, failure_of(error).code)
+            extra = {"turn": ready.id, "code": failure_of(error).code}
+            log.warning("background_turn_postponed", extra=extra)
         finally:
-            if running is None and ready.id not in process.unfinished:
+            if taken is None and ready.id not in process.unfinished:
                 process.release(ready.id)
-        if running is None:
+        if taken is None:
             return
+        running = taken.turn
         problem: BaseException | None = None
         turn = RunningTurn(running)
         try:
-            await self._runner(turn, token)
+            await self._runner(turn, taken.token)
         except BaseException as raised:
             problem = raised
-            log.warning("%s failed: %s", ready.id, failure_of(raised).code)
+        left_by = problem
         try:
             if (
                 problem is not None
@@ -183,23 +194,24 @@ class JobWorker:
                 # Its loop ends, or its runner has cancelled the task itself: this is counted.
                 await abandon_block(process, running, TurnFailed(UNHELD.message), UNHELD)
             await leave(process, running, problem)
-        except (TurnStopped, asyncio.CancelledError):
-            log.info("%s was stopped", ready.id)
-        except TurnledgerError as error:
-            log.warning("%s ended: %s", ready.id, error.code)
-        self._on_end(turn)
+        except (TurnledgerError, asyncio.CancelledError) as error:
+            left_by = error
+        if running.state is AttemptState.RUNNING:
+            _log_left(taken.job, running.ended_by or left_by)
+        else:
+            self._ended(taken.job, Outcome(running.state, running.turn, running.failure), turn)
         if problem is not None and not isinstance(problem, Exception | asyncio.CancelledError):
             raise problem
 
-    async def _open(self, ready: ReadyJob) -> tuple[OpenTurn | None, Token | None]:
+    async def _open(self, ready: ReadyJob) -> TakenJob | None:
         """Take the job, and make the turn that runs it. None if it cannot be taken, or has failed."""
         process = self._process
         job = await process.store.read(read_job, ready.id, ready.owner)
         if job is None:
-            return None, None
+            return None
         begun, token = await self._take(job)
         if begun is None:
-            return None, None
+            return None
         try:
             asked = job.request
             context = ALL if asked.turns is asked.tokens is None else Context(asked.turns, asked.tokens)
@@ -211,7 +223,10 @@ class JobWorker:
             await end_as_failed(process, begun, LedgerClosed() if is_cancelled() else problem)
             raise
         process.register(running)
-        return running, token
+        if begun.chunks is not None:
+            ids = {"turn": job.id, "conversation": job.conversation}
+            log.info("background_turn_resumed", extra={**ids, "resumes": job.resumes})
+        return TakenJob(job, running, token)
 
     async def _void(self, running: OpenTurn) -> None:
         """Store that a resume has made text void, before more is recorded. If this process died, too, that
@@ -250,10 +265,14 @@ class JobWorker:
         return await self._process.store.read_whole(check_principal, request)
 
     async def _fail(self, job: TurnJob, failure: Failure) -> None:
-        log.warning("%s failed: %s", job.id, failure.code)
         request = FailJobRequest(job.id, failure, self._process.clock.now_ms())
         await self._process.persist(fail_job, request, job.owner)
+        self._ended(job, Outcome(AttemptState.FAILED, failure=failure), None)
         self._process.waiters.notify(job.conversation)
+
+    def _ended(self, job: TurnJob, ended: Outcome, turn: RunningTurn | None) -> None:
+        log_job_end(job.id, job.conversation, ended, job.resumes)
+        self._on_end(ended, turn)
 
     async def _check_principals(self) -> None:
         """End running jobs whose token was revoked or has expired since they began."""
@@ -279,3 +298,11 @@ class JobWorker:
             task.cancel()
         if self._tasks:
             await asyncio.wait(list(self._tasks))
+
+
+def _log_left(job: TurnJob, reason: BaseException | None) -> None:
+    """Log that a job is left to be resumed, or that its end is left to be recorded."""
+    code = failure_of(reason).code if reason is not None else None
+    level = logging.INFO if code in UNCOUNTED else logging.WARNING
+    ids = {"turn": job.id, "conversation": job.conversation}
+    log.log(level, "background_turn_left", extra={**ids, "code": code})

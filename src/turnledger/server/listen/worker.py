@@ -124,8 +124,8 @@ class Worker:
                 case Order.HURRY:
                     server.cancel_requests()
                 case Order.RECOVER:
-                    await Host(ledger).recover()
-                    log.info("recovered")
+                    if not await Host(ledger).recover():
+                        log.info("recovered", turns=0)  # by another process
         self._is_orphan = True
         log.warning("supervisor_gone")
         server.end()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections import Counter as Counts
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -25,6 +26,8 @@ class Metrics:
         self._registry = CollectorRegistry()
         self._folder = folder
         self._watched: list[tuple[Gauge, Callable[[], float]]] = []
+        self._taken_over: Callable[[], Mapping[str, int]] = dict
+        self._counted: Counts[str] = Counts()
         self.turns = self._counter("turns", "Requests for turns, by outcome.", "outcome")
         """By `completed`, `stopped`, `failed`, `refused`, `replayed`, `joined` or `unknown`."""
         self.lane_wait = self._histogram("lane_wait", "From the request for a turn to its begin.", PATIENT)
@@ -63,7 +66,14 @@ class Metrics:
         last `refresh`."""
         self._watched.append((self._gauge(name, meaning), read))
 
+    def count_taken_over(self, read: Callable[[], Mapping[str, int]]) -> None:
+        """Count turns that this process has ended for dead ones, by outcome, on each scrape."""
+        self._taken_over = read
+
     def refresh(self) -> None:
+        for outcome, total in self._taken_over().items():
+            self.turns(outcome).inc(total - self._counted[outcome])
+            self._counted[outcome] = total
         for gauge, read in self._watched:
             gauge.set(read())
 

@@ -12,11 +12,12 @@ import asyncio
 from turnledger.api.json import encode
 from turnledger.api.turns import AcceptedTurn
 from turnledger.api.views import view
+from turnledger.engine.attempt.end import Outcome, outcome_name
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.engine.turn.validation import JobOptions
 from turnledger.model.access.token import Token
 from turnledger.model.retention import policy_of
-from turnledger.model.turn import AttemptState
+from turnledger.model.turn import QUEUED, AttemptState
 from turnledger.runners.chat_runner import ChatRunner
 from turnledger.server.access.auth import ALL_BUT_ADMIN, Principal
 from turnledger.server.errors import RequestRefused
@@ -25,14 +26,6 @@ from turnledger.server.requests.turn import TurnRequest
 from turnledger.server.service import Service
 from turnledger.server.turns.run import TurnExchange, recorded_settings, resolve_model
 from turnledger.server.wire.shapes import read_state
-
-_OUTCOMES = {
-    AttemptState.COMPLETED: "completed",
-    AttemptState.KEPT: "stopped",
-    AttemptState.DISCARDED: "stopped",
-    AttemptState.FAILED: "failed",
-}
-"""Labels of the metrics; a turn that is left to be resumed has none yet."""
 
 
 async def enqueue(exchange: TurnExchange, request: TurnRequest, options: JobOptions) -> None:
@@ -64,6 +57,7 @@ async def enqueue(exchange: TurnExchange, request: TurnRequest, options: JobOpti
     exchange.set_header(b"location", f"/api/turns/{turn}")
     if not is_new:
         exchange.set_header(b"idempotency-replayed", "true")
+        exchange.record_retry("joined" if state.state in (QUEUED, AttemptState.RUNNING) else "replayed")
     exchange.state["conversation"], exchange.state["turn"] = state.chat.id, turn
     exchange.send_whole(encode(view(AcceptedTurn, state, id=turn)), 202)
 
@@ -97,13 +91,13 @@ class BackgroundWork:
         memory = self._service.context_memory
         await ChatRunner(model, settings, asks_usage=True, memory=memory)(running)
 
-    def _record_end(self, running: RunningTurn) -> None:
-        service, outcome = self._service, _OUTCOMES.get(running.state)
-        if outcome is not None:
-            service.metrics.turns(outcome).inc()
-        is_first = outcome == "completed" and running.number == 1
-        if is_first and running.turn is not None and service.titles is not None:
-            service.titles.enqueue(running.conversation, running.turn)
+    def _record_end(self, ended: Outcome, running: RunningTurn | None) -> None:
+        service = self._service
+        service.metrics.turns(outcome_name(ended)).inc()
+        if running is None or running.number != 1 or ended.state is not AttemptState.COMPLETED:
+            return
+        if ended.turn is not None and service.titles is not None:
+            service.titles.enqueue(running.conversation, ended.turn)
 
 
 def _log_end(task: asyncio.Task[None]) -> None:

@@ -143,6 +143,11 @@ class TurnExchange:
         self.turn, self.conversation_state = turn, state
         self.state["conversation"], self.state["turn"] = conversation, turn
 
+    def record_retry(self, outcome: str) -> None:
+        """Count a request that an earlier one answers, and mark it for the log."""
+        self.service.metrics.turns(outcome).inc()
+        self.state["retry"] = outcome
+
     def report_reduced(self, details: Mapping[str, Any]) -> None:
         """Set the header of an answer whose model had refused to be shown more, by the turn's details."""
         if REDUCED in details:
@@ -384,12 +389,12 @@ class TurnRun:
             if service.titles is not None and running.number == 1 and running.turn is not None:
                 service.titles.enqueue(running.conversation, running.turn)
         except TurnReplayed as replay:
-            self._count_retry("replayed")
+            exchange.record_retry("replayed")
             self._set_turn(replay.conversation, "continued", replay.turn.id)
             exchange.set_header(b"idempotency-replayed", "true")
             await self._turn.replay(replay.turn)
         except TurnAttached as attached:
-            self._count_retry("joined")
+            exchange.record_retry("joined")
             exchange.slot.begin()
             self._set_turn(attached.conversation, "continued", attached.turn)
             if not exchange.client.is_broken:
@@ -410,11 +415,6 @@ class TurnRun:
             service.audience.forget(self._block.id)
             if self._stopping is not None:
                 await asyncio.wait((self._stopping,))
-
-    def _count_retry(self, outcome: str) -> None:
-        """Count a request that an earlier one answers, and mark it for the log."""
-        self._service.metrics.turns(outcome).inc()
-        self._exchange.state["retry"] = outcome
 
     def _set_turn(self, conversation: ConversationId, state: str, turn: TurnId) -> None:
         exchange = self._exchange

@@ -192,7 +192,8 @@ async def test_damaged_row_of_one_request_does_not_block_other_delivery_notes(
     for block in blocks:
         Host(ledger).lost(block)
     await ledger._process.deliveries.flush()
-    assert f"{blocks[0].id} is dropped" in caplog.text
+    dropped = [vars(each)["turn"] for each in caplog.records if each.message == "delivery_note_dropped"]
+    assert dropped == [blocks[0].id]
     assert [claim.is_lost for claim in database.claims.values()] == [False, True, True]
     store.operations.clear()
     await ledger._process.deliveries.flush()

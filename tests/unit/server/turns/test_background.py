@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -99,6 +100,18 @@ async def site(
             await app.drain(0)
 
 
+def logged(caplog: pytest.LogCaptureFixture, event: str, *fields: str) -> list[tuple[object, ...]]:
+    """Return these fields of all lines of an event; None where a line has none."""
+    records = [record for record in caplog.records if record.getMessage() == event]
+    return [tuple(getattr(record, name, None) for name in fields) for record in records]
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, "turnledger")
+    return caplog
+
+
 async def test_background_turn_is_accepted_listed_and_run_with_its_recorded_settings() -> None:
     async with site() as here:
         tool = {"type": "function", "function": {"name": "look", "parameters": {}}}
@@ -163,6 +176,61 @@ async def test_same_idempotency_key_returns_the_queued_and_then_the_ended_turn()
         followed = await here.send("POST", TURNS, body, key)
         assert (followed.status, followed.json["turn"]) == (200, ended["turn"])
         assert len(here.model.asked) == 1
+
+
+async def test_repeated_background_request_is_logged_and_counted_as_a_retry(
+    log: pytest.LogCaptureFixture,
+) -> None:
+    async with site(works=False) as here:
+        key = (b"idempotency-key", b"once")
+        turn = (await here.enqueue("Hello", key, conversation_key="ada")).json["id"]
+        await here.enqueue("Hello", key, conversation_key="ada")
+        here.model.gate.release()
+        here.app.background.start()
+        await here.end_of(turn)
+        await here.enqueue("Hello", key, conversation_key="ada")
+        lines = [line for line in logged(log, "request", "path", "turn", "retry") if line[0] == TURNS]
+        assert lines == [(TURNS, turn, None), (TURNS, turn, "joined"), (TURNS, turn, "replayed")]
+        counted = (await fetch(here.app, "/metrics")).body
+        for outcome in (b"completed", b"joined", b"replayed"):
+            assert b'turnledger_turns_total{outcome="%s"} 1.0' % outcome in counted
+
+
+ENDED, LEFT, RESUMED = "background_turn_ended", "background_turn_left", "background_turn_resumed"
+
+
+async def test_ended_background_turns_are_logged_with_their_outcome(log: pytest.LogCaptureFixture) -> None:
+    async with site(works=False) as here:
+        sent = [await here.enqueue("Hello", model=model) for model in ("demo", "other")]
+        turns = [each.json["id"] for each in sent]
+        here.app.service.models._by_name.pop("other")
+        here.app.background.start()
+        await here.model.gate.arrived()
+        await here.end_of(turns[1])
+        await here.send("POST", f"{TURNS}/{turns[0]}/stop", {})
+    lines = logged(log, ENDED, "turn", "conversation", "outcome", "code", "resumes", "levelname")
+    chats = [each.json["chat"]["id"] for each in sent]
+    assert lines == [
+        (turns[1], chats[1], "failed", "model_not_found", 0, "WARNING"),
+        (turns[0], chats[0], "stopped", None, 0, "INFO"),
+    ]
+    assert not [event for event in log.messages if any(turn in event for turn in turns) and event[0] != "{"]
+
+
+async def test_background_turn_left_by_a_shutdown_is_logged_without_a_warning_and_then_as_resumed(
+    log: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/chats.db"
+    async with site(url) as here:
+        turn = (await here.enqueue("Hello")).json["id"]
+        await here.model.gate.arrived()
+    async with site(url) as there:
+        there.model.gate.release()
+        await there.end_of(turn)
+    assert logged(log, LEFT, "turn", "code") == [(turn, "ledger_closed")]
+    assert logged(log, RESUMED, "turn", "resumes") == [(turn, 0)]
+    assert logged(log, ENDED, "turn", "outcome") == [(turn, "completed")]
+    assert [record.levelname for record in log.records if record.levelno > logging.INFO] == []
 
 
 @pytest.mark.parametrize(
