@@ -83,6 +83,8 @@ class TurnledgerError(Exception):
     status: int | None = None
     request_id: str | None = None
     """The HTTP status of a server's response, and the id of the request in its log."""
+    earlier: tuple[TurnId | None, ConversationId] | None = None
+    """The turn that holds the idempotency_key and its conversation, if that turn is the reason."""
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or " ".join((type(self).__doc__ or "").split()))
@@ -430,6 +432,12 @@ class StoreError(TurnledgerError):
     """The store could not carry out the operation. Nothing was written."""
 
     code = "store_error"
+    public_message: str | None = None
+    """The message without names of files; None: that of the class."""
+
+    def for_clients(self) -> str:
+        """Return a message that names no files."""
+        return self.public_message or str(type(self)())
 
 
 class StoreUnavailable(StoreError):

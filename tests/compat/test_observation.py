@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import json
 import socket
@@ -228,3 +229,54 @@ def test_failed_finish_without_a_conversation_is_passed_through_and_logged(
     served.wait_alone()
     events = [json.loads(line) for line in lines.getvalue().splitlines()]
     assert [each.get("code") for each in events] == ["model_unavailable", None]
+
+
+def logged_requests(served: LiveServer, lines: io.StringIO) -> list[dict[str, object]]:
+    served.close_clients()
+    served.wait_alone()
+    events = [json.loads(line) for line in lines.getvalue().splitlines()]
+    return [each for each in events if each["event"] == "request" and each["path"] == "/v1/chat/completions"]
+
+
+def test_request_log_line_has_the_number_of_the_try_and_a_digest_of_the_key(
+    serve: Serve, lines: io.StringIO
+) -> None:
+    served = serve(["Hello."])
+    key = "customer-17, order 4"
+    for count in ("0", "2", "many"):
+        client = served.client("k", Idempotency_Key=key)
+        send_whole(client, QUESTION, extra_headers={"x-stainless-retry-count": count})
+    events = logged_requests(served, lines)
+    assert [each.get("try") for each in events] == [None, 2, None]
+    assert {each["key"] for each in events} == {hashlib.sha256(key.encode()).hexdigest()[:8]}
+    assert key not in lines.getvalue()
+
+
+def test_repeat_of_a_discarded_turn_and_a_mismatch_are_logged_with_the_turn_that_holds_the_key(
+    serve: Serve, threads: ThreadPoolExecutor, lines: io.StringIO
+) -> None:
+    gate = Gate()
+    served = serve([gate, "Hello."])
+    client = served.client("k", Idempotency_Key="i")
+    first = threads.submit(send_whole, client, QUESTION)
+    served.wait_arrived(gate)
+    stopping = {"idempotency_key": "i", "policy": "discard"}
+    stopped = httpx2.post(f"{served.url}/api/turns/stop", json=stopping).json()
+    with pytest.raises(openai.ConflictError):
+        first.result()
+    with pytest.raises(openai.ConflictError):
+        send_whole(client, QUESTION)
+    with pytest.raises(openai.UnprocessableEntityError):
+        send_whole(client, "Something else")
+    counters = counts(served)
+    assert [counters[f'turns_total{{outcome="{each}"}}'] for each in ("stopped", "replayed", "refused")] == [
+        1
+    ] * 3
+    events = logged_requests(served, lines)
+    assert [(each["code"], each.get("retry")) for each in events] == [
+        ("turn_stopped", None),
+        ("turn_stopped", "replayed"),
+        ("idempotency_mismatch", None),
+    ]
+    assert {each.get("turn") for each in events} == {stopped["turn"]}
+    assert len({each.get("conversation") for each in events}) == 1

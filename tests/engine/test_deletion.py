@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace as with_limits
 
 import pytest
@@ -250,6 +251,17 @@ class TestRetention:
         assert await chat.attempts() == []
         assert (await here.ledger.retain()).retired == ()
         assert len((await here.ledger.named("new")).chats) == 1
+
+    async def test_retired_conversation_is_logged_with_its_owner(
+        self, stage: Stage, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.INFO, "turnledger")
+        here = await stage.process(with_limits(LIMITS, retain_for=HOUR))
+        chat = await make_used_chat(here, stage, "ann")
+        stage.clock.advance(HOUR)
+        await here.ledger.retain()
+        [line] = [vars(each) for each in caplog.records if each.message == "chat_retired"]
+        assert (line["conversation"], line["owner"], line["reason"]) == (chat.id, "ann", "age")
 
     async def test_restored_conversation_is_not_retired_again_at_once(self, stage: Stage) -> None:
         here = await stage.process(with_limits(LIMITS, retain_for=HOUR))

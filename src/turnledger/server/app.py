@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 from collections.abc import Awaitable, Sequence
 from urllib.parse import parse_qsl
@@ -23,7 +24,7 @@ from turnledger.server.openapi.document import with_document
 from turnledger.server.openapi.endpoint import Endpoint
 from turnledger.server.ops.counters import WorkerContext
 from turnledger.server.ops.logs import current_request, log, log_unexpected
-from turnledger.server.requests.turn import KEEP, unsupported_headers_error
+from turnledger.server.requests.turn import KEEP, KEY, RETRY_COUNT, unsupported_headers_error
 from turnledger.server.routes import (
     append,
     branches,
@@ -55,6 +56,7 @@ NATIVE = "/api/"
 """Paths of our own API. On others, clients of other servers send parameters and headers that we ignore."""
 IF_MATCH = b"if-match"
 _QUOTED_LENGTH = 40
+_COUNT_DIGITS = 6
 _CHATS = "/api/chats/"
 
 
@@ -334,8 +336,21 @@ class App:
                 path=scope["path"][:LOGGED_PATH_LENGTH],
                 status=status,
                 ms=round(seconds * 1000, 1),
+                **_retry_fields(state["head"]),
                 **{name: state[name] for name in ("code", "retry", "turn", "conversation") if name in state},
             )
+
+
+def _retry_fields(head: RequestHead) -> dict[str, object]:
+    """Return what shows in the log that two requests are tries of one: the number of the try above 0, and a
+    short digest of the idempotency key."""
+    fields: dict[str, object] = {}
+    count, key = head[RETRY_COUNT], head[KEY]
+    if count.isdigit() and len(count) <= _COUNT_DIGITS and int(count):
+        fields["try"] = int(count)
+    if key:
+        fields["key"] = hashlib.sha256(key).hexdigest()[:8]
+    return fields
 
 
 def explain_id(problem: InvalidId, scope: Scope) -> InvalidId:

@@ -181,9 +181,9 @@ def error_details(problem: BaseException) -> ErrorDetails:
     if isinstance(problem, MemoryError):
         error |= {"message": OUT_OF_MEMORY, "code": "out_of_memory"}
     if isinstance(problem, StoreError):
-        # The generic text of its class: the message names files of the server, and goes to the log.
+        # The message itself names files of the server, and goes to the log.
         logs.log.error("store_failed", code=problem.code, details=str(problem))
-        error["message"] = str(type(problem)())
+        error["message"] = problem.for_clients()
     if isinstance(problem, RequestRefused):
         error["param"] = problem.param
     if isinstance(problem, ModelRefused):

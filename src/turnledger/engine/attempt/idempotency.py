@@ -10,7 +10,13 @@ from typing import TypeAlias
 from turnledger.engine.attempt.end import CLAIM_KEPT_MS, STATE_OF, Outcome
 from turnledger.engine.conversations.resolve import Target
 from turnledger.engine.ports import Tables
-from turnledger.errors import ConversationDeleted, ConversationExpired, IdempotencyMismatch, TurnStopped
+from turnledger.errors import (
+    ConversationDeleted,
+    ConversationExpired,
+    IdempotencyMismatch,
+    TurnledgerError,
+    TurnStopped,
+)
 from turnledger.model.conversation import Claim, Conversation, ConversationState, Ticket, Within
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item, calls_left_open
@@ -109,14 +115,14 @@ async def look_up(tables: Tables, target: Target, key: IdempotencyKey, ticket: T
     if claim is None:
         return NOTHING_CLAIMED
     if claim.fingerprint != key.fingerprint and not key.answers:
-        raise IdempotencyMismatch
+        raise await _caused_by(claim, IdempotencyMismatch(), tables)
     if not target.may_repeat(await live_conversation_of(tables, claim)):
-        raise IdempotencyMismatch
+        raise await _caused_by(claim, IdempotencyMismatch(), tables)
     turn = await tables.turn(claim.attempt)
     if claim.fingerprint != key.fingerprint:
         # Agents name all steps of a turn alike: the results of its calls are the next step.
         if turn is None or key.answers != {call.call_id for call in calls_left_open(turn.output)}:
-            raise IdempotencyMismatch
+            raise await _caused_by(claim, IdempotencyMismatch(), tables)
         return NOTHING_CLAIMED
     if turn is not None:
         return SharedOutcome(turn.id, Outcome(STATE_OF[turn.kind], turn), claim.conversation)
@@ -129,10 +135,18 @@ async def look_up(tables: Tables, target: Target, key: IdempotencyKey, ticket: T
     if attempt.state is AttemptState.RUNNING:
         return SharedOutcome(attempt.id, None, claim.conversation, was_waiting=was_waiting)
     if attempt.state is AttemptState.DISCARDED:
-        raise TurnStopped
+        raise await _caused_by(claim, TurnStopped(), tables)
     if was_waiting:
         return SharedOutcome(attempt.id, Outcome(attempt.state, failure=attempt.failure), claim.conversation)
     return NewAttempt(claim, attempt)
+
+
+async def _caused_by(claim: Claim, error: TurnledgerError, tables: Tables) -> TurnledgerError:
+    """Return the error with the turn that holds the key, for logs. A move holds it without a turn."""
+    id = claim.attempt
+    rows = await tables.turn(id) or await tables.attempt(id) or await tables.job(id)
+    error.earlier = (id if rows is not None else None, claim.conversation)
+    return error
 
 
 async def find_under_key(tables: Tables, name: str) -> Claim | Ticket | None:

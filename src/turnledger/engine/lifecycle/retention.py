@@ -165,7 +165,8 @@ class RetentionTimer:
 
     def _report_removal(self, conversation: Conversation, reason: RetentionReason) -> RetiredConversation:
         self._process.forget_deleted(conversation)
-        log.info("chat_retired", extra={"conversation": conversation.id, "reason": reason})
+        extra = {"conversation": conversation.id, "owner": conversation.owner, "reason": reason}
+        log.info("chat_retired", extra=extra)
         return report_retired(conversation, reason)
 
 

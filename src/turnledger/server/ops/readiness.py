@@ -76,5 +76,6 @@ class Readiness:
 
 
 def reason_of(problem: TurnledgerError) -> NotReady:
-    """Describe a problem of the store by the text of its class, which names no files."""
-    return NotReady(problem.code, str(type(problem)()))
+    """Describe a problem of the store by a text that names no files."""
+    message = problem.for_clients() if isinstance(problem, StoreError) else str(type(problem)())
+    return NotReady(problem.code, message)

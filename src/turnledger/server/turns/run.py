@@ -209,6 +209,12 @@ class TurnExchange:
         """Send the error, in the stream if that has begun, and log its code."""
         if isinstance(problem, TurnledgerError):
             self.state["code"] = problem.code
+            if problem.earlier is not None and self.turn is None:
+                turn, self.state["conversation"] = problem.earlier
+                if turn is not None:
+                    self.state["turn"] = turn
+                if is_repeat(problem):
+                    self.record_retry("replayed")
         if self.client.has_begun:
             self.client.end(b"" if self.has_sent_end else self._error(problem))
         else:
@@ -408,7 +414,8 @@ class TurnRun:
                 await self._turn.finish(running, is_cancelled=True)
             raise
         except BaseException as problem:
-            metrics.turns(outcome_of(problem)).inc()
+            if not is_repeat(problem):
+                metrics.turns(outcome_of(problem)).inc()
             raise
         finally:
             self._stop_reading()
@@ -476,6 +483,11 @@ def moved_error() -> RequestRefused:
     """Return the error for a request that waited as one turn of one chat, and turned out to be another."""
     message = "The turn runs under another id or in another chat. Send the request again to follow it."
     return RequestRefused(503, "turn_moved", message)
+
+
+def is_repeat(problem: BaseException) -> bool:
+    """Return whether an earlier request with the same idempotency key was stopped, and nothing of it kept."""
+    return isinstance(problem, TurnStopped) and problem.earlier is not None
 
 
 def outcome_of(problem: BaseException) -> str:

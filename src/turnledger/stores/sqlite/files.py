@@ -227,6 +227,11 @@ class OpenFiles:
 
     def error(self) -> StoreUnavailable:
         """Return the error to raise instead of using the store."""
+        error = self._error()
+        error.public_message = str(error).replace(str(self.lost), "A file of the store")
+        return error
+
+    def _error(self) -> StoreUnavailable:
         if self.lost == self._file:
             return StoreUnavailable(
                 f"{self.lost} was removed or replaced while open. Nothing was written; restore the "

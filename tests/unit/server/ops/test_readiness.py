@@ -267,3 +267,15 @@ async def test_metrics_endpoint_returns_text() -> None:
         assert b'turnledger_requests_total{status="404"} 1.0' in reply.body
         for name in (b"running_turns", b"queue_length", b"event_readers"):
             assert b"turnledger_" + name + b" 0.0" in reply.body
+
+
+async def test_readiness_names_the_remedy_when_the_log_of_the_store_is_gone(tmp_path: Path) -> None:
+    async with await Ledger.open(f"sqlite:///{tmp_path}/chats.db") as ledger:
+        app = make_app(ledger, Models({}), Settings())
+        (tmp_path / "chats.db-wal").unlink()
+        reply = await fetch(app, "/readyz")
+        assert (reply.status, reply.json["status"]) == (503, "store_unavailable")
+        assert "stop all processes of the store, then restart" in reply.json["message"]
+        assert str(tmp_path) not in reply.body.decode()
+        listed = await fetch(app, "/api/chats")
+        assert listed.json["error"]["message"] == reply.json["message"]
