@@ -74,8 +74,8 @@ BACKGROUND = """\
 ## Background turns
 
 The turn was requested with `chat.enqueue`, or with `"background": true`: the items of the turn in the context
-of the next turn, and the state of the attempt. The process that resumes a turn continues after its last
-finished step.\
+of the next turn, the state of the attempt, and what the same request does after that, with the same key. The
+process that resumes a turn continues after its last finished step.\
 """
 BRANCHES = """\
 ## After an undo, an edit, a switch or a fork
@@ -356,19 +356,23 @@ async def background() -> str:
     rows = []
     for label, times in {"completed": 0, **deaths, "stopped in the queue": None}.items():
         found = [await _background(steps, times) for steps in DONE.values()]
-        rows.append(
-            [label, *(seen for seen, _ in found), " or ".join(dict.fromkeys(end for _, end in found))]
-        )
-    return table(["the turn", *DONE, "attempt"], rows)
+        ends = (" or ".join(dict.fromkeys(each[part] for each in found)) for part in (1, 2))
+        rows.append([label, *(seen for seen, *_ in found), *ends])
+    return table(["the turn", *DONE, "attempt", "a retry"], rows)
 
 
-async def _background(steps: Sequence[Step], deaths: int | None) -> tuple[str, str]:
+async def _background(steps: Sequence[Step], deaths: int | None) -> tuple[str, str, str]:
     """Enqueue a turn, and let so many processes die with it, or stop it before any takes it. Return what the
-    next model sees, and the state of the turn."""
+    next model sees, the state of the turn, and what a retry did."""
+
+    async def enqueue(chat: Chat) -> str:
+        again = await chat.enqueue(REQUEST, idempotency_key=KEY)
+        return "returns it" if again == id else "runs again"
+
     async with open_scene() as scene:
         scene.script(steps)
         stage, last = scene.stage, scene.observer
-        id = await scene.sent.enqueue(REQUEST)
+        id = await scene.sent.enqueue(REQUEST, idempotency_key=KEY)
         if deaths is None:
             await scene.chat.stop(id)
         for number in range(deaths or 0):
@@ -383,7 +387,8 @@ async def _background(steps: Sequence[Step], deaths: int | None) -> tuple[str, s
         await soon(scene.chat.outcome(id))
         seen = words((await scene.seen())[2:])
         await scene.move_on()
-        return seen, await scene.state(id)
+        state = await scene.state(id)
+        return seen, state, await tried(enqueue(scene.chat))
 
 
 async def undo(scene: Scene, *, forget: bool = False) -> Chat:
