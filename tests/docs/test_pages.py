@@ -17,7 +17,7 @@ from turnledger.api.requests import TurnBody
 from turnledger.api.turns import Branch
 from turnledger.cli.chat.commands import COMMANDS, KEYS
 from turnledger.cli.main import app
-from turnledger.engine.attempt.durable import NOT_COMMITTED, UNHELD
+from turnledger.engine.attempt.durable import EXHAUSTED, NOT_COMMITTED, UNHELD
 from turnledger.engine.attempt.end import CLAIM_KEPT_MS, DELETED, DIED
 from turnledger.engine.turn.begin import GAVE_UP
 from turnledger.engine.turn.commit import SUPERSEDED, failure_of
@@ -312,7 +312,7 @@ def test_retries_page_separates_process_failures_from_model_failures() -> None:
     page = text_of("retries")
     table = page[page.index("| code |") :].partition("\n\n")[0]
     listed = set(re.findall(r"`(\w+)`", "".join(row.split("|")[1] for row in table.splitlines())))
-    made = {each.code for each in (DIED, SUPERSEDED, GAVE_UP, NOT_COMMITTED, UNHELD)}
+    made = {each.code for each in (DIED, EXHAUSTED, SUPERSEDED, GAVE_UP, NOT_COMMITTED, UNHELD)}
     raised = {failure_of(each).code for each in (asyncio.CancelledError(), errors.LedgerClosed())}
     # Errors that no retry mends, or that reach no client.
     final = {"store_error", "store_corrupt", "not_a_store", "store_too_new", "unsafe_sqlite"}
