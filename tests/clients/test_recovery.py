@@ -68,6 +68,8 @@ async def test_client_that_sends_twice_is_detected(monkeypatch: pytest.MonkeyPat
         return Naive()
 
     monkeypatch.setattr(all_drivers, "make_driver", naive)
+    # It would take a slow machine for a broken connection.
+    monkeypatch.setitem(every_byte.CLIENT, "timeouts", dict.fromkeys(("connect", "silence", "write"), 60))
     async with every_byte.every_byte("async", 1) as trying:
         cases = [Case(operation, 0, "received", 5, "cut") for operation in ("send", "fork", "create")]
         problems = await trying.run(cases)

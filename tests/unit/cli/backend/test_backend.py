@@ -424,7 +424,7 @@ def test_doctor_recognizes_a_running_server_without_disturbing_it(store: str, se
     done = run("doctor", "--store", store, "--port", server.rpartition(":")[2], "--json")
     findings = {each["subject"]: each["told"] for each in json.loads(done.stdout)["findings"]}
     assert findings["processes"] == "1 process using the store"
-    assert "a server runs" in findings["port"]
+    assert "a server already runs" in findings["port"]
     assert "Where is my order?" in run("chats", "list", "--server", server).stdout
 
 
