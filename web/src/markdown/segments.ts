@@ -22,13 +22,20 @@ export type Segment =
 /** Longer lines are not parsed as Markdown. */
 const LONGEST_LINE = 20_000;
 /** Longer paragraphs and tables are cut. */
-const LONGEST_PROSE = 16_000;
+const LONGEST_PROSE = 8_000;
 const LONGEST_TABLE = 60_000;
 /** Longer lists continue as another list, so that the growing part stays short. */
 const LONG_LIST = 6_000;
 /** Deeper nesting is shown as plain text. */
 const MAX_DEPTH = 20;
 const MAX_INDENT = 60;
+/** Longer words are not parsed: searching them for links and emphasis takes quadratic time. */
+const LONGEST_WORD = 2_000;
+/** How many cells a text may have. A short row is filled up to the columns of its table, so that a few letters make
+ * many cells. */
+const MAX_CELLS = 20_000;
+/** Tables of more cells continue as another table, so that the browser gets a turn. */
+const LARGE_TABLE = 2_000;
 /** How many delimiters a paragraph may have: matching them takes quadratic time. */
 const MAX_DELIMITERS = 600;
 const MAX_TABLE_DELIMITERS = 2_000;
@@ -65,7 +72,14 @@ export class Segments {
   #holdsList = false;
   #isPlain = false;
   #delimiters = 0;
-  #isTable = false;
+  /** The columns of its table; 0 if it has none. */
+  #columns = 0;
+  /** The header of that table; and of the table that this prose continues. */
+  #header = "";
+  #continued = "";
+  #cellsBefore = 0;
+  /** Of the whole text. */
+  #cells = 0;
 
   /** Add text, and return the segments that it settles. */
   take(added: string): readonly Segment[] {
@@ -101,11 +115,11 @@ export class Segments {
     if (line !== "" && this.#isNew(line, MARKER.test(line), this.#scanned)) {
       return [
         ...this.#prose(this.#scanned),
-        { kind: isTooNested(line) || countDelimiters(line) > MAX_DELIMITERS ? "plain" : "prose", source: line },
+        { kind: isTooComplex(line) || countDelimiters(line) > MAX_DELIMITERS ? "plain" : "prose", source: line },
       ];
     }
     const isDense = this.#delimiters + countDelimiters(line) > this.#maxDelimiters;
-    return this.#prose(this.#text.length, isDense || isTooNested(line));
+    return this.#prose(this.#text.length, isDense || isTooComplex(line));
   }
 
   /** Normalize line endings, wherever the text was cut. */
@@ -140,7 +154,7 @@ export class Segments {
     } else if (line.trim() === "") {
       this.#isAfterBlank = true;
       this.#delimiters = 0;
-      this.#isTable = false;
+      this.#columns = 0;
     } else {
       this.#lineOfProse(line, from, to);
     }
@@ -170,12 +184,30 @@ export class Segments {
     const isMarker = MARKER.test(line);
     if (this.#isNew(line, isMarker, from)) this.#cut(from);
     if (BULLET.test(line)) this.#delimiters = 0;
-    this.#isTable ||= TABLE_RULE.test(line);
+    this.#lineOfTable(line, from);
     this.#delimiters += countDelimiters(line);
-    this.#isPlain ||= isTooNested(line) || this.#delimiters > this.#maxDelimiters;
+    this.#isPlain ||= isTooComplex(line) || this.#delimiters > this.#maxDelimiters;
     this.#holdsList ||= isMarker;
     this.#isAfterBlank = false;
-    if (to - this.#start > (this.#isTable ? LONGEST_TABLE : LONGEST_PROSE)) this.#cut(to + 1);
+    const isLarge = this.#columns > 0 && this.#cells - this.#cellsBefore > LARGE_TABLE;
+    if (isLarge || to - this.#start > (this.#columns > 0 ? LONGEST_TABLE : LONGEST_PROSE)) {
+      this.#cut(to + 1, this.#header);
+    }
+  }
+
+  /** Count the cells of a line in a table. The rest of a table with too many of them is shown as text. */
+  #lineOfTable(line: string, from: number): void {
+    if (from === this.#start && !line.includes("|")) this.#continued = "";
+    const columns = tableColumns(line);
+    if (this.#columns === 0 && columns > 0) {
+      this.#columns = columns;
+      const above = this.#text.slice(this.#text.lastIndexOf("\n", from - 2) + 1, from);
+      this.#header = NESTING.test(above) || NESTING.test(line) ? "" : `${above}${line}\n`;
+    }
+    this.#cells += this.#columns;
+    if (this.#columns === 0 || this.#cells <= MAX_CELLS) return;
+    this.#cut(from);
+    this.#isPlain = true;
   }
 
   /** Whether no earlier block can continue in this line. */
@@ -187,7 +219,7 @@ export class Segments {
   }
 
   get #maxDelimiters(): number {
-    return this.#isTable ? MAX_TABLE_DELIMITERS : MAX_DELIMITERS;
+    return this.#columns > 0 ? MAX_TABLE_DELIMITERS : MAX_DELIMITERS;
   }
 
   #opened(opening: RegExpExecArray, from: number): Fence {
@@ -211,7 +243,7 @@ export class Segments {
   #prose(to: number, isPlain = false): readonly Segment[] {
     const source = this.#text.slice(this.#start, to);
     if (source.trim() === "") return [];
-    return [{ kind: this.#isPlain || isPlain ? "plain" : "prose", source }];
+    return [{ kind: this.#isPlain || isPlain ? "plain" : "prose", source: this.#continued + source }];
   }
 
   #put(segment: Segment, next: number): void {
@@ -219,14 +251,18 @@ export class Segments {
     this.#start = next;
   }
 
-  #cut(at: number): void {
+  /** `continued`: the header of a table that goes on after the cut. */
+  #cut(at: number, continued = ""): void {
     this.#settled.push(...this.#prose(at));
     this.#start = at;
     this.#isAfterBlank = false;
     this.#holdsList = false;
     this.#isPlain = false;
     this.#delimiters = 0;
-    this.#isTable = false;
+    this.#header = this.#continued = continued;
+    this.#columns = continued === "" ? 0 : this.#columns;
+    this.#cellsBefore = this.#cells;
+    this.#cells += this.#columns;
   }
 }
 
@@ -240,7 +276,21 @@ function isEndOf(fence: Fence, line: string): boolean {
   );
 }
 
-/** Whether a line is nested deeper in quotes and lists than people write. */
+/** The columns of a table whose header ends with this line; 0: it does not end one. */
+function tableColumns(line: string): number {
+  const rule = TABLE_RULE.test(line) ? line : line.replace(NESTING, "").trimStart();
+  return TABLE_RULE.test(rule) ? rule.split("|").filter((cell) => cell.trim() !== "").length : 0;
+}
+
+/** Whether a line is nested deeper in quotes and lists than people write, or has a longer word. */
+function isTooComplex(line: string): boolean {
+  return isTooNested(line) || (line.length > LONGEST_WORD && line.split(/[^!-~]+/).some(isTooLong));
+}
+
+function isTooLong({ length }: string): boolean {
+  return length > LONGEST_WORD;
+}
+
 function isTooNested(line: string): boolean {
   const nesting = NESTING.exec(line)?.[0];
   if (nesting === undefined || RULE.test(line)) return false;

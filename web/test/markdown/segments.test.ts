@@ -52,7 +52,7 @@ describe("segments", () => {
     const list = segmentsOf("- item\n".repeat(5_000));
     const lines = segmentsOf("some words\n".repeat(20_000));
     expect(Math.max(...list.map(({ source }) => source.length))).toBeLessThan(6_100);
-    expect(Math.max(...lines.map(({ source }) => source.length))).toBeLessThan(16_100);
+    expect(Math.max(...lines.map(({ source }) => source.length))).toBeLessThan(8_100);
   });
 
   it.each([
@@ -66,9 +66,38 @@ describe("segments", () => {
     ["emphases that never end", "*a_".repeat(5_000)],
     ["underlines in a word", "a_".repeat(5_000)],
     ["signs of exclamation", "!".repeat(10_000)],
+    ["stars", `a${"*".repeat(15_000)}a`],
+    ["links without an end", "[](".repeat(5_000)],
+    ["beginnings of addresses", "http".repeat(4_000)],
   ])("are plain text: %s", (_, text) => {
     expect(segmentsOf(text).every(({ kind }) => kind === "plain")).toBe(true);
     expect(segmentsOf(`${text}\n`).every(({ kind }) => kind === "plain")).toBe(true);
+  });
+
+  const WIDE = `${"| a ".repeat(1_000)}|\n${"| - ".repeat(1_000)}|\n`;
+
+  it.each([
+    ["a wide table", `${WIDE}${"|\n".repeat(500)}`],
+    ["a quoted table", `> ${WIDE.replace("\n", "\n> ")}${"> |\n".repeat(500)}`],
+    ["a table in a list", `- ${WIDE.replace("\n", "\n  ")}${"  |\n".repeat(500)}`],
+    ["many tables", `${WIDE}|\n|\n\n`.repeat(100)],
+    ["a long table", `|a|b|\n|-|-|\n${"|1|2|\n".repeat(50_000)}`],
+  ])("have a bounded number of cells: %s", (_, text) => {
+    const tables = segmentsOf(text).filter(({ kind }) => kind === "prose");
+    const cells = tables.map(({ source }) => htmlOf(source).match(/<t[dh]/g)?.length ?? 0);
+    expect(Math.max(...cells)).toBeLessThan(4_000);
+    expect(cells.reduce((sum, each) => sum + each)).toBeLessThan(25_000);
+    const shown = segmentsOf(text).map(({ source }) => source);
+    expect(shown.join("").replaceAll("\n", "").length).toBeGreaterThanOrEqual(text.replaceAll("\n", "").length);
+  });
+
+  it("continue a long table under its header", () => {
+    const rows = Array.from({ length: 900 }, (_, row) => `| row ${row} | ${"words ".repeat(20)} |\n`);
+    const tables = segmentsOf(`| a | b |\n|---|---|\n${rows.join("")}\nend`);
+    const html = tables.map(({ source }) => htmlOf(source)).join("");
+    expect(tables.length).toBeGreaterThan(2);
+    expect(html.match(/<tr>/g)?.length).toBe(900 + tables.length - 1);
+    expect(html).not.toContain("| row");
   });
 
   it("hold embedded images, and mark incomplete ones", () => {
