@@ -27,6 +27,8 @@ def test_edited_message_or_regenerated_answer_replaces_the_first_and_keeps_it_as
     spoken: Page, person: Person
 ) -> None:
     model, field = person.server.model, spoken.get_by_role("textbox", name="Edit message")
+    missing: list[str] = []
+    spoken.on("response", lambda response: missing.append(response.url) if response.status == 404 else None)
     edit = spoken.get_by_role("button", name="Edit message").first
     siblings = spoken.locator(".siblings")
     edit.click()
@@ -71,6 +73,7 @@ def test_edited_message_or_regenerated_answer_replaces_the_first_and_keeps_it_as
     expect(answers(spoken)).to_have_text(["Ichi."])
     expect(siblings).to_have_text("4/4")
     assert model.requested_models[-1] == "other"
+    assert missing == []
 
 
 def test_chat_menu_saves_and_forks_a_chat_and_undoes_its_last_turn(spoken: Page, person: Person) -> None:
@@ -95,6 +98,10 @@ def test_chat_menu_saves_and_forks_a_chat_and_undoes_its_last_turn(spoken: Page,
     expect(messages(spoken)).to_have_text(["One"])
     assert spoken.url != before
     assert len(person.chats()) == 2
+    person.server.model.add_script("Deux.")
+    send(spoken, "Otherwise")
+    expect(turns_in_history(spoken)).to_have_count(2)
+    expect(spoken.get_by_role("heading", level=1)).to_contain_text("numbers")
 
     spoken.goto(before)
     expect(messages(spoken)).to_have_text(["One", "Two"])

@@ -322,9 +322,21 @@ def test_composer_controls_are_reachable_by_keyboard_and_shortcuts_are_listed(ta
     model.focus()
     tab.keyboard.press("?")
     expect(panel).to_be_focused()
+    # Single keys can be switched off, for good.
+    panel.get_by_role("checkbox", name="Use / and ? as shortcuts").uncheck()
     tab.keyboard.press("Escape")
     expect(panel).to_have_count(0)
     expect(model).to_be_focused()
+    tab.reload()
+    model.focus()
+    tab.keyboard.press("?")
+    tab.keyboard.press("/")
+    expect(panel).to_have_count(0)
+    expect(model).to_be_focused()
+    tab.keyboard.press("ControlOrMeta+/")
+    expect(panel).to_be_focused()
+    tab.keyboard.press("ControlOrMeta+/")
+    expect(panel).to_have_count(0)
 
     # Keys lead to where one writes, and to a new chat.
     tab.keyboard.press("ControlOrMeta+J")

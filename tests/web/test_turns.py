@@ -22,7 +22,7 @@ from tests.web.thread import (
     turns_in_history,
 )
 from turnledger.testing.gates import Gate
-from turnledger.testing.upstream import Status
+from turnledger.testing.upstream import End, Status
 
 
 def test_streamed_answer_is_committed_in_the_same_elements_and_announced(tab: Page, person: Person) -> None:
@@ -82,6 +82,18 @@ def test_failed_turn_is_removed_and_its_reason_shown_until_retried_or_dismissed(
     tab.reload()
     expect(turns_in_history(tab)).to_have_count(2)
     expect(failure).to_have_count(0)
+
+
+def test_answer_at_the_length_limit_says_so_and_can_be_continued(tab: Page, person: Person) -> None:
+    person.server.model.add_script("Once upon", End("length"))
+    send(tab, "Tell me a story")
+    expect(turns_in_history(tab)).to_contain_text("The answer reached the model’s length limit.")
+    tab.reload()
+    person.server.model.add_script("a time.")
+    tab.get_by_role("button", name="Continue").click()
+    expect_turns(tab, 2)
+    expect(tab.get_by_role("button", name="Continue")).to_have_count(0)
+    expect(answers(tab)).to_have_text(["Once upon", "a time."])
 
 
 def begin(tab: Page, person: Person, text: str = "Half") -> Gate:
@@ -153,6 +165,7 @@ def test_message_sent_during_an_answer_queues_interrupts_or_rolls_back_as_chosen
     send(tab, "instead")
     expect_turns(tab, 1)
     expect(message_field(tab)).to_have_value("")
+    expect(tab.locator("[data-failed]")).to_have_count(0)
     assert person.turns(person.chats()[0]["id"]) == [("instead", "Well.")]
 
     # Where something waits in line, stopping lets it begin.

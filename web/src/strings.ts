@@ -208,6 +208,7 @@ const english = {
       delete: "Delete chat (press twice)",
       shortcuts: "Show or hide shortcuts",
     },
+    singleKeys: "Use / and ? as shortcuts",
     keys: { Mod: "Ctrl", Shift: "Shift", Enter: "Enter", Escape: "Esc", Delete: "Del" },
   },
 
@@ -275,6 +276,9 @@ const english = {
     interrupted: "Interrupted. The answer so far was kept.",
     failedWithEffects: "Failed. Tool results were kept.",
     empty: "The model returned an empty answer.",
+    cutAtLimit: "The answer reached the model’s length limit.",
+    continue: "Continue",
+    continueMessage: "Continue where you stopped.",
     emptyAtLimit: "The model reached its length limit before it wrote an answer.",
     tokens: (count: number) => `${count.toLocaleString()} ${count === 1 ? "token" : "tokens"}`,
     inputTokens: (count: number) => `${count.toLocaleString()} input`,
@@ -308,9 +312,10 @@ const english = {
     retry: "Retry",
     sendAgain: "Send again",
     dismiss: "Dismiss",
+    brokeOff: "The model stopped before its answer was complete.",
     /** By error code; the server's own message for any other. */
     reasons: {
-      model_unavailable: "The model could not be reached.",
+      model_unavailable: "The model is not available.",
       model_timeout: "The model took too long to answer.",
       model_refused: "The model refused this request.",
       malformed_answer: "The model’s answer was incomplete or could not be read.",

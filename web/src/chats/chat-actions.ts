@@ -5,7 +5,7 @@ import { errors, type Chat, type ChatInfo } from "turnledger";
 import { errorText } from "../session/notices";
 import type { Session } from "../session/session";
 import type { OptimisticChange } from "./chat-list";
-import { chatTitle, type ChatRow } from "./chat-row";
+import { shortTitle, type ChatRow } from "./chat-row";
 import { strings } from "../strings";
 
 /** Milliseconds in which one click restores a deleted chat. */
@@ -30,10 +30,10 @@ export class ChatActions {
       const current = problem instanceof errors.RevisionConflict ? problem.details.chat : undefined;
       if (current === undefined) return this.#refused(strings.chats.notRenamed, row, problem);
       this.#session.chats.put(current);
-      this.#session.notices.news(strings.chats.changedElsewhere(chatTitle(current)), {
+      this.#session.notices.news(strings.chats.changedElsewhere(shortTitle(current)), {
         stays: undefined,
         action: {
-          label: strings.chats.renameTo(given),
+          label: strings.chats.renameTo(shortTitle({ title: given })),
           run: () => void this.rename({ ...row, ...current, purgeAt: null } as ChatRow, given),
         },
       });
@@ -55,7 +55,7 @@ export class ChatActions {
       return this.#refused(archived ? strings.chats.notArchived : strings.chats.notUnarchived, row, problem);
     }
     const { wasArchived, wasUnarchived } = strings.chats;
-    this.#session.notices.news((archived ? wasArchived : wasUnarchived)(chatTitle(row)), {
+    this.#session.notices.news((archived ? wasArchived : wasUnarchived)(shortTitle(row)), {
       stays: UNDO_TIME,
       action: { label: strings.common.undo, run: () => void this.archive({ ...row, archived }, !archived) },
     });
@@ -77,7 +77,7 @@ export class ChatActions {
       if (isShown) router.open(row.id);
       return this.#refused(strings.chats.notDeleted, row, problem);
     }
-    notices.news(strings.chats.wasDeleted(chatTitle(row)), {
+    notices.news(strings.chats.wasDeleted(shortTitle(row)), {
       stays: UNDO_TIME,
       action: { label: strings.common.undo, run: () => void this.restore(row, isShown) },
     });
@@ -100,7 +100,7 @@ export class ChatActions {
     if (isOpened) router.open(row.id);
     else {
       const action = { label: strings.chats.open, run: () => router.open(row.id) };
-      notices.news(strings.chats.wasRestored(chatTitle(row)), { action });
+      notices.news(strings.chats.wasRestored(shortTitle(row)), { action });
     }
   }
 
@@ -114,6 +114,6 @@ export class ChatActions {
 
   #refused(text: (title: string, reason: string) => string, row: ChatRow, problem: unknown): void {
     if (problem instanceof errors.ConversationUnavailable) this.#session.chats.drop(row.id);
-    this.#session.notices.problem(new Error(text(chatTitle(row), errorText(problem))));
+    this.#session.notices.problem(new Error(text(shortTitle(row), errorText(problem))));
   }
 }

@@ -1,7 +1,7 @@
 /** One chat in a list, and how changes update it. */
 
 import type { Change, ChatInfo } from "turnledger";
-import { safeText } from "../markdown/safe-text";
+import { safeText, sliceEnd } from "../markdown/safe-text";
 import { strings } from "../strings";
 
 export interface ChatRow {
@@ -61,6 +61,15 @@ export function mergeRow(known: ChatRow | undefined, read: ChatRow, hasChanged: 
 
 export function createdAtOf(id: string): number {
   return parseInt(id.slice(-32, -20), 16);
+}
+
+/** Characters of a title that stands within a sentence. */
+const SHORT_TITLE = 48;
+
+/** The title of a chat as part of a sentence or a label: cut off if it is long. */
+export function shortTitle(row: Pick<ChatRow, "title">): string {
+  const title = chatTitle(row);
+  return title.length > SHORT_TITLE ? `${title.slice(0, sliceEnd(title, SHORT_TITLE)).trimEnd()}…` : title;
 }
 
 /** The title of a chat, safe to display. */

@@ -29,8 +29,6 @@ export class Composer {
   readonly #offers = signal<readonly string[]>([]);
   readonly #waiting = signal<readonly Message[]>([]);
   readonly #leave: () => void;
-  /** Turns that a later message rolled back: their text is not offered again. */
-  readonly #replaced = new Set<string>();
   /** The text that was put back after a failure. */
   #putBack: string | null = null;
   /** The index of the recalled message, counted from the last; null: none. */
@@ -106,8 +104,6 @@ export class Composer {
     const text = this.#text.peek().replace(/^(\s*\n)+|\s+$/g, "");
     if (text === "" || this.blockedReason.peek() !== null) return false;
     const message = { text, onBusy: this.isBusy.peek() ? this.#composers.policy.peek() : DEFAULT_POLICY };
-    const pending = this.thread.pending.peek().find(({ state }) => state.peek() === "running");
-    if (message.onBusy === "rollback" && pending) this.#replaced.add(pending.name);
     this.#putBack = null;
     this.#recalled = null;
     this.model.accept();
@@ -242,10 +238,10 @@ export class Composer {
   }
 
   /** Put failed text back into the field if that is empty; otherwise offer it. */
-  #recover({ name, isLocal, isStopped, text, replaces }: FailedTurn): void {
+  #recover({ isLocal, text, replaces }: FailedTurn): void {
     // After a reload the failure belongs to no tab, but its text is still in the field.
     if (!isLocal && text === this.#text.peek()) this.#putBack = text;
-    if (!isLocal || text === "" || (isStopped && this.#replaced.has(name))) return;
+    if (!isLocal || text === "") return;
     if (this.#text.peek() === "" && replaces === null) {
       this.#putBack = text;
       this.#put(text);

@@ -1,6 +1,10 @@
 /** Keyboard shortcuts: one list for views, tests and documentation. */
 
+import { signal, type ReadonlySignal, type Signal } from "@preact/signals";
+import type { StorageScope } from "../session/storage-scope";
 import { strings, type Strings } from "../strings";
+
+const SINGLE_KEYS = "single keys";
 
 export interface Shortcut {
   readonly name: keyof Strings["shortcuts"]["actions"];
@@ -22,12 +26,38 @@ export const SHORTCUTS = [
   { name: "walk", keys: ["ArrowUp", "ArrowDown"], where: "list" },
   { name: "rename", keys: ["F2"], where: "list" },
   { name: "delete", keys: ["Delete"], where: "list" },
-  { name: "shortcuts", keys: ["?"], where: "anywhere" },
+  { name: "shortcuts", keys: ["?", "Mod+/"], where: "anywhere" },
 ] as const satisfies readonly Shortcut[];
 
 export type KeyPress = Pick<KeyboardEvent, "key" | "ctrlKey" | "metaKey" | "shiftKey" | "altKey">;
 
 const IS_MAC = /Mac|iP(hone|ad|od)/.test(navigator.userAgent);
+
+/** Shortcuts as the user has set them: those of a single sign can be switched off, since voice input and tremor press
+ * them by accident. */
+export class ShortcutSettings {
+  readonly #storage: StorageScope;
+  readonly #hasSingleKeys: Signal<boolean>;
+
+  constructor(storage: StorageScope) {
+    this.#storage = storage;
+    this.#hasSingleKeys = signal(storage.get(SINGLE_KEYS) !== "off");
+  }
+
+  get hasSingleKeys(): ReadonlySignal<boolean> {
+    return this.#hasSingleKeys;
+  }
+
+  useSingleKeys(isOn: boolean): void {
+    this.#hasSingleKeys.value = isOn;
+    this.#storage.set(SINGLE_KEYS, isOn ? null : "off");
+  }
+
+  isPressed(name: Shortcut["name"], pressed: KeyPress): boolean {
+    const isSingle = !pressed.ctrlKey && !pressed.metaKey && pressed.key.length === 1;
+    return (this.#hasSingleKeys.peek() || !isSingle) && isShortcut(name, pressed);
+  }
+}
 
 export function isShortcut(name: Shortcut["name"], pressed: KeyPress, isMac = IS_MAC): boolean {
   const shortcut = SHORTCUTS.find((each) => each.name === name) as Shortcut;

@@ -5,6 +5,7 @@ import { Client, TurnledgerError, type Model, type Token } from "turnledger";
 import { Outbox } from "turnledger/outbox";
 import { ChatList } from "../chats/chat-list";
 import { Composers } from "../composer/composers";
+import { ShortcutSettings } from "../composer/shortcuts";
 import { ChangeFeed } from "../feed/change-feed";
 import { Notices } from "./notices";
 import { Router } from "./router";
@@ -44,6 +45,7 @@ export class Session {
   /** The chat that this browser showed last, when the page was opened; null if there is none. */
   readonly lastChat: string | null;
   readonly composers: Composers;
+  readonly shortcuts: ShortcutSettings;
   readonly models: Signal<readonly Model[]> = signal([]);
   readonly #areModelsKnown = signal(false);
   /** The model for new turns; null: not known yet, or there is none. */
@@ -84,6 +86,7 @@ export class Session {
     });
     this.router.wouldLose = () => wouldLoseTurns(this.threads.current.peek());
     this.composers = new Composers(this);
+    this.shortcuts = new ShortcutSettings(storage);
     this.#chosen = signal(storage.get("model"));
     this.model = computed(() => {
       const names = this.models.value.map(({ id }) => id);

@@ -23,12 +23,16 @@ function detailOf(code: string, message: string): string | null {
   return /^(model_|malformed_)/.test(code) && message !== REASONS[code] ? message || null : null;
 }
 
-type FailedRequest = Pick<FailedTurn, "name" | "replaces" | "isLocal" | "attempt" | "input">;
+type FailedRequest = Pick<FailedTurn, "name" | "replaces" | "isLocal" | "attempt" | "input"> & {
+  /** Whether any of its answer had arrived. */
+  readonly hasBegun?: boolean;
+};
 
-export function failedTurn(request: FailedRequest, code: string, message: string): FailedTurn {
+export function failedTurn({ hasBegun, ...request }: FailedRequest, code: string, message: string): FailedTurn {
   const text = request.input.map(wordsOf).filter(Boolean).join("\n");
   const safe = safeText(message);
-  const texts = { message: failureText(code, safe), detail: detailOf(code, safe) };
+  const brokeOff = hasBegun && code === "model_unavailable" ? strings.failure.brokeOff : null;
+  const texts = { message: brokeOff ?? failureText(code, safe), detail: detailOf(code, safe) };
   return { ...request, text, code, ...texts, isStopped: code === "turn_stopped" };
 }
 
@@ -77,7 +81,8 @@ export class Failures {
     if (this.#last.peek()) return;
     const last = lastFailedAttempt(turns, attempts);
     if (!last?.failure || this.#dismissed().includes(last.id)) return;
-    const request = { name: last.id, input: last.input, replaces: null, isLocal: false, attempt: last.id };
+    const hasBegun = last.partial !== "" || last.steps.length > 0;
+    const request = { name: last.id, input: last.input, replaces: null, isLocal: false, attempt: last.id, hasBegun };
     this.put(failedTurn(request, last.failure.code, last.failure.message), [head]);
   }
 

@@ -64,6 +64,8 @@ export class KeptThread implements Thread {
   #switchedTo: string | null = null;
   /** Turns sent elsewhere, and how to stop following them. */
   readonly #others = new Map<PendingTurn, AbortController>();
+  /** Turns that a later message from here rolled back. */
+  readonly #rolledBack = new WeakSet<PendingTurn>();
   /** How to retry the last failure. */
   #again: { readonly name: string; send(name: string): Promise<void> } | null = null;
 
@@ -191,6 +193,8 @@ export class KeptThread implements Thread {
     const input = itemsOf(said.input);
     if (isOld) return this.#reportTooOld(name, input);
     const skipsQueue = options.onBusy === "interrupt" || options.onBusy === "rollback";
+    const running = this.#pending.all.peek().find(({ state }) => state.peek() === "running");
+    if (options.onBusy === "rollback" && running) this.#rolledBack.add(running);
     let isWritten = true;
     await this.#sendAs(name, async (again) => {
       const chat = { ...written.chat, id: this.id.peek() };
@@ -268,7 +272,8 @@ export class KeptThread implements Thread {
 
   async fork(at: Turn): Promise<string | null> {
     try {
-      return (await this.#chat.chat.fork({ at: at.id, idempotencyKey: freshKey() })).id;
+      const title = this.info.peek()?.title;
+      return (await this.#chat.chat.fork({ at: at.id, ...(title && { title }), idempotencyKey: freshKey() })).id;
     } catch (problem) {
       this.#report(problem);
       return null;
@@ -340,9 +345,12 @@ export class KeptThread implements Thread {
     if (isLocal) this.#session.threads.outbox.erase(name);
     if (attempt !== null) this.#names.set(attempt, name);
     if (outcome.kind === "failed") {
-      const request = { name, replaces, isLocal, input: pending.input.peek(), attempt };
+      const request = { name, replaces, isLocal, input: pending.input.peek(), attempt, hasBegun: pending.hasBegun };
+      const failed = failedTurnOf(request, outcome.problem);
+      const isReplaced = failed.isStopped && this.#rolledBack.has(pending);
       batch(() => {
-        this.#failures.put(failedTurnOf(request, outcome.problem), this.#latestTurns());
+        // Any later turn makes a stop obsolete, also one that was pending by then.
+        if (!isReplaced) this.#failures.put(failed, failed.isStopped ? [this.#head()] : this.#latestTurns());
         this.#pending.remove(pending);
       });
       if (attempt !== null) void this.load(); // its tool results may be in the history
@@ -379,7 +387,8 @@ export class KeptThread implements Thread {
       if (this.#pending.hasUnidentified) this.#unknownTurns.set(id, "turn.running");
       else this.#followOther(id, { input, state: "running", startedAt: createdAt });
     }
-    if (this.#pending.all.peek().length === 0) this.#failures.find(page.turns, page.attempts);
+    const isAtRest = this.#pending.all.peek().every(({ state }) => state.peek() === "ending");
+    if (isAtRest) this.#failures.find(page.turns, page.attempts);
   }
 
   /** Show the background turns that wait. */
@@ -436,9 +445,8 @@ export class KeptThread implements Thread {
     if (change.type === "turn.flagged") return this.#turnFlagged(change.turn);
     if (change.type === "gap") {
       for (const each of this.#pending.all.peek()) each.isOver.value = each.turnId.peek() !== null;
-      void this.#siblings.refresh();
       if (this.id.peek() === null) return;
-      void this.load();
+      void this.#loadWithSiblings();
       if (!this.#session.isReader) void this.#background.refresh();
       return;
     }
@@ -462,8 +470,7 @@ export class KeptThread implements Thread {
         break;
       case "chat.switched":
         this.#switchedTo = change.branch;
-        void this.#siblings.refresh();
-        void this.load();
+        void this.#loadWithSiblings();
         break;
       case "chat.changed":
       case "chat.restored":
@@ -516,12 +523,17 @@ export class KeptThread implements Thread {
   async #move(move: (chat: Chat) => Promise<ChatInfo>, from?: number): Promise<void> {
     try {
       await move(this.#chat.chat);
-      void this.#siblings.refresh();
       this.#failures.clear();
-      await this.load(from);
+      await this.#loadWithSiblings(from);
     } catch (problem) {
       this.#report(problem);
     }
+  }
+
+  /** Read the turns, then their siblings: of a turn that is no longer shown, there are none to ask for. */
+  async #loadWithSiblings(from?: number): Promise<void> {
+    await this.load(from);
+    void this.#siblings.refresh();
   }
 
   #events(turn: string, after: number): Stream<TurnEvent> {
@@ -544,9 +556,13 @@ export class KeptThread implements Thread {
     this.#session.threads.outbox.erase(name);
   }
 
+  #head(): string | null {
+    return this.turns.peek().at(-1)?.id ?? null;
+  }
+
   /** The last turn, and the pending ones. */
   #latestTurns(): readonly (string | null)[] {
-    return [this.turns.peek().at(-1)?.id ?? null, ...this.#pending.all.peek().map(({ turnId }) => turnId.peek())];
+    return [this.#head(), ...this.#pending.all.peek().map(({ turnId }) => turnId.peek())];
   }
 
   #report(problem: unknown): void {

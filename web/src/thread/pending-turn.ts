@@ -65,6 +65,11 @@ export class PendingTurn {
     this.startedAt.value = options.startedAt ?? null;
   }
 
+  /** Whether any of its answer has arrived. */
+  get hasBegun(): boolean {
+    return [this.text, this.reasoning, this.items, this.calls].some(({ value }) => value.length > 0);
+  }
+
   /** Set its turn; events of another one are void. */
   identify(turn: string): void {
     this.turnId.value = turn;

@@ -35,6 +35,8 @@ export class UnkeptThread implements Thread {
   readonly #streams = new Map<PendingTurn, Stream>();
   /** What happens to stopped turns. */
   readonly #stopped = new Map<PendingTurn, OnStop>();
+  /** Turns that a later message rolled back. */
+  readonly #rolledBack = new WeakSet<PendingTurn>();
   readonly #names = new Map<string, string>();
   /** Settles with the last sent message. */
   #last: Promise<void> = Promise.resolve();
@@ -136,7 +138,10 @@ export class UnkeptThread implements Thread {
     }
     if (options.onBusy === "interrupt" || options.onBusy === "rollback") {
       const policy = options.onBusy === "rollback" ? "discard" : "keep";
-      for (const which of others) await this.stop({ which, policy });
+      for (const which of others) {
+        if (policy === "discard") this.#rolledBack.add(which);
+        await this.stop({ which, policy });
+      }
     }
     const { signal: ending } = this.#ending;
     this.#last = this.#last.then(() => this.#run(pending, options, ending));
@@ -157,11 +162,15 @@ export class UnkeptThread implements Thread {
       const history = before.flatMap(({ messages }) => messages);
       const stream = chat.send([...history, ...input], sendOptions);
       this.#streams.set(pending, stream);
-      let usage: unknown = null;
-      for await (const event of stream) usage = applyEvent(pending, event) ?? usage;
+      let end: Extract<UnkeptEvent, { type: "turn.finished" }> | null = null;
+      for await (const event of stream) end = applyEvent(pending, event) ?? end;
       if (ending.aborted) return;
       const messages = chat.messages.slice(history.length);
-      this.#settle(pending, before, { messages, startedAt, details: { model, usage } });
+      this.#settle(pending, before, {
+        messages,
+        startedAt,
+        details: { model, usage: end?.usage ?? null, finish_reason: end?.reason },
+      });
     } catch (problem) {
       if (!ending.aborted) this.#end(pending, problem);
     } finally {
@@ -200,9 +209,10 @@ export class UnkeptThread implements Thread {
   /** It failed, or, without a problem, was stopped. */
   #end(pending: PendingTurn, problem: unknown): void {
     const { name, replaces } = pending;
-    const request = { name, replaces, isLocal: true, input: pending.input.peek() };
+    const request = { name, replaces, isLocal: true, input: pending.input.peek(), hasBegun: pending.hasBegun };
+    const isReplaced = problem === null && this.#rolledBack.has(pending);
     batch(() => {
-      this.#failed.value = failedTurnOf(request, problem ?? { code: "turn_stopped", message: "" });
+      if (!isReplaced) this.#failed.value = failedTurnOf(request, problem ?? { code: "turn_stopped", message: "" });
       this.#leave(pending);
     });
   }
@@ -226,14 +236,14 @@ export class UnkeptThread implements Thread {
   }
 }
 
-/** Apply one event. Returns the token usage, if the event reports it. */
-function applyEvent(pending: PendingTurn, event: UnkeptEvent): unknown {
+/** Apply one event. Returns the last one, which reports how the answer ended. */
+function applyEvent(pending: PendingTurn, event: UnkeptEvent): (UnkeptEvent & { type: "turn.finished" }) | null {
   const number = pending.last + 1;
   if (pending.last === 0) pending.apply({ type: "turn.started", number });
   if (event.type === "text.delta") pending.apply({ ...event, number: pending.last + 1 });
   else if (event.type === "reasoning.delta") pending.reasoning.value += event.text;
   else if (event.type === "item.done") pending.apply({ ...event, number: pending.last + 1 });
-  else return event.usage;
+  else return event;
   return null;
 }
 

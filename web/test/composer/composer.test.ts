@@ -208,17 +208,6 @@ describe("a failed message", () => {
     expect(composer.text.value).toBe("first");
   });
 
-  it("does not return after a rollback", () => {
-    const { session, thread, composer } = writer();
-    thread.pending.value = [runningOf("old")];
-    session.composers.policy.value = "rollback";
-    send(composer, "new");
-    thread.failed.value = failedOf("old", { name: "old", isStopped: true });
-    expect([composer.text.value, composer.offered.value]).toEqual(["", null]);
-    thread.failed.value = failedOf("old", { name: "old" });
-    expect(composer.text.value).toBe("old");
-  });
-
   it("of an edit is only offered", () => {
     const { thread, composer } = writer();
     thread.failed.value = failedOf("edited", { replaces: "turn_1" });

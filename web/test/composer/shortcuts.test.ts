@@ -1,5 +1,8 @@
 import { describe, expect, it } from "vitest";
-import { isShortcut, isTextField, keyLabels, SHORTCUTS, type KeyPress } from "../../src/composer/shortcuts";
+import { MemoryStorage } from "../../src/browser/storage";
+import { isShortcut, isTextField, keyLabels, SHORTCUTS, ShortcutSettings } from "../../src/composer/shortcuts";
+import type { KeyPress } from "../../src/composer/shortcuts";
+import { StorageScope } from "../../src/session/storage-scope";
 
 const KEYS = { ctrlKey: false, metaKey: false, shiftKey: false, altKey: false };
 
@@ -31,6 +34,22 @@ describe("shortcuts", () => {
   it("match signs whatever modifiers type them", () => {
     expect(isShortcut("shortcuts", press("?", { shiftKey: true }), false)).toBe(true);
     expect(isShortcut("search", press("/", { shiftKey: true }), false)).toBe(true);
+  });
+
+  it("of a single key can be switched off, and stay so", () => {
+    const storage = new StorageScope("own", new MemoryStorage());
+    const settings = new ShortcutSettings(storage);
+    const slash = press("/");
+    const control = press("/", { ctrlKey: true });
+    expect([settings.isPressed("search", slash), settings.isPressed("shortcuts", control)]).toEqual([true, true]);
+    settings.useSingleKeys(false);
+    for (const each of [settings, new ShortcutSettings(storage)]) {
+      expect(each.hasSingleKeys.value).toBe(false);
+      expect([each.isPressed("search", slash), each.isPressed("shortcuts", press("?"))]).toEqual([false, false]);
+      expect(each.isPressed("shortcuts", control)).toBe(true);
+    }
+    settings.useSingleKeys(true);
+    expect(new ShortcutSettings(storage).isPressed("search", slash)).toBe(true);
   });
 
   it("are labelled like the keys", () => {

@@ -37,7 +37,9 @@ describe("a link's text", () => {
     ["e.g. this", "https://a.example/"],
     ["a@b.example", "mailto:a@b.example"],
     ["write to me", "mailto:a@b.example"],
-    ["münchen.example", "https://xn--mnchen-3ya.example/"],
+    ["xn--mnchen-3ya.example", "https://xn--mnchen-3ya.example/"],
+    ["ａ.example", "https://a.example/"],
+    ["see https://a.example/x", "https://a.example/"],
     ["3.14", "https://a.example"],
   ])("matches the host: %s", (words, address) => expect(disguisedHost(words, new URL(address))).toBeNull());
 
@@ -53,5 +55,18 @@ describe("a link's text", () => {
     // It could be a place in Moldova.
     ["README.md", "https://a.example/", "a.example"],
     ["аpple.example", "https://apple.example/", "apple.example"],
+    ["a\u2024example", "https://b.example/", "b.example"],
+    ["a。example", "https://b.example/", "b.example"],
+    ["a\ua4f8example", "https://b.example/", "b.example"],
+    ["ａ．ｅｘａｍｐｌｅ", "https://b.example/", "b.example"],
+    ["ｈｔｔｐｓ：／／ａ", "https://b.example/", "b.example"],
+    ["https\ua789//a.example", "https://b.example/", "b.example"],
+    ["a.example\u2215login", "https://b.example/", "b.example"],
+    ["Sign in at https://a.example/", "https://b.example/", "b.example"],
+    ["a＠b.example", "mailto:c@d.example", "c@d.example"],
+    // A browser shows such a host as its own letters, which may look like others.
+    ["аpple.example", "https://xn--pple-43d.example/", "xn--pple-43d.example"],
+    ["münchen.example", "https://xn--mnchen-3ya.example/", "xn--mnchen-3ya.example"],
+    ["sign in", "https://xn--pple-43d.example/", "xn--pple-43d.example"],
   ])("disguises the host: %s", (words, address, host) => expect(disguisedHost(words, new URL(address))).toBe(host));
 });

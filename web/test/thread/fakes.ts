@@ -111,6 +111,7 @@ export class MadeUpChat {
   branchList: Branch[] = [];
   siblingList: Sibling[] = [];
   problem: Error | null = null;
+  title: string | null = null;
   /** What was asked for, in order. */
   readonly asked: { verb: string; said: unknown; name: string; stream: MadeUpStream }[] = [];
   readonly followed: { readonly turn: string; readonly after: number; readonly stream: MadeUpStream }[] = [];
@@ -127,7 +128,7 @@ export class MadeUpChat {
   }
 
   get info(): ChatInfo {
-    return { id: this.id, branch: this.branch, turnCount: this.turns.length, title: null } as unknown as ChatInfo;
+    return { id: this.id, branch: this.branch, turnCount: this.turns.length, title: this.title } as unknown as ChatInfo;
   }
 
   send(said: unknown, options: { idempotencyKey: string }): MadeUpStream {
@@ -167,6 +168,11 @@ export class MadeUpChat {
     this.did.push(["undo", turn]);
     this.turns = this.turns.slice(0, -1);
     return this.info;
+  }
+
+  async fork({ at, title }: { at: string; title?: string }): Promise<{ id: string }> {
+    this.did.push(["fork", at, title]);
+    return { id: "conv_fork" };
   }
 
   branches(): { pages(): AsyncGenerator<{ data: Branch[]; next: null }> } {

@@ -5,6 +5,7 @@ import { countBefore } from "../../src/thread/pending-turns";
 import type { PendingTurn } from "../../src/thread/pending-turn";
 import { attemptOf, delta, finished, jobOf, MadeUpSession, rest, said, STARTED, turnOf, turnsOf } from "./fakes";
 import type { MadeUpStream } from "./fakes";
+import { strings } from "../../src/strings";
 
 let made: MadeUpSession;
 let thread: KeptThread;
@@ -184,6 +185,52 @@ describe("a message", () => {
     void thread.send("Three", { onBusy: "interrupt" });
     await rest();
     expect(states().map((each) => each.split(":")[0])).toEqual(["One", "Three", "Two"]);
+  });
+
+  it("that a later one rolled back leaves no failure", async () => {
+    await open();
+    void thread.send("One");
+    await rest();
+    const one = take("turn_1").tell(STARTED);
+    await rest();
+    void thread.send("Two", { onBusy: "rollback" });
+    await rest();
+    const two = take("turn_2");
+    one.tell(finished(2, "failed", "turn_stopped"));
+    await rest();
+    expect([states(), thread.failed.value]).toEqual([["Two: sending"], null]);
+    await answer(two, 1);
+    expect([thread.turns.value.length, thread.failed.value]).toEqual([1, null]);
+  });
+
+  it("that was stopped and discarded is forgotten once a later one is answered", async () => {
+    await open();
+    void thread.send("One");
+    await rest();
+    const one = take("turn_1").tell(STARTED);
+    await rest();
+    void thread.send("Two");
+    await rest();
+    const two = take("turn_2");
+    one.tell(finished(2, "failed", "turn_stopped"));
+    await rest();
+    expect(thread.failed.value?.isStopped).toBe(true);
+    await answer(two, 1);
+    expect([thread.turns.value.length, thread.failed.value]).toEqual([1, null]);
+  });
+
+  it("that failed after its first words says so, also after a reload", async () => {
+    await open();
+    void thread.send("One");
+    await rest();
+    take("turn_1").tell(STARTED, delta(2, "Hal"), finished(3, "failed", "model_unavailable"));
+    await rest();
+    expect(thread.failed.value?.message).toBe(strings.failure.brokeOff);
+    const failure = { code: "model_unavailable", message: "" };
+    made.chat.attempts = [attemptOf("turn_1", { state: "failed", failure, partial: "Hal" })];
+    thread.close();
+    await open();
+    expect(thread.failed.value?.message).toBe(strings.failure.brokeOff);
   });
 
   it("that replaces another is sent as a replacement", async () => {
@@ -421,6 +468,31 @@ describe("a chat", () => {
     await thread.switch("branch_2");
     expect(made.chat.did).toContainEqual(["undo", "turn_2"]);
     expect(made.chat.did).toContainEqual(["switch", "branch_2"]);
+  });
+
+  it("asks for siblings only of turns that it shows", async () => {
+    const branch = { id: "branch_1", base: null, turns: 1, shared: 0, isSide: false };
+    made.chat.branchList = [branch, { ...branch, id: "branch_2" }] as never;
+    made.chat.turns = [turnOf(1)];
+    await open();
+    thread.siblings(turnOf(1));
+    await rest();
+    made.chat.turns = [turnOf(1, { id: "turn_other" })];
+    made.chat.did.length = 0;
+    made.happens("chat.switched");
+    await rest();
+    thread.siblings(thread.turns.value[0]!);
+    await rest();
+    expect(made.chat.did).not.toContainEqual(["siblings", "turn_1"]);
+    expect(made.chat.did).toContainEqual(["siblings", "turn_other"]);
+  });
+
+  it("gives a fork its title", async () => {
+    made.chat.turns = [turnOf(1)];
+    made.chat.title = "Dinner";
+    await open();
+    expect(await thread.fork(turnOf(1))).toBe("conv_fork");
+    expect(made.chat.did).toContainEqual(["fork", "turn_1", "Dinner"]);
   });
 
   it("hides a turn from the model, and shows it again", async () => {

@@ -97,7 +97,7 @@ describe("a temporary chat", () => {
     expect(told).toEqual(["user: One", "assistant: Two", "user: Three"]);
     expect(headers).toMatchObject({ "x-conversation-keep": "no", authorization: "Bearer tlt_mine" });
     expect([body.model, thread.id.value, thread.info.value, thread.isKept]).toEqual(["demo", null, null, false]);
-    expect(thread.turns.value[1]?.details).toMatchObject({ model: "demo", usage: { prompt_tokens: 1 } });
+    expect(thread.turns.value[1]?.details).toMatchObject({ model: "demo", usage: { prompt_tokens: 1 }, finish_reason: "stop" });
   });
 
   it("streams an answer, reasoning first", async () => {
@@ -174,7 +174,7 @@ describe("a temporary chat", () => {
     answering.say("Done");
     answering.end();
     await second;
-    expect(shown().at(-1)).toEqual(["completed", "Two", "Done"]);
+    expect([shown().at(-1), thread.failed.value]).toEqual([["completed", "Two", "Done"], null]);
   });
 
   it("is unchanged by a failure, which can be retried", async () => {

@@ -4,7 +4,7 @@ import "../../style/composer.css";
 import { useSignal, type Signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import type { Composer } from "../../composer/composer";
-import { isShortcut, isTextField } from "../../composer/shortcuts";
+import { isTextField } from "../../composer/shortcuts";
 import { safeText } from "../../markdown/safe-text";
 import type { Session } from "../../session/session";
 import type { Thread } from "../../thread/thread";
@@ -30,7 +30,7 @@ function ComposerForm({ session, composer }: { session: Session; composer: Compo
   const isBusy = composer.isBusy.value;
   return (
     <form class="composer" aria-label={strings.composer.form} onSubmit={(event) => event.preventDefault()}>
-      {isPanelOpen.value && <ShortcutsPanel close={() => (isPanelOpen.value = false)} />}
+      {isPanelOpen.value && <ShortcutsPanel settings={session.shortcuts} close={() => (isPanelOpen.value = false)} />}
       <OfferedView composer={composer} onDone={focusField} />
       {/* Above the box: it must not move buttons away from under a finger. */}
       <p id="composer-status" class="composer-status" role="status">
@@ -113,14 +113,18 @@ function OfferedView({ composer, onDone }: { composer: Composer; onDone: () => v
 
 /** Global shortcuts; the list of chats has its own. */
 function useShortcuts(session: Session, focusField: () => void, isPanelOpen: Signal<boolean>): void {
+  const { shortcuts } = session;
   useEffect(() => {
+    // In a text field, a sign is text.
+    const isPanelKey = (event: KeyboardEvent): boolean =>
+      shortcuts.isPressed("shortcuts", event) && (event.ctrlKey || event.metaKey || !isTextField(event.target));
     const pressed = (event: KeyboardEvent): void => {
       if (event.defaultPrevented) return;
-      if (isShortcut("write", event)) focusField();
-      else if (isShortcut("new", event)) {
+      if (shortcuts.isPressed("write", event)) focusField();
+      else if (shortcuts.isPressed("new", event)) {
         (document.activeElement as HTMLElement | null)?.blur(); // the field of the new chat takes the focus
         session.router.openNew();
-      } else if (isShortcut("shortcuts", event) && !isTextField(event.target)) isPanelOpen.value = !isPanelOpen.value;
+      } else if (isPanelKey(event)) isPanelOpen.value = !isPanelOpen.value;
       else return;
       event.preventDefault();
     };

@@ -2,7 +2,7 @@
 
 import type { Signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { keyLabels, SHORTCUTS, type Shortcut } from "../../composer/shortcuts";
+import { keyLabels, SHORTCUTS, type Shortcut, type ShortcutSettings } from "../../composer/shortcuts";
 import { CloseIcon } from "../icons";
 import { strings } from "../../strings";
 
@@ -24,7 +24,7 @@ export function ShortcutsButton({ isOpen }: { isOpen: Signal<boolean> }) {
   );
 }
 
-export function ShortcutsPanel({ close }: { close: () => void }) {
+export function ShortcutsPanel({ settings, close }: { settings: ShortcutSettings; close: () => void }) {
   const panel = useRef<HTMLElement>(null);
   const before = useRef(document.activeElement);
   useEffect(() => panel.current?.focus(), []);
@@ -60,6 +60,14 @@ export function ShortcutsPanel({ close }: { close: () => void }) {
           <Group key={where} title={strings.shortcuts.groups[where]} shortcuts={found} />
         );
       })}
+      <label class="single-keys">
+        <input
+          type="checkbox"
+          checked={settings.hasSingleKeys.value}
+          onChange={(event) => settings.useSingleKeys(event.currentTarget.checked)}
+        />
+        {strings.shortcuts.singleKeys}
+      </label>
     </section>
   );
 }

@@ -5,7 +5,7 @@ import { useEffect, useMemo, useRef } from "preact/hooks";
 import "../../style/sidebar.css";
 import { listLines, type ChatListLine } from "../../chats/date-groups";
 import { openNewChat } from "../../chats/open-chat";
-import { isShortcut, isTextField } from "../../composer/shortcuts";
+import { isTextField } from "../../composer/shortcuts";
 import { safeText } from "../../markdown/safe-text";
 import type { Session } from "../../session/session";
 import { ArchiveIcon, BackIcon, CloseIcon, FolderIcon, MoreIcon, PlusIcon, SearchIcon, TrashIcon } from "../icons";
@@ -121,7 +121,7 @@ function ListsMenu({ session }: { session: Session }) {
 function SearchField({ state, reveal }: { state: SidebarState; reveal: (() => void) | undefined }) {
   const { search, session } = state;
   const field = useRef<HTMLInputElement>(null);
-  useSearchKeys(field, reveal);
+  useSearchKeys(session, field, reveal);
   const onKey = (event: TargetedKeyboardEvent<HTMLInputElement>): void => {
     const lines = event.currentTarget.closest(".sidebar")?.querySelector<HTMLElement>(".lines");
     if (event.isComposing) return;
@@ -143,7 +143,7 @@ function SearchField({ state, reveal }: { state: SidebarState; reveal: (() => vo
         class="field"
         type="search"
         aria-label={strings.search.label}
-        aria-keyshortcuts="/ Control+K Meta+K"
+        aria-keyshortcuts={`${session.shortcuts.hasSingleKeys.value ? "/ " : ""}Control+K Meta+K`}
         placeholder={strings.search.placeholder}
         autocomplete="off"
         spellcheck={false}
@@ -170,11 +170,15 @@ function SearchField({ state, reveal }: { state: SidebarState; reveal: (() => vo
 }
 
 /** Focus the search field with `/` or Control/Command+K from anywhere. */
-function useSearchKeys(field: { readonly current: HTMLInputElement | null }, reveal: (() => void) | undefined): void {
+function useSearchKeys(
+  { shortcuts }: Session,
+  field: { readonly current: HTMLInputElement | null },
+  reveal: (() => void) | undefined,
+): void {
   useEffect(() => {
     const find = (event: KeyboardEvent): void => {
       const isLetter = !event.ctrlKey && !event.metaKey && isTextField(event.target);
-      if (isLetter || !isShortcut("search", event)) return;
+      if (isLetter || !shortcuts.isPressed("search", event)) return;
       event.preventDefault();
       // A hidden field takes no focus: `reveal` shows and focuses it.
       if (field.current!.closest("[inert], [hidden]")) reveal?.();

@@ -54,7 +54,7 @@ export function TurnRow({ session, thread, row, before, after, isLast }: RowProp
       )}
       <div class="answer">
         <AnswerView parts={parts?.output ?? null} pending={pending} />
-        {turn && <EndStateView turn={turn} />}
+        {turn && <EndStateView {...{ session, thread, turn, isLast }} />}
         {pending && <PendingStateView session={session} thread={thread} pending={pending} />}
         {turn && <AnswerActions {...{ session, thread, turn, parts: parts?.output ?? [], isLast }} />}
       </div>

@@ -62,17 +62,31 @@ export function PendingStateView({ session, thread, pending }: PendingProps) {
   );
 }
 
+interface EndProps {
+  readonly session: Session;
+  readonly thread: Thread;
+  readonly turn: Turn;
+  readonly isLast: boolean;
+}
+
 /** The state of a turn that did not complete, or has no visible answer. */
-export function EndStateView({ turn }: { turn: Turn }) {
+export function EndStateView({ session, thread, turn, isLast }: EndProps) {
   const hidden = useMemo(() => namedItems(turn).filter(({ isHidden }) => isHidden), [turn]);
   const isEmpty = useMemo(() => isEmptyAnswer(turn), [turn]);
-  if (turn.kind === "completed" && hidden.length === 0 && !isEmpty) return null;
+  const isAtLimit = turn.details["finish_reason"] === "length";
+  if (turn.kind === "completed" && hidden.length === 0 && !isEmpty && !isAtLimit) return null;
   const isWhole = turn.hiddenFromModel.length === turn.input.length + turn.output.length;
   return (
     <div class="turn-state">
       {isEmpty && (
         <Line icon={<InfoIcon size={16} />}>
-          {turn.details["finish_reason"] === "length" ? strings.turn.emptyAtLimit : strings.turn.empty}
+          {isAtLimit ? strings.turn.emptyAtLimit : strings.turn.empty}
+        </Line>
+      )}
+      {isAtLimit && !isEmpty && (
+        <Line icon={<InfoIcon size={16} />}>
+          {strings.turn.cutAtLimit}
+          {isLast && session.mayRun && thread.failed.value === null && <ContinueButton thread={thread} />}
         </Line>
       )}
       {turn.kind === "interrupted" && <Line icon={<StopIcon size={16} />}>{strings.turn.interrupted}</Line>}
@@ -85,6 +99,18 @@ export function EndStateView({ turn }: { turn: Turn }) {
         </Line>
       )}
     </div>
+  );
+}
+
+function ContinueButton({ thread }: { thread: Thread }) {
+  return (
+    <button
+      type="button"
+      class="button small continue"
+      onClick={() => void thread.send(strings.turn.continueMessage)}
+    >
+      {strings.turn.continue}
+    </button>
   );
 }
 

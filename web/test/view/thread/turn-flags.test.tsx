@@ -21,6 +21,14 @@ afterEach(() => {
 });
 
 describe("the end of a turn", () => {
+  const sent: unknown[] = [];
+
+  function end(turn: Turn, isLast = false, mayRun = true) {
+    const send = async (text: unknown): Promise<void> => void sent.push(text);
+    const thread = { pending: signal([]), failed: signal(null), send } as unknown as Thread;
+    return { session: { mayRun } as Session, thread, turn, isLast };
+  }
+
   it.each([
     [[], "completed", []],
     [[0], "completed", [strings.turn.isPartlyHiddenFromModel(["message"])]],
@@ -28,7 +36,7 @@ describe("the end of a turn", () => {
     [[0, 1], "interrupted", [strings.turn.interrupted, strings.turn.isHiddenFromModel]],
     [[], "settled", [strings.turn.failedWithEffects]],
   ] as const)("with %j hidden from the model says so: %s", (hiddenFromModel, kind, lines) => {
-    act(() => render(<EndStateView turn={turnOf(1, { hiddenFromModel, kind })} />, home));
+    act(() => render(<EndStateView {...end(turnOf(1, { hiddenFromModel, kind }))} />, home));
     expect(home.textContent).toBe(lines.join(""));
   });
 
@@ -37,8 +45,19 @@ describe("the end of a turn", () => {
     ["length", strings.turn.emptyAtLimit],
   ])("without an answer says why: %s", (reason, line) => {
     const turn = turnOf(1, { output: [said("", "assistant")], details: { finish_reason: reason } });
-    act(() => render(<EndStateView turn={turn} />, home));
+    act(() => render(<EndStateView {...end(turn)} />, home));
     expect(home.textContent).toBe(line);
+  });
+
+  it("at the length limit says so, and the last one can be continued", () => {
+    const turn = turnOf(1, { details: { finish_reason: "length" } });
+    act(() => render(<EndStateView {...end(turn)} />, home));
+    expect(home.textContent).toBe(strings.turn.cutAtLimit);
+    act(() => render(<EndStateView {...end(turn, true)} />, home));
+    act(() => home.querySelector("button")?.click());
+    expect(sent).toEqual([strings.turn.continueMessage]);
+    act(() => render(<EndStateView {...end(turn, true, false)} />, home));
+    expect(home.querySelector("button")).toBeNull();
   });
 });
 
