@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -29,7 +29,7 @@ Send any message, and I reply with what I remember. Or start with a command:
 /count N  count to N
 /think TEXT  reason first, then answer
 /markdown  show a sample of Markdown
-/slow TEXT  answer slowly
+/slow TEXT  answer slowly, also to another command
 /length  stop in the middle, as if the length limit was reached
 /refuse  refuse to answer
 /fail [after N]  fail, at once or after N words
@@ -154,7 +154,12 @@ def _answer_to(messages: Sequence[Message], tools: Mapping[str, str]) -> DemoAns
             [*_words("reasoning_content", _thoughts(messages)), *_words("content", _memory(messages))]
         )
     if name == "slow":
-        return replace(_text_answer(_memory(messages)), is_slow=True)
+        inner = _COMMAND.match(rest.strip())
+        # Once only: a long chain would recurse too deeply.
+        if inner is None or inner["name"] == "slow":
+            return replace(_text_answer(_memory(messages)), is_slow=True)
+        last = cast(Message, {**messages[-1], "content": rest})
+        return replace(_answer_to([*messages[:-1], last], tools), is_slow=True)
     return _text_answer(_command_reply(name, rest))
 
 

@@ -162,6 +162,9 @@ def test_demo_refuse_command_answers_with_a_refusal() -> None:
 
 def test_demo_slow_command_marks_the_answer_as_slow() -> None:
     assert part("/slow Hello").is_slow
+    failing = part("/slow /fail after 2")
+    assert (failing.is_slow, failing.ending, len(failing.deltas)) == (True, Ending.FAILS, 2)
+    assert part("/slow " * 5_000 + "/fail").ending is Ending.WELL
     assert not part("Hello").is_slow
 
 
