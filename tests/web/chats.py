@@ -83,6 +83,11 @@ def scroll_to(page: Page, title: str) -> None:
     )
 
 
+def delete_chat(page: Page, title: str) -> None:
+    choose_from_menu(page, title, "Delete")
+    page.get_by_role("menuitem", name="Delete?").click()
+
+
 def choose_from_menu(page: Page, title: str, entry: str) -> None:
     chat_line(page, title).hover()
     chat_line(page, title).get_by_role("button", name="Options for").click()

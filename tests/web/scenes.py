@@ -163,6 +163,8 @@ def running(scene: Scene) -> None:
     scene.hold("It is on its way, and so far it says **this much**")
     scene.send("And while it runs?")
     expect(scene.page.get_by_text("It is on its way")).to_be_visible()
+    scene.page.get_by_role("textbox", name="Message", exact=True).fill("One more thing, when you are done")
+    expect(scene.page.get_by_role("radio", name="Send next")).to_be_visible()
 
 
 def queued(scene: Scene) -> None:
@@ -221,10 +223,17 @@ def deleted(scene: Scene) -> None:
     expect(scene.page.get_by_role("button", name="Undo")).to_be_visible()
 
 
+def options(scene: Scene) -> None:
+    scene.chat()
+    scene.page.get_by_role("button", name="Chat options").click()
+    expect(scene.page.get_by_role("menu")).to_be_visible()
+
+
 def edit(scene: Scene) -> None:
     scene.chat()
     scene.page.locator("[data-turn]").last.get_by_role("button", name="Edit").click()
     expect(scene.page.get_by_role("textbox", name="Edit")).to_be_focused()
+    expect(scene.page.get_by_role("textbox", name="Edit")).to_be_in_viewport(ratio=0.9)
 
 
 def shortcuts(scene: Scene) -> None:
@@ -253,8 +262,8 @@ def offline(scene: Scene) -> None:
 SCENES: dict[str, Callable[[Scene], None]] = {
     each.__name__: each
     for each in (
-        empty, thread, steps, running, queued, failed, branches, chats, search, menu, rename, deleted, edit,
-        shortcuts, embedded, temporary, offline, sign_in, reader, welcome, vanished,
+        empty, thread, steps, running, queued, failed, branches, chats, search, menu, rename, deleted,
+        options, edit, shortcuts, embedded, temporary, offline, sign_in, reader, welcome, vanished,
     )
 }  # fmt: skip
 WITH_DEMO = {"welcome", "vanished"}

@@ -5,19 +5,21 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Locator, Page, ViewportSize, expect
 
-from tests.web.axe import violations_in_each_theme
+from tests.web.axe import violations, violations_in_each_theme
 from tests.web.page_server import PageServer, Person, Profile
 from tests.web.scenes import SCENES, WITH_DEMO, staged
 from turnledger.testing.gates import Gate
 
 DESKTOP, PHONE = ViewportSize(width=1280, height=800), ViewportSize(width=390, height=844)
+ZOOMED = {"200%": ViewportSize(width=640, height=400), "400%": ViewportSize(width=320, height=256)}
+"""What is left of a screen of 1280 by 1024 and less when the page is zoomed."""
 LIST = ("chats", "search", "menu", "rename", "deleted")
 """On phones it is reached another way, and goes when the window gets narrow."""
 ON_DESKTOPS = {"shortcuts", *LIST}
 """On phones there are no keys to learn of."""
 WALKS = [
     ("empty", "shortcuts", "branches", "temporary", "sign_in"),
-    ("thread", "edit", "steps", "failed", "offline", "embedded", "reader"),
+    ("thread", "options", "edit", "steps", "failed", "offline", "embedded", "reader"),
     ("running", "queued"),
     LIST,
     ("welcome", "vanished"),
@@ -42,6 +44,9 @@ def test_page_has_no_axe_violation_in_any_scene_and_theme(
             page.set_viewport_size(PHONE)
             expect(page.get_by_role("navigation", name="Chats")).to_have_count(0)
             wrong[f"{name} on a phone"] = violations_in_each_theme(page)
+            for zoom, size in ZOOMED.items():
+                page.set_viewport_size(size)
+                wrong[f"{name} at {zoom}"] = violations(page)
             page.set_viewport_size(DESKTOP)
     assert {name: found for name, found in wrong.items() if found} == {}
 

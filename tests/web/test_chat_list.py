@@ -12,6 +12,7 @@ from tests.web.chats import (
     chat_line,
     chat_lines,
     choose_from_menu,
+    delete_chat,
     make_chats,
     notice,
     reopen,
@@ -202,6 +203,103 @@ def test_chat_list_menu_pins_and_archives_a_chat_and_undoes_the_archiving(person
     expect(chat_line(tab, "One")).to_be_visible()
 
 
+def test_chat_list_shows_the_menu_of_the_chat_under_the_pointer_or_with_the_focus(
+    person: Person, tab: Page
+) -> None:
+    make_chats(person, ["One", "Other"])
+    reopen(tab, person)
+    menus = tab.get_by_role("navigation").get_by_role("button", name="Options for")
+    one = chat_line(tab, "One")
+    expect(one).to_be_visible()
+    expect(menus).to_have_count(0)
+    one.get_by_role("link").focus()
+    expect(menus).to_have_count(1)
+    tab.keyboard.press("Tab")
+    expect(one.get_by_role("button", name="Options for “One”")).to_be_focused()
+    tab.get_by_role("textbox", name="Message").focus()
+    expect(menus).to_have_count(0)
+    chat_line(tab, "Other").hover()
+    expect(menus).to_have_count(1)
+
+
+def test_notices_cover_nothing_however_long_a_title_is(person: Person, profile: Profile) -> None:
+    long = "Donaudampfschifffahrt " * 23
+    overlaps = """() => {
+      const notice = document.querySelector(".notice").getBoundingClientRect();
+      const covered = [...document.querySelectorAll(".bar, .thread, .empty, .composer, .empty-foot, .lines")]
+        .map((each) => [each.className, each.getBoundingClientRect()])
+        .filter(([, box]) => box.width && box.left < notice.right && notice.left < box.right
+          && box.top < notice.bottom - 1 && notice.top + 1 < box.bottom);
+      return [notice.height, covered.map(([name]) => name)];
+    }"""
+    for width, height in ((1280, 800), (390, 780)):
+        [chat, _] = make_chats(person, [f"{long}{width}", f"Other {width}"])
+        page = profile(person, viewport={"width": width, "height": height}).new_page()
+        page.goto(f"{person.server.url}/#{chat}")
+        page.get_by_role("button", name="Chat options").click()
+        page.get_by_role("menuitem", name="Archive").click()
+        expect(page.get_by_role("button", name="Undo")).to_be_in_viewport()
+        tall, covered = page.evaluate(overlaps)
+        assert covered == []
+        assert tall < 100
+        if width < 832:
+            page.get_by_role("button", name="Show chats").click()
+            expect(page.get_by_role("navigation", name="Chats")).to_be_visible()
+            expect(page.get_by_role("button", name="Undo")).to_be_in_viewport()
+            assert "lines" not in page.evaluate(overlaps)[1]
+        page.get_by_role("button", name="Undo").click()
+        expect(page.get_by_role("button", name="Undo").and_(page.locator(".notice .button"))).to_be_visible()
+
+
+def test_menu_above_the_chat_renames_pins_archives_shares_and_deletes_it(
+    person: Person, profile: Profile
+) -> None:
+    chat = person.run_turn("Dinner")["chat"]["id"]
+    context = profile(person, permissions=["clipboard-read", "clipboard-write"])
+    page = context.new_page()
+    page.goto(f"{person.server.url}/#{chat}")
+    expect(page.locator("[data-turn]")).to_have_count(1)
+
+    def choose(entry: str) -> None:
+        page.get_by_role("button", name="Chat options").click()
+        page.get_by_role("menuitem", name=entry, exact=True).click()
+
+    name = page.get_by_role("textbox", name="Chat name")
+    for key, title in (("Escape", "Dinner"), ("Enter", "Supper")):
+        choose("Rename")
+        expect(name).to_be_focused()
+        name.fill("Supper")
+        name.press(key)
+        expect(page.get_by_role("heading", level=1)).to_have_text(title)
+    expect(chat_line(page, "Supper")).to_be_visible()
+    choose("Pin")
+    expect(page.get_by_role("heading", name="Pinned")).to_be_visible()
+    choose("Unpin")
+    expect(page.get_by_role("heading", name="Pinned")).to_have_count(0)
+    choose("Archive")
+    expect(chat_line(page, "Supper")).to_have_count(0)
+    choose("Unarchive")
+    expect(chat_line(page, "Supper")).to_be_visible()
+
+    page.get_by_role("button", name="Chat options").click()
+    page.get_by_role("menuitem", name="Copy link to this chat").click()
+    expect(notice(page, "Link copied. Anyone with it can read this chat.")).to_be_visible()
+    link = page.evaluate("navigator.clipboard.readText()")
+    visitor = profile().new_page()
+    visitor.goto(link)
+    expect(visitor.get_by_role("log")).to_contain_text("Dinner")
+    page.get_by_role("button", name="Revoke").click()
+    expect(notice(page, "The link no longer works.")).to_be_visible()
+    other = profile().new_page()
+    other.goto(link)
+    expect(other.get_by_role("heading", name="This link does not work")).to_be_visible()
+
+    choose("Delete")
+    page.get_by_role("menuitem", name="Delete?").click()
+    expect(notice(page, "Deleted “Supper”.")).to_be_visible()
+    assert person.chats() == []
+
+
 def test_chat_list_scope_is_selectable_among_several_and_remembered(person: Person, profile: Profile) -> None:
     make_chats(person, ["Of the shop"], scope="shop")
     context = profile(person)
@@ -239,20 +337,20 @@ def test_chat_list_delete_confirmation_and_undo_expire(person: Person, profile: 
     page = profile(person).new_page()
     page.clock.install()
     page.goto(person.server.url)
-    chat_line(page, "One").hover()
-    page.get_by_role("button", name="Delete “One”").click()
-    again = page.get_by_role("button", name="Delete “One”? Press again")
-    expect(again).to_have_text("Delete?")
+    choose_from_menu(page, "One", "Delete")
+    again = page.get_by_text("Delete?")
+    expect(page.get_by_role("menuitem", name="Delete?")).to_be_focused()
     page.clock.fast_forward(4_100)
     expect(again).to_have_count(0)
+    page.keyboard.press("Escape")
     page.clock.pause_at(page.evaluate("Date.now()") / 1000 + 60)
-    page.get_by_role("button", name="Delete “One”").click()
+    chat_line(page, "One").get_by_role("link").press("Delete")
     expect(again).to_be_visible()
     page.get_by_role("searchbox").focus()
     expect(again).to_have_count(0)
     assert len(person.chats()) == 2
     page.clock.resume()
-    _delete(page, "One")
+    delete_chat(page, "One")
     undo = page.get_by_role("button", name="Undo")
     expect(undo).to_be_visible()
     page.clock.run_for(9_500)
@@ -272,11 +370,7 @@ def test_chat_list_delete_confirmation_and_undo_expire(person: Person, profile: 
 def test_chat_list_deletes_a_chat_in_two_steps_and_undo_restores_it(person: Person, tab: Page) -> None:
     [id, _] = make_chats(person, ["One", "Other"])
     reopen(tab, person)
-    again = tab.get_by_role("button", name="Delete “One”? Press again")
-    chat_line(tab, "One").hover()
-    tab.get_by_role("button", name="Delete “One”").dblclick()
-    expect(again).to_be_focused()
-    tab.keyboard.press("Escape")
+    again = chat_line(tab, "One").get_by_text("Delete?")
     chat_line(tab, "One").get_by_role("link").focus()
     for _ in range(3):  # held
         tab.keyboard.down("Delete")
@@ -286,11 +380,11 @@ def test_chat_list_deletes_a_chat_in_two_steps_and_undo_restores_it(person: Pers
     tab.get_by_role("menuitem", name="Delete").dblclick()
     expect(tab.get_by_role("menuitem", name="Delete?")).to_be_visible()
     tab.keyboard.press("Escape")
-    tab.get_by_role("button", name="Delete “One”").focus()
+    chat_line(tab, "One").get_by_role("button", name="Options for").press("ArrowUp")
     for _ in range(3):
         tab.keyboard.down("Enter")
     tab.keyboard.up("Enter")
-    expect(again).to_be_focused()
+    expect(tab.get_by_role("menuitem", name="Delete?")).to_be_focused()
     assert [chat["title"] for chat in person.chats()] == ["One", "Other"]
     tab.keyboard.press("Escape")
 
@@ -300,7 +394,7 @@ def test_chat_list_deletes_a_chat_in_two_steps_and_undo_restores_it(person: Pers
     choose_from_menu(tab, "One", "Archive")
     expect(notice(tab, "Could not archive “One”: Not now.")).to_be_visible()
     expect(chat_line(tab, "One")).to_be_visible()
-    _delete(tab, "One")
+    delete_chat(tab, "One")
     expect(notice(tab, "Could not delete “One”: Not now.")).to_be_visible()
     expect(chat_line(tab, "One")).to_be_visible()
     tab.unroute_all()
@@ -308,7 +402,7 @@ def test_chat_list_deletes_a_chat_in_two_steps_and_undo_restores_it(person: Pers
     chat_line(tab, "One").get_by_role("link").click()
     expect(tab).to_have_url(f"{person.server.url}/#{id}")
     with tab.expect_response(lambda answer: answer.request.method == "DELETE"):
-        _delete(tab, "One")
+        delete_chat(tab, "One")
     expect(chat_line(tab, "One")).to_have_count(0)
     expect(tab).to_have_url(f"{person.server.url}/#new")
     assert [chat["title"] for chat in person.chats()] == ["Other"]
@@ -335,12 +429,6 @@ def test_chat_list_deletes_a_chat_in_two_steps_and_undo_restores_it(person: Pers
     expect(chat_line(tab, "One")).to_be_visible()
     tab.get_by_role("menuitem", name="Delete?").click()
     expect(chat_line(tab, "One")).to_have_count(0)
-
-
-def _delete(page: Page, title: str) -> None:
-    chat_line(page, title).hover()
-    page.get_by_role("button", name=f"Delete “{title}”").click()
-    page.get_by_role("button", name=f"Delete “{title}”? Press again").click()
 
 
 def test_search_hit_marks_the_words_in_a_snippet_shown_as_plain_text(person: Person, tab: Page) -> None:

@@ -52,6 +52,21 @@ def embedded(
     return page, page.frame_locator("iframe")
 
 
+def test_embedding_page_sets_colours_and_corner_radius_by_variables(
+    operator: str, person: Person, profile: Profile
+) -> None:
+    query = "?embed=1&theme=light&--accent=rgb(102%2C51%2C153)&--paper=ivory&--radius=0px&--ink=url(x)"
+    _, within = embedded(profile(), operator, person.server.url + query)
+    sign_in(within, person)
+    message_field(within).fill("Hello")
+    send = within.get_by_role("button", name="Send", exact=True)
+    of = "(element, name) => getComputedStyle(element)[name]"
+    expect(send).to_have_css("background-color", "rgb(102, 51, 153)")
+    assert within.locator("body").evaluate(of, "backgroundColor") == "rgb(255, 255, 240)"
+    assert within.locator("body").evaluate(of, "color") == "rgb(27, 29, 34)"
+    assert within.locator(".composer-box").evaluate(of, "borderTopLeftRadius") == "0px"
+
+
 def inner(page: Page) -> Frame:
     return page.frames[1]
 
@@ -142,8 +157,9 @@ def test_embedded_page_in_a_bare_sandbox_works_without_dialogs_forms_and_windows
     expect(chats.get_by_role("link", name="Renamed")).to_be_visible()
 
     chats.get_by_role("link", name="To be deleted").hover()
-    chats.get_by_role("button", name="Delete “To be deleted”").click()
-    chats.get_by_role("button", name="Delete “To be deleted”").click()
+    chats.get_by_role("button", name="Options for “To be deleted”").click()
+    within.get_by_role("menuitem", name="Delete").click()
+    within.get_by_role("menuitem", name="Delete?").click()
     expect(chats.get_by_role("link", name="To be deleted")).to_have_count(0)
     within.get_by_role("button", name="Undo").click()
     expect(chats.get_by_role("link", name="To be deleted")).to_be_visible()

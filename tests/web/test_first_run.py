@@ -70,7 +70,8 @@ def test_failure_experiment_leaves_no_turn_and_is_marked_as_tried_until_closed(
 ) -> None:
     begin(page, VANISH)
     expect_instruction(page, "the turn never happened")
-    expect(page.get_by_role("textbox", name="Message")).to_have_value("/fail after 3")
+    expect(page.get_by_role("textbox", name="Message")).to_have_value("")
+    expect(page.locator("[data-failed]")).to_contain_text("/slow /fail after 5")
     expect(page.locator("[data-turn]")).to_have_count(0)
     [chat] = newcomer.chats()
     assert newcomer.turns(chat["id"]) == []

@@ -363,8 +363,9 @@ def test_hostile_names_break_no_layout_or_direction_and_copying_keeps_the_origin
     assert page.evaluate(TURNED) == []
     line = page.get_by_role("link", name="abc<img").first
     line.hover()
-    page.get_by_role("button", name="Delete “abc<img").click()
-    page.get_by_role("button", name="Press again").click()
+    page.get_by_role("button", name="Options for “abc<img").click()
+    page.get_by_role("menuitem", name="Delete").click()
+    page.get_by_role("menuitem", name="Delete?").click()
     expect(page.get_by_role("region", name="Notifications")).to_contain_text("('name')>”.")
     assert page.evaluate(TURNED) == []
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0

@@ -252,6 +252,65 @@ def test_hidden_chat_list_stays_hidden_after_a_reload(person: Person, profile: P
     searches(page)
 
 
+def test_chats_are_shown_and_hidden_by_a_button_in_one_place_with_new_chat_beside_it(
+    person: Person, profile: Profile
+) -> None:
+    chat = person.run_turn("Something old")["chat"]["id"]
+    for width in (1280, 390):
+        page = opened(profile, person, width, at=f"#{chat}")
+        expect(page.locator("[data-turn]")).to_have_count(1)
+        if width > 832:
+            page.get_by_role("button", name="Hide chats").click()
+        new = page.get_by_role("main").get_by_role("button", name="New chat")
+        expect(new).to_be_visible()
+        shows = page.get_by_role("button", name="Show chats")
+        place = shows.bounding_box()
+        shows.click()
+        hides = page.get_by_role("button", name="Hide chats")
+        page.locator(".side").evaluate(
+            "side => Promise.all(side.getAnimations().map((each) => each.finished))"
+        )
+        assert hides.bounding_box() == place
+        expect(page.get_by_role("banner")).to_contain_text("Turnledger")
+        hides.click()
+        new.click()
+        expect(page.locator("[data-turn]")).to_have_count(0)
+        expect(page.get_by_role("textbox", name="Message")).to_be_focused()
+
+
+def test_composer_of_an_empty_chat_is_in_the_middle_and_keeps_its_focus_when_it_moves_down(
+    person: Person, profile: Profile
+) -> None:
+    for width, height in ((1280, 800), (390, 780)):
+        page = opened(profile, person, width, height)
+        field = page.get_by_role("textbox", name="Message")
+        expect(page.get_by_text("What would you like to talk about?")).to_be_in_viewport()
+        box = field.bounding_box()
+        assert box is not None
+        assert 0.35 * height < box["y"] < 0.65 * height
+        field.fill("A question")
+        page.keyboard.press("Enter")
+        expect(page.locator("[data-turn]")).to_have_count(1)
+        expect(field).to_be_focused()
+        box = field.bounding_box()
+        assert box is not None
+        assert box["y"] > 0.8 * height
+        page.goto("about:blank")
+
+
+def test_answer_has_room_while_it_streams_at_400_percent_zoom(person: Person, profile: Profile) -> None:
+    gate = Gate()
+    person.server.model.add_script("Slowly " * 200, gate, "said.")
+    page = opened(profile, person, 320, 256)
+    page.get_by_role("textbox", name="Message").fill("A question")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Slowly")).to_be_visible()
+    page.get_by_role("textbox", name="Message").fill("Another one")
+    expect(page.get_by_role("radio", name="Send next")).to_be_in_viewport()
+    assert page.locator(".thread").evaluate("thread => thread.clientHeight") >= 80
+    person.server.model.release(gate)
+
+
 def test_shared_chat_uses_the_full_width_and_can_change_its_theme(person: Person, profile: Profile) -> None:
     chat = person.run_turn("To be read")["chat"]["id"]
     link = person.fetch("POST", "/api/shares", {"chat": chat})

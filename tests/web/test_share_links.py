@@ -66,6 +66,7 @@ def test_shared_chat_shows_earlier_and_later_turns_and_has_no_composer(
         person.run_turn(f"Question {number}", chat)
     page = follow(profile, create_link(person, chat=chat))
     expect(page.get_by_role("log").get_by_text("Question 39")).to_be_visible()
+    expect(page.get_by_role("log").get_by_text("The first of many")).to_be_in_viewport()
     expect(visit_note(page)).to_contain_text("You can read this chat until")
     expect(page.get_by_role("textbox")).to_have_count(0)
     expect(page.get_by_role("navigation")).to_have_count(0)

@@ -106,16 +106,20 @@ def begin(tab: Page, person: Person, text: str = "Half") -> Gate:
     return gate
 
 
-def choose(tab: Page, policy: str) -> None:
+def choose(tab: Page, policy: str, text: str) -> None:
+    """Choose what happens to a text, which has to be written first."""
+    message_field(tab).fill(text)
     tab.get_by_role("radio", name=policy).check()
 
 
 def test_queued_messages_are_answered_in_order_unless_taken_back(tab: Page, person: Person) -> None:
     gate = begin(tab, person)
     choices = tab.get_by_role("group", name="If you send now").get_by_role("radio")
+    expect(choices).to_have_count(0)
+    message_field(tab).fill("on")
     expect(choices).to_have_count(3)
-    expect(tab.get_by_role("radio", name="Queue")).to_be_checked()
-    expect(tab.get_by_role("radio", name="Steer")).to_have_count(0)
+    expect(tab.get_by_role("radio", name="Send next")).to_be_checked()
+    expect(tab.get_by_text("Your message waits for the current answer.")).to_be_visible()
     standing = tab.locator(".turn-state")
     send(tab, "on second thoughts")
     expect(standing.nth(1)).to_contain_text("Queued: next in line.")
@@ -144,7 +148,7 @@ def test_message_sent_during_an_answer_queues_interrupts_or_rolls_back_as_chosen
     # What is interrupted is kept, and the message goes first.
     begin(tab, person)
     send(tab, "waits")
-    choose(tab, "Interrupt")
+    choose(tab, "Interrupt", "goes first")
     send(tab, "goes first")
     expect_turns(tab, 3)
     [chat] = person.chats()
@@ -152,14 +156,16 @@ def test_message_sent_during_an_answer_queues_interrupts_or_rolls_back_as_chosen
 
     # The choice stays, in other chats too, and is made with the keyboard.
     begin(tab, person, "Again")
+    message_field(tab).fill("now")
     expect(tab.get_by_role("radio", name="Interrupt")).to_be_checked()
     send(tab, "now")
     expect_turns(tab, 2)
     assert inputs_by_chat(person)[0] == ["Begin", "now"]
     begin(tab, person, "Gone")
+    message_field(tab).fill("instead")
     tab.get_by_role("radio", name="Interrupt").focus()
     tab.keyboard.press("ArrowRight")
-    expect(tab.get_by_role("radio", name="Roll back")).to_be_checked()
+    expect(tab.get_by_role("radio", name="Replace")).to_be_checked()
 
     # What is rolled back leaves nothing.
     send(tab, "instead")
@@ -170,7 +176,7 @@ def test_message_sent_during_an_answer_queues_interrupts_or_rolls_back_as_chosen
 
     # Where something waits in line, stopping lets it begin.
     begin(tab, person, "As far as")
-    choose(tab, "Queue")
+    choose(tab, "Send next", "next")
     send(tab, "next")
     stop_button(tab).click()
     expect_turns(tab, 2)

@@ -22,6 +22,7 @@ const english = {
     hideChats: "Hide chats",
     newChat: "New chat",
     temporaryChat: "Temporary chat",
+    sharedChat: "Shared chat",
     notifications: "Notifications",
     noConnection: "No connection. Reconnecting…",
     connected: "Back online.",
@@ -79,6 +80,14 @@ const english = {
     invalidLink: "It may have expired, been revoked, or been used by someone else. Ask for a new link.",
   },
 
+  share: {
+    copyLink: "Copy link to this chat",
+    copyLinkHint: "Anyone with the link can read it",
+    copied: "Link copied. Anyone with it can read this chat.",
+    revoke: "Revoke",
+    revoked: "The link no longer works.",
+  },
+
   unkept: {
     region: "Not saved",
     banner: "This chat is not saved. It will be gone when you leave it.",
@@ -113,10 +122,7 @@ const english = {
     archive: "Archive",
     unarchive: "Unarchive",
     delete: "Delete",
-    deleteTitle: (title: string) => `Delete “${title}”`,
     confirmDelete: "Delete?",
-    confirmDeleteTitle: (title: string) => `Delete “${title}”? Press again to confirm`,
-    pressAgain: "Press again to delete",
     pressAgainStatus: "Press again to delete this chat.",
     restore: "Restore",
     restoreTitle: (title: string) => `Restore “${title}”`,
@@ -175,9 +181,9 @@ const english = {
     stopAndDiscardHint: "Removes the answer and puts your message back in the field.",
     whenBusy: "If you send now",
     busyPolicies: {
-      queue: { label: "Queue", hint: "Sends after the current answer." },
-      interrupt: { label: "Interrupt", hint: "Stops the current answer, keeps it so far, then sends." },
-      rollback: { label: "Roll back", hint: "Stops and removes the current answer, then sends." },
+      queue: { label: "Send next", hint: "Your message waits for the current answer." },
+      interrupt: { label: "Interrupt", hint: "Stops the current answer, and keeps it so far." },
+      rollback: { label: "Replace", hint: "Stops the current answer, and removes it with its question." },
     },
   },
 
@@ -256,7 +262,7 @@ const english = {
     items: { message: "message", answer: "answer", reasoning: "reasoning", note: "system message" },
     undo: "Undo this turn",
     undoHint: "Removes the message and its answer",
-    versions: "Versions",
+    versions: { message: "Versions of the message", answer: "Versions of the answer" },
     version: (number: number, count: number) => `Version ${number} of ${count}`,
     previousVersion: "Previous version",
     nextVersion: "Next version",
@@ -378,8 +384,10 @@ const english = {
       short: "Failed turn",
       summary: "The model fails halfway through its answer.",
       steps: {
-        running: "The model will fail after three words…",
-        done: "The model failed, so the turn never happened. The history is unchanged, and your text is back below.",
+        running: "The model will fail after five words…",
+        done:
+          "The model failed, so the turn never happened: the history is unchanged. Your own text would be back in " +
+          "the field.",
         missed: "Nothing failed this time. Try again.",
       },
     },
@@ -394,8 +402,7 @@ const english = {
           "You stopped the answer, and its text so far is in the history. The model knows where it stopped, so you " +
           "can continue from there.",
         early:
-          "You stopped before the first word, so there was nothing to keep. Your text is back: try again, and wait " +
-          "for a word or two.",
+          "You stopped before the first word, so there was nothing to keep. Try again, and wait for a word or two.",
         missed: "The answer was complete before you stopped it. Try again.",
       },
     },

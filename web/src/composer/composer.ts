@@ -132,6 +132,14 @@ export class Composer {
     this.#offer([...this.#offers.peek().filter((each) => each !== text), text]);
   }
 
+  /** Remove a failed text again, unless the user has changed it. */
+  takeBack(text: string): void {
+    this.#offer(this.#offers.peek().filter((each) => each !== text));
+    if (this.#text.peek() !== text) return;
+    this.#put("");
+    this.#keep();
+  }
+
   /** Drop the failed text. */
   discardOffered(): void {
     this.#offer([]);

@@ -28,6 +28,8 @@ export interface ExperimentContext {
   readonly model: ReadonlySignal<string | null>;
   /** Whether the user has any chats; null if unknown. */
   readonly hasChats: ReadonlySignal<boolean | null>;
+  /** Remove a text from the composer of a thread, if that has taken it back. */
+  takeBack(thread: ExperimentThread, text: string): void;
 }
 
 function isDemo({ id, owned_by, ownedBy }: Model): boolean {
@@ -83,13 +85,18 @@ export class Experiments {
 
   async #vanish(thread: ExperimentThread): Promise<void> {
     const running: ExperimentStep = (this.#step.value = { name: "vanish", at: "running" });
-    await thread.send("/fail after 3");
+    const text = "/slow /fail after 5";
+    await thread.send(text);
+    // The words were the experiment's, not the user's.
+    this.#context.takeBack(thread, text);
     this.#end(running, { name: "vanish", at: thread.failed.value === null ? "missed" : "done" });
   }
 
   async #stop(thread: ExperimentThread): Promise<void> {
     const running: ExperimentStep = (this.#step.value = { name: "stop", at: "running" });
-    await thread.send(`/slow ${strings.firstRun.stop.message}`);
+    const text = `/slow ${strings.firstRun.stop.message}`;
+    await thread.send(text);
+    this.#context.takeBack(thread, text);
     const isKept = thread.turns.value.at(-1)?.kind === "interrupted";
     this.#end(running, { name: "stop", at: thread.failed.value !== null ? "early" : isKept ? "done" : "missed" });
   }

@@ -18,9 +18,13 @@ export function failureText(code: string, message: string): string {
   return (Object.hasOwn(REASONS, code) && REASONS[code]) || message;
 }
 
+/** What the server says if it knows no more than the code. */
+const NO_DETAIL = /^The model cannot be reached, or stopped early\./;
+
 /** Details from the server, where they help. */
 function detailOf(code: string, message: string): string | null {
-  return /^(model_|malformed_)/.test(code) && message !== REASONS[code] ? message || null : null;
+  const isKnown = message === REASONS[code] || NO_DETAIL.test(message);
+  return /^(model_|malformed_)/.test(code) && !isKnown ? message || null : null;
 }
 
 type FailedRequest = Pick<FailedTurn, "name" | "replaces" | "isLocal" | "attempt" | "input"> & {

@@ -1,8 +1,8 @@
 /** Find turns that have siblings, with as few requests as possible. */
 
 import { signal, type ReadonlySignal, type Signal } from "@preact/signals";
-import type { Branch, Chat, Turn } from "turnledger";
-import type { Siblings } from "./thread";
+import type { Branch, Chat, Sibling, Turn } from "turnledger";
+import type { Siblings, Versions } from "./thread";
 
 /** How many pages of branches are read; of a chat with more, each shown turn is checked. */
 const MAX_PAGES = 5;
@@ -77,9 +77,31 @@ export class SiblingTurns {
     }
     const found = await this.#chat().siblings(turn, { signal: this.#ending }).catch(() => null);
     if (!found) return;
-    const at = found.findIndex((each) => each.turn.id === turn);
-    shown.value = found.length > 1 && at >= 0 ? { at, branches: found.map(({ branch }) => branch) } : null;
+    shown.value = siblingsOf(found, turn);
   }
+}
+
+/** Sort the siblings of a turn into versions of its message, and of the answer to that message. */
+function siblingsOf(found: readonly Sibling[], turn: string): Siblings | null {
+  const shown = found.find((each) => each.turn.id === turn);
+  if (!shown) return null;
+  // The last answer to each message; to the shown message, the shown one.
+  const byMessage = new Map<string, string>();
+  for (const { turn, branch } of [...found, shown]) byMessage.set(contentOf(turn), branch);
+  const own = contentOf(shown.turn);
+  const answers = found.filter((each) => contentOf(each.turn) === own);
+  const versions = (at: number, branches: readonly string[]): Versions | null =>
+    branches.length > 1 ? { at, branches } : null;
+  const message = versions([...byMessage.keys()].indexOf(own), [...byMessage.values()]);
+  const answer = versions(
+    answers.indexOf(shown),
+    answers.map(({ branch }) => branch),
+  );
+  return message || answer ? { message, answer } : null;
+}
+
+function contentOf({ input }: Turn): string {
+  return JSON.stringify(input.map(({ type, role, content, ...more }) => [type, role, content, more["output"]]));
 }
 
 /** The turns after which branches fork; null: the beginning. */

@@ -33,11 +33,18 @@ export interface SendOptions {
   readonly idempotencyKey?: string | undefined;
 }
 
-/** The siblings of a turn, and which of them is shown. */
-export interface Siblings {
+/** Versions of a message or an answer, and which of them is shown. */
+export interface Versions {
   readonly at: number;
   /** The branch of each, oldest first. */
   readonly branches: readonly string[];
+}
+
+/** The siblings of a turn: those with another message, and those with another answer to the same message. Null: there
+ * are none. */
+export interface Siblings {
+  readonly message: Versions | null;
+  readonly answer: Versions | null;
 }
 
 export type ExportFormat = "jsonl" | "markdown";

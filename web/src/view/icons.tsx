@@ -31,6 +31,8 @@ function icon(path: string, { isFilled = false, flips = false }: IconOptions = {
   };
 }
 
+const MARK_GROUND = "M8 2h16a6 6 0 0 1 6 6v12a6 6 0 0 1-6 6H13l-6.3 4.7c-.7.5-1.7 0-1.7-.8v-4.7a6 6 0 0 1-3-5.2V8a6 6 0 0 1 6-6z";
+const MARK_LINES = "M9 10h14M9 15h14M9 20h7";
 const PIN = "M9 4h6l-.8 6.2 3.3 3.3H6.5l3.3-3.3zM12 13.5V21";
 const EYE = "M2.5 12S6 6 12 6s9.5 6 9.5 6-3.5 6-9.5 6-9.5-6-9.5-6zM12 14.5a2.5 2.5 0 1 0 0-5 2.5 2.5 0 0 0 0 5z";
 
@@ -52,21 +54,23 @@ export const FolderIcon = icon("M3.5 6h6l2 2.5h9V19h-17z");
 export const EyeIcon = icon(EYE);
 export const HideIcon = icon(`${EYE}M4 4l16 16`);
 export const InfoIcon = icon("M12 20.5a8.5 8.5 0 1 0 0-17 8.5 8.5 0 0 0 0 17zM12 11v5M12 8v.1");
+export const LinkIcon = icon(
+  "M10 14a4 4 0 0 0 5.7 0l3.1-3.1a4 4 0 0 0-5.7-5.7L12 6.3M14 10a4 4 0 0 0-5.7 0l-3.1 3.1a4 4 0 0 0 5.7 5.7l1.1-1.1",
+);
 export const LeftIcon = icon("M14.5 6l-6 6 6 6", { flips: true });
-export const MenuIcon = icon("M4 7h16M4 12h16M4 17h16");
 export const MoonIcon = icon("M19.5 14.5A8 8 0 0 1 9.5 4.5a8 8 0 1 0 10 10z");
 export const MoreIcon = icon(
   "M5 11.2a.8.8 0 1 0 0 1.6.8.8 0 0 0 0-1.6zM12 11.2a.8.8 0 1 0 0 1.6.8.8 0 0 0 0-1.6z" +
     "M19 11.2a.8.8 0 1 0 0 1.6.8.8 0 0 0 0-1.6z",
   { isFilled: true },
 );
+export const NewChatIcon = icon("M12 5H5v14h14v-7M10 14l.8-3L18 3.8l2.2 2.2-7.2 7.2z");
 export const OfflineIcon = icon(
   "M4 4l16 16M5 12.5a10 10 0 0 1 4-2.3M13 9.8a10 10 0 0 1 6 2.7M8.5 16a5 5 0 0 1 5-1.2M12 19.5v.1" +
     "M2.5 9A14 14 0 0 1 6 6.8M10.5 5.6A14 14 0 0 1 21.5 9",
 );
 export const PinIcon = icon(PIN);
 export const PinnedIcon = icon(PIN, { isFilled: true });
-export const PlusIcon = icon("M12 5v14M5 12h14");
 export const QueueIcon = icon("M4 6h16M4 11h10M4 16h6M17 13v7M13.5 16.5h7");
 export const RetryIcon = icon("M19.5 12a7.5 7.5 0 1 1-2.3-5.4M19.5 3.5v4.3h-4.3");
 export const RightIcon = icon("M9.5 6l6 6-6 6", { flips: true });
@@ -94,3 +98,13 @@ export const UnarchiveIcon = icon("M4 5h16v4H4zM5.5 9v10h13V9M12 17v-5M9.5 14l2.
 export const UndoIcon = icon("M8 5L4 9l4 4M4 9h9.5a5.5 5.5 0 0 1 0 11H9", { flips: true });
 export const UserIcon = icon("M12 12a4 4 0 1 0 0-8 4 4 0 0 0 0 8zM4.5 20.5a7.5 7.5 0 0 1 15 0");
 export const WarningIcon = icon("M12 4l9 16H3zM12 10v4.5M12 17.2v.1");
+
+/** The mark of the product: a message that is an entry in a ledger. The favicon is the same. */
+export function Mark({ size = 24 }: { size?: number }) {
+  return (
+    <svg class="mark" viewBox="0 0 32 32" width={size} height={size} aria-hidden="true" focusable="false">
+      <path class="mark-ground" d={MARK_GROUND} />
+      <path class="mark-lines" d={MARK_LINES} />
+    </svg>
+  );
+}

@@ -1,16 +1,19 @@
 /** The layout: sidebar and chat side by side, or the sidebar over the chat on narrow screens. */
 
 import { useEffect, useMemo, useRef } from "preact/hooks";
-import { Experiments } from "../first-run/experiments";
+import { Experiments, type ExperimentThread } from "../first-run/experiments";
 import type { Session } from "../session/session";
+import type { Thread } from "../thread/thread";
 import { addressOptions } from "./address-options";
-import { ChatHeader } from "./chat-header";
 import { ErrorBoundary } from "./error-boundary";
 import { ComposerView } from "./composer/composer";
 import { ConnectionView } from "./connection";
 import { Drawer } from "./drawer";
-import { EmptyChatView, isEmptyChat } from "./first-run/empty-chat";
+import { DrawerButton } from "./drawer-button";
+import { EmptyChatFoot, EmptyChatView, isEmptyChat } from "./first-run/empty-chat";
 import { FirstRunView } from "./first-run/first-run";
+import { ChatHeader } from "./header/chat-header";
+import { Mark } from "./icons";
 import { NoticesView, StatusView } from "./notices";
 import { SidebarFooter } from "./sidebar/footer";
 import { SidebarView } from "./sidebar/sidebar";
@@ -26,6 +29,8 @@ export function LayoutView({ session, theme }: { session: Session; theme: Theme 
   const drawer = useMemo(() => new Drawer(session.storage, addressOptions().isEmbedded), [session]);
   const hasSide = !session.isReader;
   const isOver = hasSide && drawer.isOver.value;
+  const thread = session.threads.current.value;
+  const isBlank = thread !== null && isEmptyChat(thread);
   useFirstChat(session);
   useDocumentTitle(session);
   // Show the chosen chat. The first one was not chosen, and may arrive after the user opened the list.
@@ -43,14 +48,13 @@ export function LayoutView({ session, theme }: { session: Session; theme: Theme 
       </button>
       {hasSide && <SideView session={session} drawer={drawer} theme={theme} />}
       {isOver && <div class="scrim" onClick={() => drawer.close()} />}
-      <main ref={main} class="chat" tabIndex={-1} aria-label={strings.layout.chat} inert={isOver}>
+      <main ref={main} class={isBlank ? "chat blank" : "chat"} tabIndex={-1} aria-label={strings.layout.chat} inert={isOver}>
         <ChatHeader session={session} drawer={hasSide ? drawer : null} theme={theme} />
         <ConnectionView session={session} />
         <VisitorBanner session={session} />
         <UnkeptBanner session={session} />
-        <ChatView session={session} />
+        <ChatView session={session} isBlank={isBlank} isOver={isOver} />
       </main>
-      <NoticesView notices={session.notices} />
       <StatusView notices={session.notices} />
     </div>
   );
@@ -77,23 +81,33 @@ function SideView({ session, drawer, theme }: { session: Session; drawer: Drawer
         if (event.key === "Escape" && isOver && !event.defaultPrevented) drawer.close();
       }}
     >
+      <header class="bar">
+        <DrawerButton drawer={drawer} hides />
+        <span class="product">
+          <Mark />
+          {strings.product}
+        </span>
+      </header>
       <ErrorBoundary subject={strings.crash.chatList}>
         <SidebarView session={session} reveal={() => drawer.open("search")} leave={() => drawer.leave()} />
       </ErrorBoundary>
-      <SidebarFooter session={session} theme={theme} drawer={drawer} />
+      {isOver && <NoticesView notices={session.notices} />}
+      <SidebarFooter session={session} theme={theme} />
     </div>
   );
 }
 
-function ChatView({ session }: { session: Session }) {
+/** `isOver`: the list of chats covers it, and shows the notices. */
+function ChatView({ session, isBlank, isOver }: { session: Session; isBlank: boolean; isOver: boolean }) {
   const { hasAny: hasChats } = session.chats;
   const experiments = useMemo(() => {
-    const { storage, models, model } = session;
-    return new Experiments({ storage, models, model, hasChats });
+    const { storage, models, model, composers } = session;
+    const takeBack = (of: ExperimentThread, text: string): void => composers.of(of as Thread).takeBack(text);
+    return new Experiments({ storage, models, model, hasChats, takeBack });
   }, [session]);
   const thread = session.threads.current.value;
-  if (!thread) return null;
-  const isBlank = isEmptyChat(thread);
+  const notices = !isOver && <NoticesView notices={session.notices} />;
+  if (!thread) return <>{notices}</>;
   return (
     <>
       <ErrorBoundary subject={strings.crash.chat} of={thread}>
@@ -103,10 +117,12 @@ function ChatView({ session }: { session: Session }) {
           <ThreadView session={session} thread={thread} />
         )}
       </ErrorBoundary>
+      {notices}
       {!session.isReader && (
         <ErrorBoundary subject={strings.crash.composer}>
           {!isBlank && session.mayRun && <FirstRunView session={session} thread={thread} experiments={experiments} />}
           <ComposerView session={session} thread={thread} />
+          {isBlank && <EmptyChatFoot session={session} thread={thread} experiments={experiments} />}
         </ErrorBoundary>
       )}
     </>

@@ -13,7 +13,10 @@ export function PageView({ signIn }: { signIn: SignIn }) {
   const state = signIn.state.value;
   const session = state.kind === "signed in" ? state.session : null;
   // Known before the server answers, so that the page does not flash in the wrong theme.
-  const theme = useMemo(() => new Theme(session?.storage ?? signIn.storage, addressOptions().theme), [session]);
+  const theme = useMemo(() => {
+    const { theme: first, variables } = addressOptions();
+    return new Theme(session?.storage ?? signIn.storage, first, variables);
+  }, [session]);
   if (state.kind !== "signed in") return <SignInView signIn={signIn} state={state} />;
   return (
     <ErrorBoundary subject={strings.crash.page}>

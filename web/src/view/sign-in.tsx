@@ -4,6 +4,7 @@ import { useEffect, useId, useRef } from "preact/hooks";
 import "../style/sign-in.css";
 import type { SignInState } from "../session/sign-in-state";
 import type { SignIn } from "../session/sign-in";
+import { Mark } from "./icons";
 import { strings } from "../strings";
 
 type NotSignedIn = Exclude<SignInState, { kind: "signed in" }>;
@@ -22,6 +23,7 @@ export function SignInView({ signIn, state }: { signIn: SignIn; state: NotSigned
     case "refused":
       return (
         <main class="sign-in">
+          <Product />
           <div class="sign-in-card" role="alert">
             <h1>{shown.title}</h1>
             <p>{shown.why}</p>
@@ -33,9 +35,19 @@ export function SignInView({ signIn, state }: { signIn: SignIn; state: NotSigned
   }
 }
 
+function Product() {
+  return (
+    <p class="product">
+      <Mark size={32} />
+      {strings.product}
+    </p>
+  );
+}
+
 function WaitingView({ title, why, retry }: { title: string; why: string; retry: () => void }) {
   return (
     <main class="sign-in">
+      <Product />
       <div class="sign-in-card">
         <div role="alert">
           <h1>{title}</h1>
@@ -64,6 +76,7 @@ function TokenForm({ signIn, state }: { signIn: SignIn; state: SignedOut }) {
   }, [isBusy]);
   return (
     <main class="sign-in">
+      <Product />
       {/* No form is submitted: a frame may forbid that. */}
       <form class="sign-in-card" aria-busy={isBusy} onSubmit={(event) => event.preventDefault()}>
         <h1>{hasEnded ? strings.signIn.accessEnded : strings.signIn.title}</h1>

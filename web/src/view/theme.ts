@@ -9,9 +9,11 @@ export class Theme {
   readonly #storage: StorageScope;
   readonly #name = signal<ThemeName>("system");
 
-  /** `first`: the theme from the address; it holds until the user chooses. */
-  constructor(storage: StorageScope, first: ThemeName | null) {
+  /** `first`: the theme from the address; it holds until the user chooses. `variables`: those of the style sheet that
+   * the address sets. */
+  constructor(storage: StorageScope, first: ThemeName | null, variables: ReadonlyMap<string, string> = new Map()) {
     this.#storage = storage;
+    for (const [name, value] of variables) document.documentElement.style.setProperty(name, value);
     const stored = storage.get("theme");
     this.#show(first ?? (stored === "light" || stored === "dark" ? stored : "system"));
   }

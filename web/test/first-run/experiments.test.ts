@@ -10,7 +10,9 @@ const REAL: Model = { id: "llama", ownedBy: "somebody" };
 
 function newcomer(storage: StorageScope) {
   const model = signal<string | null>("demo");
-  return { storage, models: signal([DEMO]), model, hasChats: signal<boolean | null>(false) };
+  const takenBack: string[] = [];
+  const takeBack = (_: ExperimentThread, text: string): void => void takenBack.push(text);
+  return { storage, models: signal([DEMO]), model, hasChats: signal<boolean | null>(false), takeBack, takenBack };
 }
 
 /** A thread whose turns end as a test says. */
@@ -70,11 +72,12 @@ describe("experiments", () => {
     const experiments = new Experiments(who);
     const tried = thread();
     const trying = experiments.start("vanish", tried);
-    expect(tried.sent).toEqual(["/fail after 3"]);
+    expect(tried.sent).toEqual(["/slow /fail after 5"]);
     expect(experiments.step.value).toEqual({ name: "vanish", at: "running" });
     await tried.ends(() => (tried.failed.value = {}));
     await trying;
     expect(experiments.step.value).toEqual({ name: "vanish", at: "done" });
+    expect(who.takenBack).toEqual(tried.sent);
     expect([...new Experiments(who).tried.value]).toEqual(["vanish"]);
   });
 

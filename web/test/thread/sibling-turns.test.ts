@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { Branch, Chat, Sibling } from "turnledger";
 import { SiblingTurns, forkPoints } from "../../src/thread/sibling-turns";
-import { MadeUpChat, rest, turnOf } from "./fakes";
+import { MadeUpChat, rest, said, turnOf } from "./fakes";
 
 function branch(id: string, base: string | null, turns: number, shared: number): Branch {
   return { id, base, turns, shared, head: null, isCurrent: false, isRunning: false, isSide: false, preview: "" };
@@ -46,7 +46,7 @@ describe("siblings", () => {
     const shown = branching.of(turnOf(2));
     branching.of(turnOf(3));
     await rest();
-    expect(shown.value).toEqual({ at: 0, branches: ["a", "b"] });
+    expect(shown.value).toEqual({ message: null, answer: { at: 0, branches: ["a", "b"] } });
     expect(chat.did).toEqual([["branches"], ["siblings", "turn_2"]]);
     expect(branching.of(turnOf(2))).toBe(shown);
   });
@@ -61,7 +61,26 @@ describe("siblings", () => {
     chat.branchList = [branch("a", null, 3, 0), branch("b", "turn_1", 2, 1)];
     chat.siblingList = [sibling("turn_2", "a"), sibling("turn_2b", "b")];
     await branching.refresh();
-    expect(shown.value?.branches.length).toBe(2);
+    expect(shown.value?.answer?.branches.length).toBe(2);
+  });
+
+  it("are versions of the message that was edited, or of the answer that was regenerated", async () => {
+    const chat = new MadeUpChat();
+    const asked = (id: string, text: string, of: string): Sibling => ({
+      turn: turnOf(2, { id, input: [{ ...said(text), id: `item of ${id}` }] }),
+      branch: of,
+      isCurrent: false,
+    });
+    chat.branchList = [branch("a", null, 3, 0), branch("b", "turn_1", 2, 1)];
+    chat.siblingList = [asked("q1", "Q", "a"), asked("q2", "Q", "b"), asked("e1", "E", "c"), asked("e2", "E", "d")];
+    const branching = branchingOf(chat);
+    const shown = ["q1", "q2", "e1"].map((id) => branching.of(turnOf(2, { id })));
+    await rest();
+    expect(shown.map(({ value }) => value)).toEqual([
+      { message: { at: 0, branches: ["a", "d"] }, answer: { at: 0, branches: ["a", "b"] } },
+      { message: { at: 0, branches: ["b", "d"] }, answer: { at: 1, branches: ["a", "b"] } },
+      { message: { at: 1, branches: ["b", "c"] }, answer: { at: 0, branches: ["c", "d"] } },
+    ]);
   });
 
   it("of hidden turns are dropped", async () => {

@@ -1,4 +1,4 @@
-import { afterEach, describe, expect, it } from "vitest";
+import { afterEach, describe, expect, it, vi } from "vitest";
 import { MemoryStorage } from "../../src/browser/storage";
 import { StorageScope } from "../../src/session/storage-scope";
 import { addressOptions } from "../../src/view/address-options";
@@ -25,6 +25,20 @@ describe("the theme", () => {
     storage.set("theme", "dark");
     new Theme(storage, addressOptions("?theme=light").theme);
     expect(shown()).toBe("light");
+  });
+
+  it("takes colours and the corner radius from the address of an embedded page, if they are valid", () => {
+    vi.stubGlobal("CSS", { supports: (_: string, value: string) => value !== "blurple" });
+    const given = "--accent=rebeccapurple&--radius=2px&--paper=blurple&--ink=var(--paper)&--on-accent=inherit&--focus=red";
+    const { variables } = addressOptions(`?embed=1&${given}`);
+    expect([...variables]).toEqual([
+      ["--accent", "rebeccapurple"],
+      ["--radius", "2px"],
+    ]);
+    expect(addressOptions(`?${given}`).variables.size).toBe(0);
+    new Theme(new StorageScope("own", new MemoryStorage()), null, variables);
+    expect(document.documentElement.style.getPropertyValue("--accent")).toBe("rebeccapurple");
+    vi.unstubAllGlobals();
   });
 
   it("ignores unknown names", () => {

@@ -36,7 +36,7 @@ function ComposerForm({ session, composer }: { session: Session; composer: Compo
       <p id="composer-status" class="composer-status" role="status">
         <ComposerStatus composer={composer} />
       </p>
-      {isBusy && composer.blockedReason.value === null && <BusyPolicyPicker policy={session.composers.policy} />}
+      {isBusy && composer.canSend.value && <BusyPolicyPicker policy={session.composers.policy} />}
       <div
         class="composer-box"
         onPointerDown={(event) => event.target === event.currentTarget && setTimeout(focusField)}

@@ -17,11 +17,18 @@ interface Props {
   readonly experiments: Experiments;
 }
 
-export function WelcomeView({ thread, experiments }: Props) {
+export function WelcomeView() {
   return (
-    <section class="welcome" aria-labelledby="welcome">
-      <h2 id="welcome">{strings.firstRun.title}</h2>
-      <p>{strings.firstRun.intro}</p>
+    <>
+      <h2 class="greeting">{strings.firstRun.title}</h2>
+      <p class="welcome">{strings.firstRun.intro}</p>
+    </>
+  );
+}
+
+export function ExperimentsView({ thread, experiments }: Omit<Props, "session">) {
+  return (
+    <section aria-label={strings.firstRun.region}>
       <ul class="experiments">
         {EXPERIMENTS.map((name) => (
           <li key={name}>

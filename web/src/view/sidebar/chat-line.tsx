@@ -2,8 +2,9 @@
 
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { chatTitle, type ChatRow } from "../../chats/chat-row";
-import { ArchiveIcon, EditIcon, MoreIcon, PinIcon, PinnedIcon, TrashIcon, UnarchiveIcon, UndoIcon } from "../icons";
-import { Menu, type MenuEntry } from "../menu";
+import { chatEntries, deleteEntry } from "../chat-entries";
+import { MoreIcon, UndoIcon } from "../icons";
+import { Menu } from "../menu";
 import { isPlainClick } from "./list-navigation";
 import type { SidebarState } from "./sidebar-state";
 import { strings } from "../../strings";
@@ -15,18 +16,22 @@ interface LineProps {
 }
 
 export function ChatLine({ state, row, tabIndex }: LineProps) {
-  const { session, deletion, hovered } = state;
+  const { session, deletion, hovered, focused } = state;
   if (state.editing.value?.row.id === row.id) return <NameField state={state} />;
   const isCurrent = session.threads.current.value?.id.value === row.id;
   const isArmed = deletion.armed.value === row.id;
-  const isActive = tabIndex === 0 || hovered.value === row.id || state.opened.value === row.id || isArmed;
+  const isActive = [hovered, focused, state.opened].some(({ value }) => value === row.id);
   const isTouch = matchMedia("(pointer: coarse)").matches;
-  const hasTools = session.mayWrite && (isActive || isTouch);
   return (
     <div
       class={`chat-line${isArmed ? " armed" : ""}`}
       onPointerEnter={() => (hovered.value = row.id)}
       onPointerLeave={() => hovered.peek() === row.id && (hovered.value = null)}
+      onFocusIn={() => (focused.value = row.id)}
+      onFocusOut={({ currentTarget, relatedTarget }) => {
+        // Not if it moves on to the menu button, which would be gone by then.
+        if (!currentTarget.contains(relatedTarget as Node | null)) focused.value = null;
+      }}
     >
       <a
         class="line-main"
@@ -46,7 +51,8 @@ export function ChatLine({ state, row, tabIndex }: LineProps) {
           {chatTitle(row)}
         </span>
       </a>
-      {hasTools && <Tools state={state} row={row} isArmed={isArmed} hasDelete={!isTouch || isActive} />}
+      {isArmed && state.opened.value === null && <span class="chip bad">{strings.chats.confirmDelete}</span>}
+      {session.mayWrite && (isActive || isTouch) && <Tools state={state} row={row} isArmed={isArmed} />}
     </div>
   );
 }
@@ -61,48 +67,19 @@ interface ToolsProps {
   readonly state: SidebarState;
   readonly row: ChatRow;
   readonly isArmed: boolean;
-  /** On touch screens, deleting is in the menu and on the selected chat, so that it is not hit by mistake. */
-  readonly hasDelete: boolean;
 }
 
-function Tools({ state, row, isArmed, hasDelete }: ToolsProps) {
+function Tools({ state, row, isArmed }: ToolsProps) {
   const { deletion, actions, opened } = state;
-  const name = chatTitle(row);
-  const entries: MenuEntry[] = [
-    { label: strings.chats.rename, icon: <EditIcon />, run: () => state.rename(row) },
-    row.pinned
-      ? { label: strings.chats.unpin, icon: <PinnedIcon />, run: () => void actions.pin(row, false) }
-      : { label: strings.chats.pin, icon: <PinIcon />, run: () => void actions.pin(row, true) },
-    row.archived
-      ? { label: strings.chats.unarchive, icon: <UnarchiveIcon />, run: () => void actions.archive(row, false) }
-      : { label: strings.chats.archive, icon: <ArchiveIcon />, run: () => void actions.archive(row, true) },
-    "line",
-    {
-      label: isArmed ? strings.chats.confirmDelete : strings.chats.delete,
-      icon: <TrashIcon />,
-      isBad: true,
-      staysOpen: !isArmed,
-      run: () => state.delete(row, isArmed), // the menu has closed by then, which disarms
-    },
+  const entries = [
+    ...chatEntries(actions, row, () => state.rename(row)),
+    "line" as const,
+    deleteEntry(isArmed, () => state.delete(row, isArmed)), // the menu has closed by then, which disarms
   ];
   return (
     <span class="line-tools">
-      {hasDelete && (
-        <button
-          type="button"
-          class={`quiet-button small ${isArmed ? "bad" : "icon-only"}`}
-          aria-label={(isArmed ? strings.chats.confirmDeleteTitle : strings.chats.deleteTitle)(name)}
-          title={isArmed ? strings.chats.pressAgain : strings.chats.delete}
-          // A double click or a held key does not confirm.
-          onClick={(event) => event.detail < 2 && state.delete(row)}
-          onKeyDown={(event) => event.repeat && event.key === "Enter" && event.preventDefault()}
-          onBlur={() => opened.peek() === null && deletion.disarm()}
-        >
-          {isArmed ? strings.chats.confirmDelete : <TrashIcon />}
-        </button>
-      )}
       <Menu
-        label={strings.chats.options(name)}
+        label={strings.chats.options(chatTitle(row))}
         class="quiet-button icon-only small"
         entries={entries}
         onToggle={(isOpen) => {

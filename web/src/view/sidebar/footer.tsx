@@ -1,15 +1,14 @@
-/** The footer of the sidebar: the user, the theme, and the button that hides the chats. */
+/** The footer of the sidebar: the user, and the theme. */
 
 import { safeText } from "../../markdown/safe-text";
 import type { Session } from "../../session/session";
-import type { Drawer } from "../drawer";
-import { CloseIcon, SidebarIcon, SignOutIcon, UserIcon } from "../icons";
+import { SignOutIcon, UserIcon } from "../icons";
 import { Menu } from "../menu";
 import type { Theme } from "../theme";
 import { ThemeMenu } from "../theme-menu";
 import { strings } from "../../strings";
 
-export function SidebarFooter({ session, theme, drawer }: { session: Session; theme: Theme; drawer: Drawer }) {
+export function SidebarFooter({ session, theme }: { session: Session; theme: Theme }) {
   const owner = safeText(session.me.owner);
   // Users without a token have nothing to sign out of; guests have their own way to leave.
   const maySignOut = session.me.id != null && !session.isGuest;
@@ -32,15 +31,6 @@ export function SidebarFooter({ session, theme, drawer }: { session: Session; th
         </span>
       )}
       <ThemeMenu theme={theme} />
-      <button
-        type="button"
-        class="quiet-button icon-only"
-        aria-label={strings.layout.hideChats}
-        title={strings.layout.hideChats}
-        onClick={() => drawer.close()}
-      >
-        {drawer.isNarrow.value ? <CloseIcon /> : <SidebarIcon />}
-      </button>
     </div>
   );
 }

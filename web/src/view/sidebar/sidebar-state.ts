@@ -18,8 +18,9 @@ export class SidebarState {
   readonly editing = signal<{ readonly row: ChatRow; readonly text: string } | null>(null);
   /** The line that Tab focuses. */
   readonly active = signal<string | null>(null);
-  /** Lines that show their buttons: the hovered one, and the one with an open menu. */
+  /** Lines that show their menu button: the hovered one, the one with the focus, and the one whose menu is open. */
   readonly hovered = signal<string | null>(null);
+  readonly focused = signal<string | null>(null);
   readonly opened = signal<string | null>(null);
 
   constructor(session: Session) {

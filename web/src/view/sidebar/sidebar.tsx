@@ -8,7 +8,7 @@ import { openNewChat } from "../../chats/open-chat";
 import { isTextField } from "../../composer/shortcuts";
 import { safeText } from "../../markdown/safe-text";
 import type { Session } from "../../session/session";
-import { ArchiveIcon, BackIcon, CloseIcon, FolderIcon, MoreIcon, PlusIcon, SearchIcon, TrashIcon } from "../icons";
+import { ArchiveIcon, BackIcon, CloseIcon, FolderIcon, MoreIcon, NewChatIcon, SearchIcon, TrashIcon } from "../icons";
 import { Menu, type MenuEntry } from "../menu";
 import { ChatLine, DeletedLine } from "./chat-line";
 import { SearchResultsView } from "./search-results";
@@ -48,7 +48,7 @@ export function SidebarView({ session, reveal, leave }: SidebarProps) {
             leave?.();
           }}
         >
-          <PlusIcon /> {strings.layout.newChat}
+          <NewChatIcon /> {strings.layout.newChat}
         </button>
         <ListsMenu session={session} />
       </div>

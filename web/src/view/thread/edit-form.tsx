@@ -79,6 +79,8 @@ function useAutoSize(field: RefObject<HTMLTextAreaElement | null>, text: string)
   useLayoutEffect(() => {
     field.current?.focus();
     field.current?.setSelectionRange(text.length, text.length);
+    // After the thread has kept its end in sight.
+    requestAnimationFrame(() => field.current?.scrollIntoView({ block: "nearest" }));
   }, []);
   useLayoutEffect(() => {
     const { current } = field;

@@ -14,6 +14,8 @@ interface FailureProps {
 
 export function FailureCard({ session, thread, failed }: FailureProps) {
   const { message, detail, isStopped, isLocal, replaces, text } = failed;
+  // The composer takes it back, unless something else clears it.
+  const isBack = isLocal && replaces === null && session.composers.of(thread).text.value !== "";
   return (
     <section
       class={isStopped ? "card failure" : "card bad failure"}
@@ -32,12 +34,10 @@ export function FailureCard({ session, thread, failed }: FailureProps) {
       )}
       {!isStopped && (
         <p class="quiet-text">
-          {isLocal && replaces === null
-            ? strings.failure.unchangedWithDraft
-            : strings.failure.unchanged}
+          {isBack ? strings.failure.unchangedWithDraft : strings.failure.unchanged}
         </p>
       )}
-      {(!isLocal || replaces !== null) && text && (
+      {!isBack && text && (
         <p class="failure-text" dir="auto">
           {safeProse(text)}
         </p>

@@ -1,6 +1,6 @@
 /** Keep the scroll position: at the end while text streams in, or on the row that the user reads. */
 
-import { signal, type ReadonlySignal } from "@preact/signals";
+import { signal, type ReadonlySignal, type Signal } from "@preact/signals";
 
 /** Pixels from the end that count as the end. */
 const END_MARGIN = 48;
@@ -18,11 +18,13 @@ interface Anchor {
 
 /** Browsers anchor scrolling themselves, but not all of them, and not at the very top. */
 export class ScrollPosition {
-  readonly #isAtEnd = signal(true);
+  readonly #isAtEnd: Signal<boolean>;
   readonly #hasNews = signal(false);
   readonly #onNearTop: () => void;
   readonly #isGrowing: () => boolean;
   #box: HTMLElement | null = null;
+  /** Whether it stays at the beginning, until the user scrolls. */
+  #isAtStart: boolean;
   #top = 0;
   /** The distance to the end. */
   #distance = 0;
@@ -32,9 +34,11 @@ export class ScrollPosition {
 
   /** `onNearTop`: called near the top. `isGrowing`: whether growth at the end is new content, not something unfolded.
    * */
-  constructor(onNearTop: () => void, isGrowing: () => boolean) {
+  constructor(onNearTop: () => void, isGrowing: () => boolean, startsAt: "start" | "end" = "end") {
     this.#onNearTop = onNearTop;
     this.#isGrowing = isGrowing;
+    this.#isAtStart = startsAt === "start";
+    this.#isAtEnd = signal(startsAt === "end");
   }
 
   get isAtEnd(): ReadonlySignal<boolean> {
@@ -65,6 +69,7 @@ export class ScrollPosition {
   }
 
   toEnd(): void {
+    this.#isAtStart = false;
     this.#anchors = [];
     this.#isAtEnd.value = true;
     this.#hasNews.value = false;
@@ -76,13 +81,19 @@ export class ScrollPosition {
   keep(isOther = false): void {
     const box = this.#box;
     if (!box) return;
-    if (this.#isAtEnd.peek() && !isOther) box.scrollTop = box.scrollHeight;
+    if (this.#isAtStart) this.#keepStart(box);
+    else if (this.#isAtEnd.peek() && !isOther) box.scrollTop = box.scrollHeight;
     else this.#restoreAnchor(box);
     if (isOther) this.#updateEnd(box);
     else if (!this.#isAtEnd.peek() && distanceToEnd(box) > this.#distance + 1 && this.#isGrowing()) {
       this.#hasNews.value = true;
     }
     this.#remember(box);
+  }
+
+  #keepStart(box: HTMLElement): void {
+    box.scrollTop = 0;
+    this.#isAtEnd.value = distanceToEnd(box) <= END_MARGIN;
   }
 
   /** Read older turns near the top. */
@@ -93,6 +104,7 @@ export class ScrollPosition {
   #scrolled(): void {
     const box = this.#box;
     if (!box) return;
+    if (box.scrollTop > 0) this.#isAtStart = false;
     // Only scrolling up leaves the end: growth moves it away, too.
     if (distanceToEnd(box) <= END_MARGIN || box.scrollTop < this.#top - 1) this.#updateEnd(box);
     this.#remember(box);

@@ -31,6 +31,8 @@ function Body({ session, thread }: { session: Session; thread: Thread }) {
     return new ScrollPosition(
       () => void thread.older(),
       () => thread.pending.peek().length > 0,
+      // A visitor has not read it yet.
+      session.isReader ? "start" : "end",
     );
   }, []);
   const rows = useComputed(() => threadRows(thread.turns.value, thread.pending.value, (turn) => thread.nameOf(turn)));

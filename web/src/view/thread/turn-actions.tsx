@@ -26,18 +26,17 @@ interface AnswerProps {
   readonly parts: readonly TurnPart[];
 }
 
-interface MessageProps extends Omit<AnswerProps, "thread" | "turn"> {
-  /** Null while it runs: the space is reserved, so that nothing moves later. */
-  readonly turn: Turn | null;
+interface MessageProps extends AnswerProps {
   readonly edit: () => void;
 }
 
-export function MessageActions({ session, turn, parts, edit }: MessageProps) {
+/** Beside the message. */
+export function MessageActions({ session, thread, turn, parts, edit }: MessageProps) {
   const text = markdownOf(parts);
   if (!text) return null;
-  if (!turn) return <div class="turn-actions of-message" />;
   return (
     <div class="turn-actions of-message">
+      {thread.isKept && <VersionSwitcher of="message" {...{ session, thread, turn }} />}
       <CopyButton session={session} label={strings.turn.copyMessage} text={text} selected=".input" />
       {session.mayRun && (
         <button
@@ -60,7 +59,7 @@ export function AnswerActions({ session, thread, turn, parts, isLast }: AnswerPr
   const entries = thread.isKept ? entriesOf(session, thread, turn, isLast) : [];
   return (
     <div class="turn-actions">
-      {thread.isKept && <VersionSwitcher session={session} thread={thread} turn={turn} />}
+      {thread.isKept && <VersionSwitcher of="answer" {...{ session, thread, turn }} />}
       {text && <CopyButton session={session} label={strings.turn.copyAnswer} text={text} selected=".answer" />}
       {session.mayRun && (
         <button

@@ -47,10 +47,12 @@ export function TurnRow({ session, thread, row, before, after, isLast }: RowProp
       {turn && isEditing.value ? (
         <EditForm session={session} thread={thread} turn={turn} close={() => (isEditing.value = false)} />
       ) : (
-        <>
+        <div class="question">
           <MessageView parts={message} />
-          <MessageActions {...{ session, turn, parts: message, edit: () => (isEditing.value = true) }} />
-        </>
+          {turn && (
+            <MessageActions {...{ session, thread, turn, parts: message, edit: () => (isEditing.value = true) }} />
+          )}
+        </div>
       )}
       <div class="answer">
         <AnswerView parts={parts?.output ?? null} pending={pending} />

@@ -3,7 +3,7 @@
 import { useLayoutEffect, useRef } from "preact/hooks";
 import type { Turn } from "turnledger";
 import type { Session } from "../../session/session";
-import type { Thread } from "../../thread/thread";
+import type { Siblings, Thread } from "../../thread/thread";
 import { LeftIcon, RightIcon } from "../icons";
 import { strings } from "../../strings";
 
@@ -11,16 +11,19 @@ interface SwitcherProps {
   readonly session: Session;
   readonly thread: Thread;
   readonly turn: Turn;
+  /** What differs between the versions: the message was edited, or the answer regenerated. */
+  readonly of: keyof Siblings;
 }
 
 /** The button to focus when the sibling is shown. */
-let nextFocus: { readonly thread: Thread; readonly number: number; readonly by: -1 | 1 } | null = null;
+let nextFocus: (Pick<SwitcherProps, "thread" | "of"> & { readonly number: number; readonly by: -1 | 1 }) | null = null;
 
-export function VersionSwitcher({ session, thread, turn }: SwitcherProps) {
+export function VersionSwitcher({ session, thread, turn, of }: SwitcherProps) {
   const group = useRef<HTMLDivElement>(null);
-  const siblings = thread.siblings(turn).value;
+  const siblings = thread.siblings(turn).value?.[of];
   useLayoutEffect(() => {
-    if (!siblings || nextFocus?.thread !== thread || nextFocus.number !== turn.number) return;
+    const isNext = nextFocus?.thread === thread && nextFocus.number === turn.number && nextFocus.of === of;
+    if (!siblings || !nextFocus || !isNext) return;
     const button = group.current?.querySelector<HTMLElement>(`[data-by="${nextFocus.by}"]`);
     // The pressed button is gone, and the thread may have taken its focus; the user may have moved it since.
     const isFree = [document.body, button?.closest(".thread")].includes(document.activeElement as HTMLElement);
@@ -43,7 +46,7 @@ export function VersionSwitcher({ session, thread, turn }: SwitcherProps) {
         aria-disabled={branch === undefined || !canSwitch}
         onClick={() => {
           if (branch === undefined || !canSwitch) return;
-          nextFocus = { thread, number: turn.number, by };
+          nextFocus = { thread, of, number: turn.number, by };
           void thread.switch(branch, turn.number);
         }}
       >
@@ -52,7 +55,7 @@ export function VersionSwitcher({ session, thread, turn }: SwitcherProps) {
     );
   };
   return (
-    <div ref={group} class="siblings" role="group" aria-label={strings.turn.versions}>
+    <div ref={group} class="siblings" role="group" aria-label={strings.turn.versions[of]}>
       {step(-1, strings.turn.previousVersion, LeftIcon)}
       <span aria-label={strings.turn.version(at + 1, branches.length)} role="img">
         {at + 1}/{branches.length}

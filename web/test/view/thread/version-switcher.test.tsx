@@ -19,12 +19,12 @@ function switchVersion(): void {
   loaded = signal<Siblings | null>(null);
   const thread = {
     pending: signal([]),
-    siblings: ({ id }: { id: string }) => (id === first.id ? signal({ at: 0, branches }) : loaded),
+    siblings: ({ id }: { id: string }) => (id === first.id ? signal({ message: null, answer: { at: 0, branches } }) : loaded),
     switch: () => Promise.resolve(),
   } as unknown as Thread;
   const show = (turn: typeof first): void => {
     const session = { mayWrite: true } as Session;
-    act(() => render(<VersionSwitcher key={turn.id} session={session} thread={thread} turn={turn} />, home));
+    act(() => render(<VersionSwitcher key={turn.id} of="answer" {...{ session, thread, turn }} />, home));
   };
   show(first);
   const next = home.querySelector<HTMLElement>(`[aria-label="${strings.turn.nextVersion}"]`)!;
@@ -46,14 +46,14 @@ afterEach(() => {
 describe("the version switcher", () => {
   it("focuses the same button of the version that it switched to", () => {
     switchVersion();
-    act(() => void (loaded.value = { at: 1, branches }));
+    act(() => void (loaded.value = { message: null, answer: { at: 1, branches } }));
     expect(document.activeElement?.getAttribute("aria-label")).toBe(strings.turn.nextVersion);
   });
 
   it("leaves the focus where the user moved it meanwhile", () => {
     switchVersion();
     search.focus();
-    act(() => void (loaded.value = { at: 1, branches }));
+    act(() => void (loaded.value = { message: null, answer: { at: 1, branches } }));
     expect(document.activeElement).toBe(search);
   });
 });

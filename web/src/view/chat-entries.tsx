@@ -1,0 +1,31 @@
+/** The menu entries of a chat, in the list and above the chat. */
+
+import type { ChatActions } from "../chats/chat-actions";
+import type { ChatRow } from "../chats/chat-row";
+import { ArchiveIcon, EditIcon, PinIcon, PinnedIcon, TrashIcon, UnarchiveIcon } from "./icons";
+import type { MenuEntry } from "./menu";
+import { strings } from "../strings";
+
+/** Rename, pin, archive. */
+export function chatEntries(actions: ChatActions, row: ChatRow, rename: () => void): readonly MenuEntry[] {
+  return [
+    { label: strings.chats.rename, icon: <EditIcon />, run: rename },
+    row.pinned
+      ? { label: strings.chats.unpin, icon: <PinnedIcon />, run: () => void actions.pin(row, false) }
+      : { label: strings.chats.pin, icon: <PinIcon />, run: () => void actions.pin(row, true) },
+    row.archived
+      ? { label: strings.chats.unarchive, icon: <UnarchiveIcon />, run: () => void actions.archive(row, false) }
+      : { label: strings.chats.archive, icon: <ArchiveIcon />, run: () => void actions.archive(row, true) },
+  ];
+}
+
+/** Delete, with a second press. */
+export function deleteEntry(isArmed: boolean, run: () => void): MenuEntry {
+  return {
+    label: isArmed ? strings.chats.confirmDelete : strings.chats.delete,
+    icon: <TrashIcon />,
+    isBad: true,
+    staysOpen: !isArmed,
+    run,
+  };
+}
