@@ -58,26 +58,30 @@ def test_share_code_is_removed_from_the_address_before_the_exchange(person: Pers
     assert link["code"] not in page.evaluate("location.href")
 
 
-def test_shared_chat_shows_earlier_and_later_turns_and_has_no_composer(
+def test_shared_chat_opens_at_its_beginning_with_later_turns_on_demand_and_no_composer(
     person: Person, profile: Profile
 ) -> None:
     chat = chat_of(person, "The first of many")
     for number in range(40):
         person.run_turn(f"Question {number}", chat)
     page = follow(profile, create_link(person, chat=chat))
-    expect(page.get_by_role("log").get_by_text("Question 39")).to_be_visible()
-    expect(page.get_by_role("log").get_by_text("The first of many")).to_be_in_viewport()
+    first, last = (page.get_by_role("log").get_by_text(text) for text in ("The first of many", "Question 39"))
+    expect(first).to_be_in_viewport()
+    expect(last).to_have_count(0)
     expect(visit_note(page)).to_contain_text("You can read this chat until")
     expect(page.get_by_role("textbox")).to_have_count(0)
     expect(page.get_by_role("navigation")).to_have_count(0)
     assert person.owner not in page.content()
-    turns, first = page.locator("[data-turn]"), page.get_by_role("log").get_by_text("The first of many")
-    earlier = page.get_by_role("button", name="Show earlier")
-    while (shown := turns.count()) and first.count() == 0:
-        # It goes when all is there, and more may come without it: scrolling up to it shows more.
-        earlier.evaluate_all("all => all.forEach((each) => each.click())")
-        expect(turns).not_to_have_count(shown)
-    expect(earlier).to_have_count(0)
+    # Scrolling down reads on; the button goes to the end, from where scrolling up reads back.
+    page.get_by_role("log").evaluate("log => log.scrollTop = log.scrollHeight")
+    expect(last).to_be_visible()
+    expect(last).not_to_be_in_viewport()
+    page.reload()
+    expect(first).to_be_in_viewport()
+    page.get_by_role("button", name="Latest").click()
+    expect(last).to_be_in_viewport()
+    page.get_by_role("log").evaluate("log => log.scrollTop = 0")
+    expect(first).to_be_visible()
     person.run_turn("And then he said more", chat)
     expect(page.get_by_role("log").get_by_text("And then he said more")).to_be_visible()
     oldest = person.fetch("GET", f"/api/chats/{chat}?before=2")["turns"][0]["id"]

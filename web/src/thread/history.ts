@@ -1,4 +1,5 @@
-/** The turns that a chat shows: the last pages of its branch, as far back as the user has scrolled. */
+/** The turns that a chat shows: the last pages of its branch, as far back as the user has scrolled; or, for a visitor, the
+ * first ones, as far as they have scrolled. */
 
 import { batch, computed, signal, type ReadonlySignal } from "@preact/signals";
 import { errors, type CallOptions, type Chat, type ChatInfo, type ChatPage } from "turnledger";
@@ -21,15 +22,21 @@ export class History {
   readonly #info = signal<ChatInfo | null>(null);
   readonly #turns = signal<readonly Turn[]>([]);
   readonly #before = signal<number | null>(null);
+  readonly #hasNewer = signal(false);
+  /** Whether it is read from its first turn on. */
+  #isFromStart: boolean;
   #isReadingOlder = false;
+  #isReadingNewer = false;
   #update: Promise<ChatPage> | null = null;
   #isStale = false;
   #from = Infinity;
 
-  constructor(read: Chat["read"], ending: AbortSignal, namesBranches = true) {
+  /** `isVisited`: the user reads it by a share link, from its first turn on. */
+  constructor(read: Chat["read"], ending: AbortSignal, isVisited = false) {
     this.#read = read;
     this.#ending = ending;
-    this.#namesBranches = namesBranches;
+    this.#namesBranches = !isVisited;
+    this.#isFromStart = isVisited;
   }
 
   /** Null until it was read. */
@@ -41,6 +48,10 @@ export class History {
     return this.#turns;
   }
   readonly hasOlder: ReadonlySignal<boolean> = computed(() => this.#before.value !== null);
+  /** Whether turns follow the last one that was read. */
+  get hasNewer(): ReadonlySignal<boolean> {
+    return this.#hasNewer;
+  }
 
   has(turn: string): boolean {
     return this.#turns.peek().some(({ id }) => id === turn);
@@ -59,6 +70,13 @@ export class History {
     for (;;) {
       this.#isStale = false;
       const isFirst = this.#info.peek() === null;
+      if (this.#isFromStart && (isFirst || this.#hasNewer.peek())) {
+        const page = await this.#readStart();
+        if (this.#isStale) continue;
+        this.#from = Infinity;
+        this.#take(page);
+        return page;
+      }
       let page = await this.#page({ limit: isFirst ? FIRST_PAGE : UPDATE_PAGE });
       const isFar = (page.turns[0]?.number ?? 0) > this.#from;
       if (isFar || (!isFirst && !continuation(this.#turns.peek(), page.turns))) {
@@ -70,6 +88,41 @@ export class History {
       this.#take(page);
       return page;
     }
+  }
+
+  /** Read the first turns, or those that are shown again. */
+  #readStart(): Promise<ChatPage> {
+    const last = this.#turns.peek().at(-1)?.number ?? FIRST_PAGE;
+    return this.#page({ before: last + 1, limit: Math.min(MAX_PAGE, last) });
+  }
+
+  /** Read later turns, unless a read is running. */
+  async newer(): Promise<void> {
+    const last = this.#turns.peek().at(-1);
+    if (!last || !this.#hasNewer.peek() || this.#isReadingNewer) return;
+    this.#isReadingNewer = true;
+    try {
+      const page = await this.#page({ before: last.number + OLDER_PAGE + 1, limit: OLDER_PAGE });
+      const later = page.turns.filter(({ number }) => number > last.number);
+      if (this.#turns.peek().at(-1)?.id !== last.id || later[0]?.parent !== last.id) return; // the branch has changed
+      batch(() => {
+        this.#turns.value = [...this.#turns.peek(), ...later];
+        this.#noteCount(page.chat);
+      });
+    } finally {
+      this.#isReadingNewer = false;
+    }
+  }
+
+  /** Read the last turns, and follow them from here on. */
+  async latest(): Promise<void> {
+    this.#isFromStart = false;
+    this.#hasNewer.value = false;
+    await this.catchUp();
+  }
+
+  #noteCount({ turnCount = 0 }: ChatInfo): void {
+    this.#hasNewer.value = this.#isFromStart && (this.#turns.peek().at(-1)?.number ?? 0) < turnCount;
   }
 
   /** Read older turns, unless a read is running. */
@@ -125,6 +178,7 @@ export class History {
       this.#info.value = page.chat;
       this.#turns.value = continued;
       if (continued.length === page.turns.length) this.#before.value = page.before;
+      this.#noteCount(page.chat);
     });
   }
 }

@@ -83,7 +83,7 @@ export class KeptThread implements Thread {
     const newChat = facts ?? session.threads?.newChat.peek() ?? {};
     this.#chat = new LazyChat(session.client, id, newChat, onCreated, ending, chatName);
     const isShown = computed(() => isTabVisible.value && session.threads.current.value === this);
-    this.#history = new History((options) => this.#chat.chat.read(options), ending, !session.isReader);
+    this.#history = new History((options) => this.#chat.chat.read(options), ending, session.isReader);
     this.#failures = new Failures(session.storage);
     const before = (pending: PendingTurn): number => countBefore(this.#pending.all.value, pending);
     this.#reader = new TurnReader(isShown, before, ending);
@@ -121,6 +121,9 @@ export class KeptThread implements Thread {
   get hasOlder(): ReadonlySignal<boolean> {
     return this.#history.hasOlder;
   }
+  get hasNewer(): ReadonlySignal<boolean> {
+    return this.#history.hasNewer;
+  }
   get pending(): ReadonlySignal<readonly PendingTurn[]> {
     return this.#pending.all;
   }
@@ -157,6 +160,14 @@ export class KeptThread implements Thread {
 
   async older(): Promise<void> {
     await this.#history.older().catch((problem: unknown) => this.#report(problem));
+  }
+
+  async newer(): Promise<void> {
+    await this.#history.newer().catch((problem: unknown) => this.#report(problem));
+  }
+
+  async latest(): Promise<void> {
+    await this.#history.latest().catch((problem: unknown) => this.#report(problem));
   }
 
   send(input: Input, options: SendOptions = {}): Promise<void> {
@@ -379,6 +390,7 @@ export class KeptThread implements Thread {
   #applyPage(page: ChatPage): void {
     this.#session.chats.put(page.chat);
     this.#siblings.keep(this.turns.peek());
+    if (this.hasNewer.peek()) return; // it belongs after turns that are not shown
     for (const { id, state, input, createdAt } of page.attempts) {
       if (state !== "running") continue;
       const pending = this.#pending.of(id);

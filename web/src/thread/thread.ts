@@ -59,6 +59,8 @@ export interface Thread {
   /** The last turns of its branch, oldest first. */
   readonly turns: ReadonlySignal<readonly Turn[]>;
   readonly hasOlder: ReadonlySignal<boolean>;
+  /** Whether later turns were not read yet: a visitor reads from the beginning. */
+  readonly hasNewer: ReadonlySignal<boolean>;
   /** The pending turns, in the order in which they run. */
   readonly pending: ReadonlySignal<readonly PendingTurn[]>;
   /** The last failure; null once it was retried, dismissed, or followed by another turn. */
@@ -71,6 +73,9 @@ export interface Thread {
   nameOf(turn: Turn): string;
 
   older(): Promise<void>;
+  newer(): Promise<void>;
+  /** Read the last turns, whatever lies between. */
+  latest(): Promise<void>;
 
   /** Send a message. Resolves when its turn has ended, however it did. Never throws. */
   send(input: Input, options?: SendOptions): Promise<void>;

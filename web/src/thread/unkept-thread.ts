@@ -22,6 +22,7 @@ export class UnkeptThread implements Thread {
   readonly info: ReadonlySignal<ChatInfo | null> = signal(null);
   readonly isKept = false;
   readonly hasOlder: ReadonlySignal<boolean> = signal(false);
+  readonly hasNewer: ReadonlySignal<boolean> = signal(false);
   readonly problem: ReadonlySignal<unknown> = signal(null);
   readonly isLoaded: ReadonlySignal<boolean> = signal(true);
   readonly turns: ReadonlySignal<readonly Turn[]>;
@@ -98,6 +99,8 @@ export class UnkeptThread implements Thread {
 
   // Not available without a server that keeps it.
   async older(): Promise<void> {}
+  async newer(): Promise<void> {}
+  async latest(): Promise<void> {}
   siblings(): ReadonlySignal<Siblings | null> {
     return signal(null);
   }

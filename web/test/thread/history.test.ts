@@ -5,8 +5,8 @@ import { MadeUpChat, turnOf, turnsOf } from "./fakes";
 
 const numbers = (history: History): number[] => history.turns.value.map(({ number }) => number);
 
-function historyOf(chat: MadeUpChat, namesBranches = true): History {
-  return new History(chat.read.bind(chat) as Chat["read"], new AbortController().signal, namesBranches);
+function historyOf(chat: MadeUpChat, isVisited = false): History {
+  return new History(chat.read.bind(chat) as Chat["read"], new AbortController().signal, isVisited);
 }
 
 describe("known turns and a page of the end", () => {
@@ -57,10 +57,11 @@ describe("a history", () => {
   it("names no branch for readers by share link", async () => {
     const chat = new MadeUpChat();
     chat.turns = turnsOf(1, 100);
-    const history = historyOf(chat, false);
+    const history = historyOf(chat, true);
     await history.catchUp();
+    await history.latest();
     await history.older();
-    expect(chat.reads[1]).not.toHaveProperty("branch");
+    expect(chat.reads.at(-1)).not.toHaveProperty("branch");
   });
 
   it("reads a short page for new turns, and keeps the others", async () => {
@@ -108,5 +109,39 @@ describe("a history", () => {
     chat.turns = turnsOf(1, 2);
     await Promise.all([first, history.catchUp()]);
     expect(numbers(history)).toEqual([1, 2]);
+  });
+
+  it("of a visitor opens with its first page, and grows as far as they read", async () => {
+    const chat = new MadeUpChat();
+    chat.turns = turnsOf(1, 100);
+    const history = historyOf(chat, true);
+    await history.catchUp();
+    expect([numbers(history), history.hasNewer.value, history.hasOlder.value]).toEqual([
+      Array.from({ length: 12 }, (_, at) => at + 1),
+      true,
+      false,
+    ]);
+    await Promise.all([history.newer(), history.newer()]);
+    expect(numbers(history)).toEqual(Array.from({ length: 52 }, (_, at) => at + 1));
+    // What is new belongs after turns that were not read.
+    chat.turns.push(turnOf(101));
+    await history.catchUp();
+    expect([numbers(history).length, history.hasNewer.value]).toEqual([52, true]);
+    await history.newer();
+    await history.newer();
+    expect([numbers(history).length, history.hasNewer.value]).toEqual([101, false]);
+    chat.turns.push(turnOf(102));
+    await history.catchUp();
+    expect(numbers(history).length).toBe(102);
+  });
+
+  it("of a visitor shows the last page on request", async () => {
+    const chat = new MadeUpChat();
+    chat.turns = turnsOf(1, 100);
+    const history = historyOf(chat, true);
+    await history.catchUp();
+    await history.latest();
+    expect([numbers(history).at(0), numbers(history).at(-1)]).toEqual([89, 100]);
+    expect([history.hasNewer.value, history.hasOlder.value]).toEqual([false, true]);
   });
 });

@@ -16,12 +16,25 @@ interface Anchor {
   readonly offset: number;
 }
 
+interface ScrollOptions {
+  /** Called near the top, and near the end. */
+  readonly onNearTop: () => void;
+  readonly onNearEnd: () => void;
+  /** Whether growth at the end is new content, not something unfolded. */
+  readonly isGrowing: () => boolean;
+  /** Whether this is not the end of the chat. */
+  readonly hasNewer: () => boolean;
+  readonly startsAt: "start" | "end";
+}
+
 /** Browsers anchor scrolling themselves, but not all of them, and not at the very top. */
 export class ScrollPosition {
   readonly #isAtEnd: Signal<boolean>;
   readonly #hasNews = signal(false);
   readonly #onNearTop: () => void;
+  readonly #onNearEnd: () => void;
   readonly #isGrowing: () => boolean;
+  readonly #hasNewer: () => boolean;
   #box: HTMLElement | null = null;
   /** Whether it stays at the beginning, until the user scrolls. */
   #isAtStart: boolean;
@@ -32,11 +45,11 @@ export class ScrollPosition {
   #anchors: readonly Anchor[] = [];
   #timer: ReturnType<typeof setTimeout> | undefined;
 
-  /** `onNearTop`: called near the top. `isGrowing`: whether growth at the end is new content, not something unfolded.
-   * */
-  constructor(onNearTop: () => void, isGrowing: () => boolean, startsAt: "start" | "end" = "end") {
+  constructor({ onNearTop, onNearEnd, isGrowing, hasNewer, startsAt }: ScrollOptions) {
     this.#onNearTop = onNearTop;
+    this.#onNearEnd = onNearEnd;
     this.#isGrowing = isGrowing;
+    this.#hasNewer = hasNewer;
     this.#isAtStart = startsAt === "start";
     this.#isAtEnd = signal(startsAt === "end");
   }
@@ -93,12 +106,18 @@ export class ScrollPosition {
 
   #keepStart(box: HTMLElement): void {
     box.scrollTop = 0;
-    this.#isAtEnd.value = distanceToEnd(box) <= END_MARGIN;
+    this.#isAtEnd.value = this.#isEnd(box);
   }
 
-  /** Read older turns near the top. */
+  #isEnd(box: HTMLElement): boolean {
+    return distanceToEnd(box) <= END_MARGIN && !this.#hasNewer();
+  }
+
+  /** Read older turns near the top, and later ones near the end. */
   more(): void {
-    if (this.#box && this.#box.scrollTop < LOAD_MARGIN) this.#onNearTop();
+    if (!this.#box) return;
+    if (this.#box.scrollTop < LOAD_MARGIN) this.#onNearTop();
+    if (distanceToEnd(this.#box) < LOAD_MARGIN) this.#onNearEnd();
   }
 
   #scrolled(): void {
@@ -125,7 +144,7 @@ export class ScrollPosition {
   }
 
   #updateEnd(box: HTMLElement): void {
-    this.#isAtEnd.value = distanceToEnd(box) <= END_MARGIN;
+    this.#isAtEnd.value = this.#isEnd(box);
     if (this.#isAtEnd.peek()) this.#hasNews.value = false;
     this.#storeAnchors(box);
   }

@@ -28,12 +28,14 @@ function Body({ session, thread }: { session: Session; thread: Thread }) {
   const box = useRef<HTMLDivElement>(null);
   const content = useRef<HTMLDivElement>(null);
   const scroll = useMemo(() => {
-    return new ScrollPosition(
-      () => void thread.older(),
-      () => thread.pending.peek().length > 0,
+    return new ScrollPosition({
+      onNearTop: () => void thread.older(),
+      onNearEnd: () => void thread.newer(),
+      isGrowing: () => thread.pending.peek().length > 0,
+      hasNewer: () => thread.hasNewer.peek(),
       // A visitor has not read it yet.
-      session.isReader ? "start" : "end",
-    );
+      startsAt: session.isReader ? "start" : "end",
+    });
   }, []);
   const rows = useComputed(() => threadRows(thread.turns.value, thread.pending.value, (turn) => thread.nameOf(turn)));
   const failed = thread.failed.value;
@@ -78,7 +80,7 @@ function Body({ session, thread }: { session: Session; thread: Thread }) {
           </p>
         )}
       </div>
-      <EndButton scroll={scroll} />
+      <EndButton scroll={scroll} thread={thread} />
     </div>
   );
 }
@@ -114,11 +116,15 @@ function useScrollToOwn(thread: Thread, scroll: ScrollPosition): void {
   }, []);
 }
 
-function EndButton({ scroll }: { scroll: ScrollPosition }) {
+function EndButton({ scroll, thread }: { scroll: ScrollPosition; thread: Thread }) {
   if (scroll.isAtEnd.value) return null;
   const hasNews = scroll.hasNews.value;
+  const go = async (): Promise<void> => {
+    if (thread.hasNewer.peek()) await thread.latest();
+    scroll.toEnd();
+  };
   return (
-    <button type="button" class="button end" onClick={() => scroll.toEnd()}>
+    <button type="button" class="button end" onClick={() => void go()}>
       <DownIcon size={16} />
       {hasNews ? strings.thread.newMessages : strings.thread.latest}
     </button>
