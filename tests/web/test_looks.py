@@ -302,6 +302,7 @@ def test_answer_has_room_while_it_streams_at_400_percent_zoom(person: Person, pr
     gate = Gate()
     person.server.model.add_script("Slowly " * 200, gate, "said.")
     page = opened(profile, person, 320, 256)
+    expect(page.get_by_role("button", name="Send", exact=True)).to_be_in_viewport(ratio=1)
     page.get_by_role("textbox", name="Message").fill("A question")
     page.keyboard.press("Enter")
     expect(page.get_by_text("Slowly")).to_be_visible()
