@@ -8,8 +8,9 @@ from typing import Any, Unpack
 
 from turnledger.engine.admission import Authorization, persist_admitted
 from turnledger.engine.attempt.end import Outcome
-from turnledger.engine.attempt.outcome import FindOutcomeRequest, TurnStatus, read_status, wait_for_turn
 from turnledger.engine.attempt.stop import stop_turn
+from turnledger.engine.attempt.wait import FindOutcomeRequest, TurnStatus, read_status, wait_for_turn
+from turnledger.engine.conversations.details import UpdateRequest, check_details, details_of, tags_of, update
 from turnledger.engine.conversations.flags import FlagRequest, FlagsOfRequest, flag, flags_in
 from turnledger.engine.conversations.read import (
     BranchesRequest,
@@ -26,7 +27,7 @@ from turnledger.engine.conversations.read import (
     turns_page,
     whole_history,
 )
-from turnledger.engine.conversations.resolve import Target, UpdateRequest, update
+from turnledger.engine.conversations.resolve import Target
 from turnledger.engine.events.live_log import EventSink
 from turnledger.engine.events.reader import read_events
 from turnledger.engine.lifecycle.delete import delete_for
@@ -44,10 +45,8 @@ from turnledger.engine.turn.validation import (
     MoveOptions,
     TurnOptions,
     append_request,
-    check_details,
     check_limit,
     check_may_make,
-    details_of,
     divergence_of,
     fork_request,
     job_request,
@@ -55,7 +54,6 @@ from turnledger.engine.turn.validation import (
     preview_request,
     resent_request,
     stop_request,
-    tags_of,
     target_of,
     turn_request,
 )

@@ -11,6 +11,7 @@ from turnledger.engine.attempt.end import Outcome
 from turnledger.engine.attempt.idempotency import claim_name, find_under_key
 from turnledger.engine.attempt.stop import stop_turn
 from turnledger.engine.conversations.catalogue import ChatByKeyRequest, ListChats, chat_by_key, list_page
+from turnledger.engine.conversations.details import details_of, tag_of
 from turnledger.engine.conversations.read import TurnConversationRequest, conversation_of_turn
 from turnledger.engine.conversations.resolve import ResolveRequest, Target, resolve_now, resolve_settled
 from turnledger.engine.conversations.search import SearchPage, SearchRequest, place_of, search_all
@@ -34,14 +35,12 @@ from turnledger.engine.turn.validation import (
     check_limit,
     check_may_make,
     check_name,
-    details_of,
     divergence_of,
     job_request,
     make_request,
     resent_request,
     scope_in,
     stop_request,
-    tag_of,
     target_of,
     turn_request,
 )

@@ -18,13 +18,13 @@ from turnledger.engine.access.tokens import Admission
 from turnledger.engine.admission import Authorization
 from turnledger.engine.attempt.client_retries import Retry
 from turnledger.engine.clock import TrustedClock
-from turnledger.engine.conversations.catalogue import NameRequest, name_by_model
+from turnledger.engine.conversations.details import NameRequest, check_details, name_by_model
 from turnledger.engine.feed import ChangeReader
 from turnledger.engine.lane.lease import Probe
 from turnledger.engine.lifecycle.create import KeyRequest, find_by_key
 from turnledger.engine.process import AtWork
 from turnledger.engine.turn.block import TurnBlock
-from turnledger.engine.turn.validation import Input, JobOptions, check_details, job_request
+from turnledger.engine.turn.validation import Input, JobOptions, job_request
 from turnledger.engine.turn.worker import JobRunner, JobWorker, OnEnd, enqueue
 from turnledger.ledger import OWNER, Ledger
 from turnledger.model.access.share import Share, ShareKind

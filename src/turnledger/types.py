@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from turnledger.chats import Chats
 from turnledger.engine.attempt.end import Outcome
-from turnledger.engine.attempt.outcome import TurnStatus
+from turnledger.engine.attempt.wait import TurnStatus
 from turnledger.engine.conversations.read import SetAsideAttempt
 from turnledger.engine.conversations.search import Hit, SearchPage
 from turnledger.engine.lifecycle.moves import Sibling

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from turnledger.chat import Chat
-from turnledger.engine.conversations.resolve import update
+from turnledger.engine.conversations.details import update
 from turnledger.engine.turn.commit import commit
 from turnledger.errors import RevisionConflict
 from turnledger.hosting import Host

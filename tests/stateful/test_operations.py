@@ -39,7 +39,6 @@ from tests.unit.model.shapes import user
 from turnledger.engine.attempt.divergence import Divergence
 from turnledger.engine.attempt.end import end
 from turnledger.engine.attempt.idempotency import IdempotencyKey, claim_name
-from turnledger.engine.attempt.outcome import OutcomeRequest, outcome
 from turnledger.engine.attempt.stop import StopRequest, request_stop, stops_for
 from turnledger.engine.attempt.takeover import (
     AttemptRef,
@@ -53,17 +52,17 @@ from turnledger.engine.attempt.takeover import (
     take_over,
     withdraw,
 )
-from turnledger.engine.conversations.catalogue import ListChats, NameRequest, name_by_model
+from turnledger.engine.attempt.wait import OutcomeRequest, outcome
+from turnledger.engine.conversations.catalogue import ListChats
+from turnledger.engine.conversations.details import NameRequest, UpdateRequest, name_by_model, update
 from turnledger.engine.conversations.flags import FlagRequest, flag
 from turnledger.engine.conversations.read import TurnPageRequest, attempts_page, turns_page
 from turnledger.engine.conversations.resolve import (
     ResolveRequest,
     Target,
-    UpdateRequest,
     new_conversation,
     resolve_now,
     resolve_settled,
-    update,
 )
 from turnledger.engine.lane.lease import renew
 from turnledger.engine.lifecycle.create import ResetRequest, reset

@@ -17,7 +17,7 @@ from turnledger.errors import MalformedAnswer, ModelError, ModelUnavailable
 from turnledger.model.messages.messages import Message
 from turnledger.model.text.plain import plain
 from turnledger.runners.context_limit import context_exceeded
-from turnledger.runners.error_object import (
+from turnledger.runners.error_cleaner import (
     ABOUT_THE_ACCOUNT,
     ErrorCleaner,
     can_heal,

@@ -264,11 +264,13 @@ class ChatRunner:
         """Whether anything of an answer has arrived, and may have been sent on."""
         return self._answer is not None and self._answer.has_begun
 
+    @property
+    def _model_name(self) -> str:
+        return str(msgspec.json.decode(msgspec.json.encode(self._settings.get("model"))))  # it may be raw
+
     async def __call__(self, turn: RunningTurn, /) -> None:
-        model = str(msgspec.json.decode(msgspec.json.encode(self._settings.get("model"))))  # it may be raw
         chat, memory = turn.conversation.id, self._memory
-        known = memory.find(chat, model)
-        if known is not None:
+        if memory.tokens and (known := memory.find(chat, self._model_name)) is not None:
             await self._show_less(turn, known - tokens_of_tools(self._settings))
         try:
             await self._ask(turn)
@@ -278,7 +280,7 @@ class ChatRunner:
             last = turn.history[-1].details if turn.history else {}
             if sizes is None or self._has_begun:
                 raise
-            besides = tokens_of_tools(self._settings)
+            besides, model = tokens_of_tools(self._settings), self._model_name
             left = await self._show_less(turn, lambda shown: tokens_left(sizes, shown, besides, model, last))
             if left is None:
                 raise

@@ -137,18 +137,19 @@ class ContextMemory:
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
-        self._tokens: OrderedDict[tuple[str, str], tuple[int, float]] = OrderedDict()
+        self.tokens: OrderedDict[tuple[str, str], tuple[int, float]] = OrderedDict()
+        """By chat and model, with the time until which it is remembered."""
 
     def find(self, chat: str, model: str) -> int | None:
         """Return the tokens to show, those of tools included; None: no refusal is known."""
-        found = self._tokens.get((chat, model))
+        found = self.tokens.get((chat, model))
         return found[0] if found is not None and self._monotonic() < found[1] else None
 
     def note(self, chat: str, model: str, tokens: int) -> None:
-        self._tokens.pop((chat, model), None)
-        self._tokens[chat, model] = tokens, self._monotonic() + self.SECONDS
-        if len(self._tokens) > self.MOST:
-            self._tokens.popitem(last=False)
+        self.tokens.pop((chat, model), None)
+        self.tokens[chat, model] = tokens, self._monotonic() + self.SECONDS
+        if len(self.tokens) > self.MOST:
+            self.tokens.popitem(last=False)
 
 
 def _number(pattern: re.Pattern[str], words: str) -> int:

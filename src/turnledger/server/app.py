@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Awaitable, Sequence
-from urllib.parse import parse_qsl
 
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -24,11 +23,12 @@ from turnledger.server.openapi.document import with_document
 from turnledger.server.openapi.endpoint import Endpoint
 from turnledger.server.ops.counters import WorkerContext
 from turnledger.server.ops.logs import current_request, log, log_unexpected
+from turnledger.server.requests.query import check_names
 from turnledger.server.requests.turn import KEEP, KEY, RETRY_COUNT, unsupported_headers_error
 from turnledger.server.routes import (
     append,
     branches,
-    catalogue,
+    chat_history,
     chats,
     completions,
     deletion,
@@ -55,7 +55,6 @@ LOGGED_PATH_LENGTH = 200
 NATIVE = "/api/"
 """Paths of our own API. On others, clients of other servers send parameters and headers that we ignore."""
 IF_MATCH = b"if-match"
-_QUOTED_LENGTH = 40
 _COUNT_DIGITS = 6
 _CHATS = "/api/chats/"
 
@@ -85,8 +84,8 @@ def all_endpoints(service: Service) -> list[Endpoint]:
             *turns.endpoints(service),
             *jobs.endpoints(service),
             *branches.endpoints(service),
+            *chat_history.endpoints(service),
             *chats.endpoints(service),
-            *catalogue.endpoints(service),
             *deletion.endpoints(service),
             *events.endpoints(service),
             *search.endpoints(service),
@@ -371,21 +370,9 @@ def check_supported(endpoint: Endpoint, scope: Scope) -> None:
     if not endpoint.path.startswith(NATIVE):
         return
     if scope["query_string"]:
-        _check_query(endpoint, scope["query_string"])
+        check_names(scope["query_string"], endpoint.query)
     if endpoint.method != "GET":
         _check_headers(endpoint, scope)
-
-
-def _check_query(endpoint: Endpoint, query: bytes) -> None:
-    names = [name for name, _ in parse_qsl(query.decode("latin-1"), keep_blank_values=True)]
-    for name in names:
-        if name not in endpoint.query:
-            known = ", ".join(endpoint.query)
-            remedy = f"Known: {known}." if known else "This path takes no parameters."
-            message = f"Unknown query parameter {name[:_QUOTED_LENGTH]!r}. {remedy}"
-            raise RequestRefused(400, "unknown_parameter", message, param=name[:_QUOTED_LENGTH])
-        if names.count(name) > 1:
-            raise RequestRefused(400, "repeated_parameter", f"{name} is repeated. Send it once.", param=name)
 
 
 def _check_headers(endpoint: Endpoint, scope: Scope) -> None:

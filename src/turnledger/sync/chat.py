@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 from turnledger.chat import Chat as AwaitingChat
 from turnledger.engine.attempt.end import Outcome
-from turnledger.engine.attempt.outcome import TurnStatus
+from turnledger.engine.attempt.wait import TurnStatus
 from turnledger.engine.conversations.read import (
     ListedBranch,
     SetAsideAttempt,

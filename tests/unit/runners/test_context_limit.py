@@ -10,7 +10,7 @@ import pytest
 
 from turnledger.errors import ContextSizes
 from turnledger.runners.context_limit import ContextMemory, context_exceeded, tokens_left
-from turnledger.runners.error_object import ErrorCleaner
+from turnledger.runners.error_cleaner import ErrorCleaner
 
 OPENAI = "This model's maximum context length is 8192 tokens. However, "
 LLAMA_CPP = {"type": "exceed_context_size_error", "n_prompt_tokens": 1407, "n_ctx": 256, "code": 400}

@@ -1,5 +1,5 @@
-/** The turns that a chat shows: the last pages of its branch, as far back as the user has scrolled; or, for a visitor, the
- * first ones, as far as they have scrolled. */
+/** The turns that a chat shows: the last pages of its branch, as far back as the user has scrolled; or, for a
+ * visitor, the first ones, as far as they have scrolled. */
 
 import { batch, computed, signal, type ReadonlySignal } from "@preact/signals";
 import { errors, type CallOptions, type Chat, type ChatInfo, type ChatPage } from "turnledger";

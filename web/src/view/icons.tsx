@@ -31,7 +31,8 @@ function icon(path: string, { isFilled = false, flips = false }: IconOptions = {
   };
 }
 
-const MARK_GROUND = "M8 2h16a6 6 0 0 1 6 6v12a6 6 0 0 1-6 6H13l-6.3 4.7c-.7.5-1.7 0-1.7-.8v-4.7a6 6 0 0 1-3-5.2V8a6 6 0 0 1 6-6z";
+const MARK_GROUND =
+  "M8 2h16a6 6 0 0 1 6 6v12a6 6 0 0 1-6 6H13l-6.3 4.7c-.7.5-1.7 0-1.7-.8v-4.7a6 6 0 0 1-3-5.2V8a6 6 0 0 1 6-6z";
 const MARK_LINES = "M9 10h14M9 15h14M9 20h7";
 const PIN = "M9 4h6l-.8 6.2 3.3 3.3H6.5l3.3-3.3zM12 13.5V21";
 const EYE = "M2.5 12S6 6 12 6s9.5 6 9.5 6-3.5 6-9.5 6-9.5-6-9.5-6zM12 14.5a2.5 2.5 0 1 0 0-5 2.5 2.5 0 0 0 0 5z";

@@ -48,7 +48,13 @@ export function LayoutView({ session, theme }: { session: Session; theme: Theme 
       </button>
       {hasSide && <SideView session={session} drawer={drawer} theme={theme} />}
       {isOver && <div class="scrim" onClick={() => drawer.close()} />}
-      <main ref={main} class={isBlank ? "chat blank" : "chat"} tabIndex={-1} aria-label={strings.layout.chat} inert={isOver}>
+      <main
+        ref={main}
+        class={isBlank ? "chat blank" : "chat"}
+        tabIndex={-1}
+        aria-label={strings.layout.chat}
+        inert={isOver}
+      >
         <ChatHeader session={session} drawer={hasSide ? drawer : null} theme={theme} />
         <ConnectionView session={session} />
         <VisitorBanner session={session} />

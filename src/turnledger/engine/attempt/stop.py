@@ -21,7 +21,7 @@ from turnledger.engine.attempt.end import (
     return_claim,
 )
 from turnledger.engine.attempt.idempotency import find_under_key
-from turnledger.engine.attempt.outcome import wait_for_outcome
+from turnledger.engine.attempt.wait import wait_for_outcome
 from turnledger.engine.conversations.resolve import live_conversation
 from turnledger.engine.feed import record_change
 from turnledger.engine.limits import count_set_aside

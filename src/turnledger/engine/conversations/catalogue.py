@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from turnledger.engine.conversations.resolve import Target, check_live, find, has_expired
-from turnledger.engine.feed import newest_position, record_change
+from turnledger.engine.feed import newest_position
 from turnledger.engine.ports import Tables
-from turnledger.errors import ConversationUnavailable
 from turnledger.model.catalogue import ChatEntry, ChatFilter, ListPosition, Page
-from turnledger.model.change import ChangeKind
-from turnledger.model.conversation import EVERYWHERE, Conversation, TitleSource, Within
+from turnledger.model.conversation import EVERYWHERE, Within
 from turnledger.model.ids import ConversationId
 
 
@@ -97,33 +95,3 @@ async def chat_by_key(tables: Tables, request: ChatByKeyRequest) -> Page:
         (_copy_entry(ChatEntry(found, branch.length, branch.preview, branch.running is not None)),),
         as_of=as_of,
     )
-
-
-@dataclass(frozen=True)
-class NameRequest:
-    id: ConversationId
-    title: str
-    now: int
-    due: int
-
-
-async def name_by_model(tables: Tables, request: NameRequest) -> Conversation | None:
-    """Set a title that a model made, if the chat has none or only its first words; never replace a name given
-    by a user or another model. Return the chat, or None if unchanged. The revision stays, so that a
-    concurrent rename does not conflict."""
-    found = await tables.conversation(request.id)
-    try:
-        found = await check_live(tables, found, request.due)
-    except ConversationUnavailable:
-        return None
-    if found.named_by is TitleSource.MODEL and found.title == request.title:
-        return found  # a repetition: the first result was lost
-    if found.named_by not in (None, TitleSource.WORDS) or (
-        found.title is not None and found.named_by is None
-    ):
-        return None
-    named = replace(found, title=request.title, named_by=TitleSource.MODEL)
-    await tables.save_conversation(named)
-    if named.is_listed:
-        await record_change(tables, ChangeKind.CHAT_CHANGED, named, request.now)
-    return named

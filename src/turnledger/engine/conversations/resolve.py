@@ -7,7 +7,7 @@ it writes anyway.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,6 @@ from turnledger.errors import (
     ConversationDeleted,
     ConversationExpired,
     ConversationNotFound,
-    RevisionConflict,
 )
 from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import (
@@ -32,7 +31,6 @@ from turnledger.model.conversation import (
     ConversationState,
     TitleSource,
     Within,
-    details_bytes,
 )
 from turnledger.model.flags import hidden_from_user
 from turnledger.model.ids import BranchId, ConversationId, LeaseId
@@ -343,59 +341,3 @@ async def resolve_settled(tables: Tables, request: ResolveRequest) -> Conversati
         return None
     live = await check_live(tables, found, request.now)
     return None if changes_policy(target, live) else live
-
-
-@dataclass(frozen=True, kw_only=True)
-class UpdateRequest:
-    """Changes to a conversation; None leaves a field unchanged."""
-
-    id: ConversationId
-    title: str | None = None
-    """Empty to remove the name: its first words name it again."""
-    metadata: Mapping[str, str] | None = None
-    tags: tuple[str, ...] | None = None
-    pinned: bool | None = None
-    archived: bool | None = None
-    revision: int | None = None
-    """The revision that the caller has read, if the update depends on it."""
-    now: int
-    due: int
-    quota: Quota = UNLIMITED
-
-
-async def update(tables: Tables, request: UpdateRequest) -> Conversation:
-    """Update the given fields in one transaction, if the revision is still the one that was read. Disturbs no
-    running turn and does not count as interaction. A repetition after a lost result does not conflict."""
-    found = await live_conversation(tables, request.id, request.due)
-    changed = replace(
-        await _rename(tables, found, request.title),
-        metadata=found.metadata if request.metadata is None else dict(request.metadata),
-        tags=found.tags if request.tags is None else request.tags,
-        pinned=found.pinned if request.pinned is None else request.pinned,
-        archived=found.archived if request.archived is None else request.archived,
-    )
-    is_so = changed == found
-    expected = (found.revision, found.revision - 1) if is_so else (found.revision,)
-    if request.revision is not None and request.revision not in expected:
-        raise RevisionConflict(found.revision)
-    if is_so:
-        return found
-    if details_bytes(changed) > details_bytes(found):
-        await check_quota(tables, request.quota)
-    changed = replace(changed, revision=found.revision + 1)
-    await tables.save_conversation(changed)
-    if changed.is_listed:  # else the feed has not reported it yet
-        await record_change(tables, ChangeKind.CHAT_CHANGED, changed, request.now)
-    return changed
-
-
-async def _rename(tables: Tables, found: Conversation, title: str | None) -> Conversation:
-    if title is None:
-        return found
-    if title.strip():  # a blank name could be neither seen nor found
-        return replace(found, title=title, named_by=TitleSource.PERSON)
-    if found.named_by is TitleSource.WORDS:
-        return found
-    branch = await tables.branch(found.branch)
-    words = await first_words_of(tables, branch) if branch is not None else None
-    return with_words_as_title(found, words)

@@ -10,13 +10,9 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
+from turnledger.engine.conversations.details import check_details, tags_of
 from turnledger.engine.limits import Limits
-from turnledger.engine.turn.validation import (
-    check_details,
-    check_name,
-    check_scope,
-    tags_of,
-)
+from turnledger.engine.turn.validation import check_name, check_scope
 from turnledger.errors import InvalidId, InvalidInput, MalformedItems
 from turnledger.model import codec, event_log, transfer
 from turnledger.model.conversation import LONGEST, TEXT_LENGTH, Conversation, TitleSource

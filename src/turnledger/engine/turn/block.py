@@ -17,7 +17,7 @@ from turnledger.engine.admission import readmitted
 from turnledger.engine.attempt.client_retries import DeliveryNote
 from turnledger.engine.attempt.end import DIED, Outcome
 from turnledger.engine.attempt.idempotency import SharedOutcome
-from turnledger.engine.attempt.outcome import committed_turn, poll_outcome, wait_for_outcome
+from turnledger.engine.attempt.wait import committed_turn, poll_outcome, wait_for_outcome
 from turnledger.engine.events.live_log import EventSink
 from turnledger.engine.lane.lease import all_leases
 from turnledger.engine.lane.queue import Dead

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack
-from unicodedata import normalize
 
 from msgspec.structs import replace
 
@@ -33,19 +32,13 @@ from turnledger.errors import InvalidInput, LedgerClosed, NoNewInput
 from turnledger.model.conversation import (
     EVERYWHERE,
     KEY_LENGTH,
-    LONGEST,
-    METADATA_PAIRS,
-    TAG_LENGTH,
-    TAGS,
-    TEXT_LENGTH,
-    TitleSource,
     Within,
 )
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item, ItemLike, check_input, is_unicode, items_of
 from turnledger.model.job import job_body
 from turnledger.model.retention import NEVER, ResetPolicy
-from turnledger.model.turn import Instructions, OnBusy, OnFailure, OnStop, instructions_of, one_line
+from turnledger.model.turn import Instructions, OnBusy, OnFailure, OnStop, instructions_of
 
 Input: TypeAlias = "ItemLike | Iterable[ItemLike]"
 
@@ -146,6 +139,8 @@ def target_of(
     lifetimes = process.limits.lifetimes
     lifetime = lifetimes.of(scope) if lifetimes.scopes else lifetimes
     default = lifetime.reset if conversation_key is not None else None
+    expiry = lifetime.expires_after
+    default_expiry = None if expiry is None else round(expiry * 1000)
     fresh = new_conversation(
         owner,
         process.ids.new(ConversationId),
@@ -153,7 +148,7 @@ def target_of(
         process.clock.now_ms(),
         conversation_key=conversation_key,
         reset_policy=reset or default or NEVER,
-        expires_after=_milliseconds(lifetime.expires_after) if expires_after is None else expires_after,
+        expires_after=default_expiry if expires_after is None else expires_after,
         scope=scope,
         is_listed=is_listed,
         **details,
@@ -580,67 +575,6 @@ def check_idempotency_key(value: str) -> None:
     check_name("idempotency_key", value)
     if value.startswith((DERIVED, NARROWED)):
         raise InvalidInput("idempotency_key must not begin with a control character.")
-
-
-def check_details(title: str | None, metadata: Mapping[str, str] | None) -> None:
-    """Raise InvalidInput for a title or metadata beyond their limits."""
-    pairs = (metadata or {}).items()
-    if title is not None and len(title) > TEXT_LENGTH:
-        raise InvalidInput(f"A title has at most {TEXT_LENGTH} characters.")
-    if len(pairs) > METADATA_PAIRS or any(
-        len(name) > 64 or len(value) > TEXT_LENGTH for name, value in pairs
-    ):
-        raise InvalidInput(
-            f"Metadata has at most {METADATA_PAIRS} pairs; names have 64 characters, values {TEXT_LENGTH}."
-        )
-    if not all(map(is_unicode, [title or "", *(metadata or {}), *(metadata or {}).values()])):
-        raise InvalidInput("A title and metadata are Unicode text.")
-
-
-def tags_of(tags: Iterable[object]) -> tuple[str, ...]:
-    """Return the tags as stored: stripped, each once, in order. Raises InvalidInput beyond their limits."""
-    if isinstance(tags, str):
-        raise InvalidInput("tags must be a list of texts.")
-    given = list(tags)
-    # Count before comparing: the list may be very long.
-    kept = tuple(dict.fromkeys(map(tag_of, given))) if len(given) <= 10 * TAGS else ()
-    if len(kept) > TAGS or len(given) > 10 * TAGS:
-        raise InvalidInput(f"A conversation has at most {TAGS} tags.")
-    return kept
-
-
-def tag_of(tag: object) -> str:
-    """Return a tag as stored; raise InvalidInput for an invalid one."""
-    kept = normalize("NFC", tag.strip()) if isinstance(tag, str) and is_unicode(tag) else ""
-    if not 0 < len(kept) <= TAG_LENGTH or one_line(kept, TAG_LENGTH) != kept:
-        raise InvalidInput(f"A tag is a text of 1 to {TAG_LENGTH} characters, without control characters.")
-    return kept
-
-
-def details_of(
-    title: str | None,
-    metadata: Mapping[str, str] | None,
-    *,
-    internal: bool,
-    expires_after: float | None,
-    tags: Iterable[str] = (),
-) -> dict[str, Any]:
-    check_details(title, metadata)
-    if expires_after is not None and not 0 < expires_after <= LONGEST:
-        raise InvalidInput(f"expires_after must be above 0 and at most {LONGEST:g} seconds.")
-    named = title if title and title.strip() else None
-    return {
-        "title": named,
-        "named_by": TitleSource.PERSON if named else None,
-        "metadata": dict(metadata or {}),
-        "tags": tags_of(tags),
-        "internal": internal,
-        "expires_after": _milliseconds(expires_after),
-    }
-
-
-def _milliseconds(seconds: float | None) -> int | None:
-    return None if seconds is None else round(seconds * 1000)
 
 
 def check_limit(limit: int) -> int:

@@ -14,7 +14,7 @@ from turnledger.errors import (
     ModelUnavailable,
 )
 from turnledger.runners.context_limit import context_exceeded
-from turnledger.runners.error_object import ABOUT_THE_ACCOUNT, can_heal, problem_of_account
+from turnledger.runners.error_cleaner import ABOUT_THE_ACCOUNT, can_heal, problem_of_account
 
 _CUT = "The connection to the model broke before its answer was complete. Try again."
 _RETRIED = frozenset({429, 502, 503, 504})

@@ -11,7 +11,7 @@ from typing import Any
 from turnledger.errors import MalformedAnswer, ModelError, ModelUnavailable
 from turnledger.model.text.sse import EventSplitter, fields_of
 from turnledger.runners.chat_model import failure_of
-from turnledger.runners.error_object import ErrorCleaner
+from turnledger.runners.error_cleaner import ErrorCleaner
 from turnledger.runners.http.response import Response
 
 EVENT_BYTES = 16 * 1024 * 1024

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from turnledger.errors import InvalidInput, MalformedAnswer
 from turnledger.runners.chat_model import FINISH_REASONS, ModelRequest, completion_of
-from turnledger.runners.error_object import ErrorCleaner
+from turnledger.runners.error_cleaner import ErrorCleaner
 from turnledger.runners.http.connection import Connection, PhaseTimeouts
 from turnledger.runners.http.dial import address_of, proxy_for
 from turnledger.runners.http.pool import Pool, head_of, tls_of

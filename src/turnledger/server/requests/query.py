@@ -1,14 +1,18 @@
-"""Check the values of query parameters: numbers, flags, and choices."""
+"""Check query parameters: their names, and values that are numbers, flags or choices."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TypeVar
+from urllib.parse import parse_qsl
 
 from turnledger.errors import InvalidInput
+from turnledger.server.errors import RequestRefused
 
 MAX_NUMBER = 999_999_999
 """Page sizes and turn numbers need no more digits."""
+
+QUOTED_LENGTH = 40
 
 Default = TypeVar("Default", int, None)
 Choice = TypeVar("Choice")
@@ -40,3 +44,15 @@ def flag_of(value: str | None, name: str, *, default: bool) -> bool:
     if value not in ("true", "false"):
         raise InvalidInput(f"{name} must be true or false.")
     return value == "true"
+
+
+def check_names(query: bytes, known: Mapping[str, object]) -> None:
+    """Raise RequestRefused (400) for an unknown or repeated parameter."""
+    names = [name for name, _ in parse_qsl(query.decode("latin-1"), keep_blank_values=True)]
+    for name in names:
+        if name not in known:
+            remedy = f"Known: {', '.join(known)}." if known else "This path takes no parameters."
+            message = f"Unknown query parameter {name[:QUOTED_LENGTH]!r}. {remedy}"
+            raise RequestRefused(400, "unknown_parameter", message, param=name[:QUOTED_LENGTH])
+        if names.count(name) > 1:
+            raise RequestRefused(400, "repeated_parameter", f"{name} is repeated. Send it once.", param=name)

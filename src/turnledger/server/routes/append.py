@@ -16,7 +16,7 @@ from turnledger.server.openapi.endpoint import Endpoint
 from turnledger.server.openapi.schemas import QUOTA_REACHED
 from turnledger.server.requests.body import decode_body, read_body
 from turnledger.server.routes.branches import GONE, KEY_REUSED, MOVE_HEADERS, move_options, show_moved
-from turnledger.server.routes.chats import CHAT
+from turnledger.server.routes.chat_history import CHAT
 from turnledger.server.service import Service
 from turnledger.server.wire.json import json_response
 

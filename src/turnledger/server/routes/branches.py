@@ -39,7 +39,7 @@ from turnledger.server.requests.turn import (
     read_supported_headers,
     text_of,
 )
-from turnledger.server.routes.chats import CHAT, PAGE
+from turnledger.server.routes.chat_history import CHAT, PAGE
 from turnledger.server.service import Service
 from turnledger.server.wire.json import json_response
 from turnledger.server.wire.shapes import without_content

@@ -1,128 +1,239 @@
-"""/api/chats/{id}: one chat with its turns, and the attempts outside its history."""
+"""/api/chats: list and create chats, and change title, metadata, tags, pin and archive."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from turnledger.api.turns import ChatContext, ShownChat
-from turnledger.api.views import show_listed_as, show_turn, view
-from turnledger.engine.history.context import context_of
-from turnledger.errors import BranchNotFound, InvalidInput
-from turnledger.model import codec
+from turnledger.api.chats import ChatList, Conflict, ListedChat
+from turnledger.api.requests import ChatChangesBody, NewChatBody
+from turnledger.api.views import show_listed
+from turnledger.chat import Chat
+from turnledger.errors import ConversationUnavailable, InvalidInput, RevisionConflict
 from turnledger.model.access.token import TokenScope
-from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.catalogue import ChatEntry, Page
+from turnledger.model.conversation import TAG_LENGTH, Conversation
+from turnledger.model.retention import policy_of
 from turnledger.server.access.auth import Principal
-from turnledger.server.access.share_view import show_to_reader
+from turnledger.server.errors import RequestRefused, error_details
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
-from turnledger.server.openapi.schemas import (
-    PAGE_SIZE,
-    id_schema,
-)
-from turnledger.server.requests.query import MAX_NUMBER, number_of
+from turnledger.server.openapi.schemas import NAME, PAGE_SIZE, QUOTA_REACHED, SCOPE, Schema
+from turnledger.server.requests.query import choice_of, number_of
+from turnledger.server.requests.turn import CREATE_HEADER_NAMES, KEY, read_supported_headers, text_of
+from turnledger.server.routes.branches import IDEMPOTENCY_KEY, KEY_REUSED, REPLAYED
+from turnledger.server.routes.chat_history import CHAT, PAGE
+from turnledger.server.routes.events import POSITION
 from turnledger.server.service import Service
 from turnledger.server.wire.json import json_response
-from turnledger.server.wire.shapes import ETAG, etag_of, show_attempt_aside
+from turnledger.server.wire.shapes import ETAG, etag_of, without_content
 
-CHAT = {"chat": Parameter("The id of a conversation.", id_schema(ConversationId))}
-PAGE = 50
-PAGE_BYTES = 1024 * 1024
-"""Bytes of turns on one page, and of attempts; at least one is sent, however large."""
-CONTEXT_BYTES = 16 * 1024 * 1024
-"""Bytes of a context sent at once."""
-TURN_NUMBER = {"type": "integer", "minimum": 0, "maximum": MAX_NUMBER}
+_FLAGS: Mapping[str, bool] = {"true": True, "false": False}
+_FLAGS_OR_ANY: Mapping[str, bool | None] = {**_FLAGS, "any": None}
+_REVISION = re.compile(r'(?:W/)?"([0-9]{1,18})"')
+_TAG: Schema = {"type": "string", "minLength": 1, "maxLength": TAG_LENGTH}
+
+
+class ChatRoutes:
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def list_chats(self, request: Request) -> Response:
+        """List chats, most recently used first; or the one with a conversation_key."""
+        query = request.query_params
+        principal: Principal = request.state.principal
+        if "conversation_key" in query:
+            return await self._page_response(await self._find_by_key(query, principal))
+        page = await self._service.chats(principal, scope=query.get("scope")).list(
+            tag=query.get("tag"),
+            archived=choice_of(query.get("archived"), "archived", _FLAGS_OR_ANY, False),
+            pinned=choice_of(query.get("pinned"), "pinned", _FLAGS_OR_ANY, None),
+            deleted=choice_of(query.get("deleted"), "deleted", _FLAGS, False),
+            cursor=query.get("cursor"),
+            limit=number_of(query.get("limit"), "limit", PAGE),
+        )
+        return await self._page_response(page)
+
+    async def _find_by_key(self, query: Mapping[str, str], principal: Principal) -> Page:
+        if unsupported := query.keys() - {"conversation_key", "scope", "limit"}:
+            names = ", ".join(sorted(unsupported))
+            raise InvalidInput(f"{names}: a conversation_key already names one chat. Omit it.")
+        number_of(query.get("limit"), "limit", PAGE)
+        return await self._service.chats(principal, scope=query.get("scope", "")).named(
+            query["conversation_key"]
+        )
+
+    async def _page_response(self, page: Page) -> Response:
+        as_of = (await self._service.cursor_seal.get()).seal(POSITION, page.as_of)
+        return json_response(ChatList(tuple(map(show_listed, page.chats)), page.next, as_of))
+
+    async def create(self, request: Request) -> Response:
+        """Create a chat, or find the one with the conversation_key."""
+        body, principal = await self._service.read_request(request, NewChatBody, needs_body=False)
+        key = text_of(read_supported_headers(request.scope["headers"], CREATE_HEADER_NAMES), KEY)
+        principal.check_chat_scope(body.scope)
+        self._service.persistence.check(body.scope or principal.within.scope or "")
+        chat = await self._service.chats(principal, scope=body.scope or "").conversation(
+            conversation_key=body.conversation_key,
+            title=body.title,
+            metadata=body.metadata,
+            tags=body.tags or (),
+            internal=body.internal,
+            expires_after=body.expires_after,
+            reset=policy_of(body.reset),
+            idempotency_key=key,
+        )
+        response = _chat_response(principal, await chat.summary(), 201 if chat.is_new else 200)
+        if body.conversation_key is None and not chat.is_new:
+            response.headers["idempotency-replayed"] = "true"
+        return response
+
+    async def update(self, request: Request) -> Response:
+        """Change title, metadata, tags, pin or archive; with If-Match only at that revision."""
+        revision = revision_of(request.headers.get("if-match"))
+        body, principal = await self._service.read_request(request, ChatChangesBody)
+        id = request.path_params["chat"]
+        chat = await self._service.chats(principal).conversation(id)
+        before = await chat.summary()
+        try:
+            updated = await chat.update(**body.changes(), revision=revision)
+        except RevisionConflict as problem:
+            return await _respond_conflict(principal, chat, problem)
+        return _chat_response(principal, await _show_updated(chat, updated, before))
+
+
+def revision_of(if_match: str | None) -> int | None:
+    """Return the revision of an If-Match; None for any. Raises RequestRefused (400)."""
+    if if_match is None or if_match.strip() == "*":
+        return None
+    found = _REVISION.fullmatch(if_match.strip())
+    if found is None:
+        message = (
+            'If-Match must be the ETag of the chat, its quoted revision: "3". Omit it to skip the check.'
+        )
+        raise RequestRefused(400, "invalid_if_match", message, param="If-Match")
+    return int(found[1])
+
+
+async def _show_updated(chat: Chat, updated: Conversation, before: ChatEntry) -> ChatEntry:
+    """Return the chat after this change: it was made, even if the chat changed again or was deleted."""
+    listed = before
+    with suppress(ConversationUnavailable):
+        listed = await chat.summary()
+    conversation = msgspec.structs.replace(
+        updated, touched_at=listed.conversation.touched_at, branch=listed.conversation.branch
+    )
+    return msgspec.structs.replace(listed, conversation=conversation)
+
+
+async def _respond_conflict(principal: Principal, chat: Chat, problem: RevisionConflict) -> Response:
+    """Respond with the current chat after a conflict, which saves the client a request."""
+    listed = await chat.summary()
+    current = without_content(principal, show_listed(listed))
+    conflict = Conflict(error=error_details(problem), chat=current)
+    return json_response(conflict, 412, {"etag": etag_of(listed.conversation)})
+
+
+def _chat_response(principal: Principal, listed: ChatEntry, status: int = 200) -> Response:
+    headers = {"etag": etag_of(listed.conversation)}
+    return json_response(without_content(principal, show_listed(listed)), status, headers)
 
 
 def endpoints(service: Service) -> list[Endpoint]:
+    routes = ChatRoutes(service)
+    return [_list_endpoint(routes), _create_endpoint(routes), _update_endpoint(routes)]
 
-    async def read(request: Request) -> Response:
-        query = request.query_params
-        before = number_of(query.get("before"), "before", None)
-        limit = number_of(query.get("limit"), "limit", PAGE)
-        principal: Principal = request.state.principal
-        chat = await service.chats(principal).conversation(request.path_params["chat"])
-        if principal.is_reader and "branch" in query:
-            raise BranchNotFound  # readers must not see turns that the owner edited or undid
-        turns = await chat.turns(
-            before=before, limit=limit, most_bytes=PAGE_BYTES, branch=query.get("branch")
-        )
-        listed = await chat.summary()
-        shown_branch = query.get("branch") or listed.conversation.branch
-        attempts = await chat.attempts(limit=limit, most_bytes=PAGE_BYTES, branch=shown_branch)
-        hidden = await chat.hidden(turns)
-        shown = show_listed_as(
-            ShownChat,
-            listed,
-            turns=tuple(map(show_turn, turns, hidden)),
-            before=turns[0].number if turns and turns[0].number > 1 else None,
-            attempts=tuple(show_attempt_aside(each, principal) for each in attempts),
-        )
-        if principal.is_reader:
-            shown = await show_to_reader(chat, shown)
-        return json_response(shown, headers={"etag": etag_of(listed.conversation)})
 
-    async def context(request: Request) -> Response:
-        query = request.query_params
-        last, budget = (number_of(query.get(name), name, None) for name in ("last", "budget"))
-        chats = service.chats(request.state.principal)
-        chat = await chats.conversation(request.path_params["chat"])
-        selected = context_of(last, budget)
-        if last is None and budget is None and (latest := await chat.turns(limit=1)):
-            selected = service.models.context(str(latest[0].details.get("model", "")), {}) or selected
-        shown = await chat.snapshot(context=selected, after=query.get("after"))
-        size = sum(len(item.raw) for item in shown.items)
-        if size > CONTEXT_BYTES:
-            raise InvalidInput(f"The context has {size} bytes, over {CONTEXT_BYTES}. Give last or budget.")
-        return json_response(view(ChatContext, shown, raw_items=codec.raws(shown.items)))
+def _list_endpoint(routes: ChatRoutes) -> Endpoint:
+    return Endpoint(
+        method="GET",
+        path="/api/chats",
+        handler=routes.list_chats,
+        needs=TokenScope.CHATS_READ,
+        summary="List chats, most recently used first.",
+        tag="chats",
+        query={
+            "conversation_key": Parameter(
+                "Only the chat with this conversation_key in the scope, even if it is archived or has no"
+                " committed turn. Cannot be combined with filters other than `scope`.",
+                NAME,
+            ),
+            "scope": Parameter("Only chats of this scope; empty: chats without a scope.", SCOPE),
+            "tag": Parameter("Only chats with this tag.", _TAG),
+            "archived": Parameter(
+                "Archived chats, the others, or both; default `false`.", _choice_schema(_FLAGS_OR_ANY)
+            ),
+            "pinned": Parameter(
+                "Pinned chats, the others, or both; default `any`.", _choice_schema(_FLAGS_OR_ANY)
+            ),
+            "deleted": Parameter(
+                "`true`: deleted chats that can be restored, instead of the others.", _choice_schema(_FLAGS)
+            ),
+            "cursor": Parameter("The `next` of the previous page."),
+            "limit": Parameter(f"Page size; default {PAGE}.", PAGE_SIZE),
+        },
+        content={200: ChatList},
+        responses={200: "A page of chats.", 410: "The chat with this conversation_key has expired."},
+    )
 
-    return [
-        Endpoint(
-            method="GET",
-            path="/api/chats/{chat}/context",
-            handler=context,
-            needs=TokenScope.CHATS_READ,
-            summary="Show what the model of the last turn would be shown now, and its size in tokens. Runs "
-            "and writes nothing.",
-            tag="chats",
-            in_path=CHAT,
-            query={
-                "last": Parameter("Show this many of the last turns.", TURN_NUMBER),
-                "budget": Parameter("Show as many of the last turns as fit into these tokens.", TURN_NUMBER),
-                "after": Parameter("Show it as after this turn.", id_schema(TurnId)),
-            },
-            content={200: ChatContext},
-            responses={
-                200: "The items, and their tokens as estimated.",
-                404: "Chat or turn not found.",
-                410: "The chat was deleted or has expired.",
-            },
-        ),
-        Endpoint(
-            method="GET",
-            path="/api/chats/{chat}",
-            handler=read,
-            needs=TokenScope.CHATS_READ,
-            is_for_readers=True,
-            summary="Read a chat: its last turns, and the attempts that are not in the history.",
-            tag="chats",
-            in_path=CHAT,
-            query={
-                "before": Parameter("Only turns before this number.", TURN_NUMBER),
-                "limit": Parameter(
-                    f"Maximum number of turns and of attempts; default {PAGE}. A page of large turns has"
-                    " fewer: continue with its `before` until that is null.",
-                    PAGE_SIZE,
-                ),
-                "branch": Parameter(
-                    "Turns of this branch; the chat does not switch to it.", id_schema(BranchId)
-                ),
-            },
-            response_headers={"ETag": ETAG},
-            content={200: ShownChat},
-            responses={
-                200: "The chat.",
-                404: "Chat not found.",
-                410: "The chat was deleted or has expired.",
-            },
-        ),
-    ]
+
+def _create_endpoint(routes: ChatRoutes) -> Endpoint:
+    return Endpoint(
+        method="POST",
+        path="/api/chats",
+        handler=routes.create,
+        needs=TokenScope.CHATS_WRITE,
+        summary="Create a chat without turns, or find the one with the conversation_key.",
+        tag="chats",
+        headers={"Idempotency-Key": IDEMPOTENCY_KEY},
+        body=NewChatBody,
+        needs_body=False,
+        response_headers={"ETag": ETAG, **REPLAYED},
+        content={200: ListedChat, 201: ListedChat},
+        responses={
+            200: "The existing chat with this conversation_key or Idempotency-Key.",
+            201: "The new chat.",
+            409: "Chats of this scope are not stored here.",
+            410: "The chat with this conversation_key has expired, or the one created with this"
+            " Idempotency-Key was deleted.",
+            422: KEY_REUSED,
+            **QUOTA_REACHED,
+        },
+    )
+
+
+def _update_endpoint(routes: ChatRoutes) -> Endpoint:
+    return Endpoint(
+        method="PATCH",
+        path="/api/chats/{chat}",
+        handler=routes.update,
+        needs=TokenScope.CHATS_WRITE,
+        summary="Rename, tag, pin or archive a chat, atomically. Running turns are not affected.",
+        tag="chats",
+        in_path=CHAT,
+        headers={
+            "If-Match": Parameter(
+                "The ETag of the chat: update only if it has not changed since.",
+                {"type": "string", "pattern": r'^("[0-9]{1,18}"|\*)$'},
+            )
+        },
+        body=ChatChangesBody,
+        response_headers={"ETag": ETAG},
+        content={200: ListedChat, 412: Conflict},
+        responses={
+            200: "The updated chat.",
+            404: "Chat not found.",
+            410: "The chat was deleted or has expired.",
+            412: "The chat has changed since: the response has the current chat and its ETag.",
+            **QUOTA_REACHED,
+        },
+    )
+
+
+def _choice_schema(choices: Mapping[str, Any]) -> Schema:
+    return {"type": "string", "enum": list(choices)}

@@ -11,7 +11,7 @@ from turnledger.model.access.token import TokenScope
 from turnledger.server.access.auth import Principal
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.requests.query import flag_of
-from turnledger.server.routes.chats import CHAT
+from turnledger.server.routes.chat_history import CHAT
 from turnledger.server.service import Service
 from turnledger.server.wire.json import json_response
 from turnledger.server.wire.shapes import without_content

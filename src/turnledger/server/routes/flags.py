@@ -12,7 +12,7 @@ from turnledger.model.access.token import TokenScope
 from turnledger.model.ids import TurnId
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.openapi.schemas import id_schema
-from turnledger.server.routes.chats import CHAT
+from turnledger.server.routes.chat_history import CHAT
 from turnledger.server.service import Service
 from turnledger.server.wire.json import json_response
 

@@ -12,7 +12,7 @@ from turnledger.model.ids import ConversationId, TurnId
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.openapi.schemas import PAGE_SIZE, id_schema
 from turnledger.server.requests.query import number_of
-from turnledger.server.routes.chats import PAGE
+from turnledger.server.routes.chat_history import PAGE
 from turnledger.server.service import Service
 from turnledger.server.wire.json import json_response
 

@@ -21,7 +21,7 @@ from turnledger.server.errors import error_body, shutdown_error
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.openapi.schemas import STRING
 from turnledger.server.requests.body import body_pieces
-from turnledger.server.routes.chats import CHAT
+from turnledger.server.routes.chat_history import CHAT
 from turnledger.server.service import Service
 from turnledger.server.wire.sse import Stream, StreamEndpoint
 

@@ -19,7 +19,7 @@ from turnledger.server.access.auth import Principal
 from turnledger.server.models.redaction import redact_failure
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.openapi.schemas import id_schema
-from turnledger.server.routes.chats import CHAT
+from turnledger.server.routes.chat_history import CHAT
 from turnledger.server.service import Service
 from turnledger.server.wire.events import event_bytes
 from turnledger.server.wire.json import json_response

@@ -17,7 +17,7 @@ from tests.unit.runners.upstream_requests import REQUEST, open_upstream, payload
 from turnledger import Chat
 from turnledger.errors import MalformedAnswer, ModelRefused
 from turnledger.runners.chat_runner import ChatRunner
-from turnledger.runners.error_object import MESSAGE_LENGTH
+from turnledger.runners.error_cleaner import MESSAGE_LENGTH
 from turnledger.runners.upstream import streamed_answer
 from turnledger.runners.upstream.streamed_answer import EventStream
 from turnledger.testing.gates import Gate

@@ -203,7 +203,7 @@ async def test_branch_list_pages_continue_at_next() -> None:
 
 
 async def test_a_page_of_turns_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("turnledger.server.routes.chats.PAGE_BYTES", 700)
+    monkeypatch.setattr("turnledger.server.routes.chat_history.PAGE_BYTES", 700)
     async with serving() as place:
         chat, turns = await chat_of(place, 6)
         seen, before = list[str](), None
@@ -297,7 +297,7 @@ async def test_reset_path_is_not_read_as_a_chat_id() -> None:
 async def test_context_that_cannot_be_sent_is_refused_with_the_remedy(
     query: str, remedy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("turnledger.server.routes.chats.CONTEXT_BYTES", 10)
+    monkeypatch.setattr("turnledger.server.routes.chat_history.CONTEXT_BYTES", 10)
     async with await Ledger.open("memory:") as ledger:
         app = make_app(ledger, Models({}), Settings())
         async with ledger.turn("Hello") as turn:

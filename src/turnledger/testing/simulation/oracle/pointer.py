@@ -9,7 +9,7 @@ from typing import Any
 from turnledger.engine.attempt.end import EndRequest
 from turnledger.engine.attempt.stop import StopRequest
 from turnledger.engine.attempt.takeover import TakeOverRequest
-from turnledger.engine.conversations.resolve import UpdateRequest
+from turnledger.engine.conversations.details import UpdateRequest
 from turnledger.engine.history import line
 from turnledger.engine.lifecycle.delete import DeleteRequest
 from turnledger.engine.lifecycle.moves import ForkRequest, MoveResult, Switch, Undo

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from turnledger.runners.error_object import HIDDEN, MESSAGE_LENGTH, ErrorCleaner
+from turnledger.runners.error_cleaner import HIDDEN, MESSAGE_LENGTH, ErrorCleaner
 
 cleaner = ErrorCleaner(["no-pattern-finds-this", "short"])
 

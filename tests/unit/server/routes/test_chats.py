@@ -21,7 +21,7 @@ from turnledger.runners.demo import DemoModel
 from turnledger.server.app import App, make_app
 from turnledger.server.config.settings import ChatSettings, Settings
 from turnledger.server.models.models import Models, ResolvedModel
-from turnledger.server.routes.catalogue import revision_of
+from turnledger.server.routes.chats import revision_of
 from turnledger.server.routes.events import POSITION
 
 

@@ -32,10 +32,10 @@ from tests.unit.model.shapes import (
 from turnledger import Ledger
 from turnledger.engine.attempt import unfinished
 from turnledger.engine.attempt.end import DELETED, Outcome, is_well_formed
-from turnledger.engine.attempt.outcome import OutcomeRequest, committed_turn, outcome
 from turnledger.engine.attempt.sent_log import SentLog, kept_turn_log, store_attempt_log, unsent_items
 from turnledger.engine.attempt.stored_events import CHUNKS, RunningTurnLog, TurnLogRequest, read_turn_log
 from turnledger.engine.attempt.unfinished import kept_output, resume_results, settled_output
+from turnledger.engine.attempt.wait import OutcomeRequest, committed_turn, outcome
 from turnledger.errors import ConversationDeleted, ConversationExpired, Superseded, TurnFailed, TurnNotFound
 from turnledger.hosting import Host
 from turnledger.model import codec, event_log

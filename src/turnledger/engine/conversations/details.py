@@ -1,0 +1,181 @@
+"""Title, metadata, tags, pin and archive of a chat: what they may be, and how they change.
+
+A title that a user gave is never replaced by one that a model made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from unicodedata import normalize
+
+from msgspec.structs import replace
+
+from turnledger.engine.conversations.resolve import (
+    check_live,
+    first_words_of,
+    live_conversation,
+    with_words_as_title,
+)
+from turnledger.engine.feed import record_change
+from turnledger.engine.limits import UNLIMITED, Quota, check_quota
+from turnledger.engine.ports import Tables
+from turnledger.errors import ConversationUnavailable, InvalidInput, RevisionConflict
+from turnledger.model.change import ChangeKind
+from turnledger.model.conversation import (
+    LONGEST,
+    METADATA_PAIRS,
+    TAG_LENGTH,
+    TAGS,
+    TEXT_LENGTH,
+    Conversation,
+    TitleSource,
+    details_bytes,
+)
+from turnledger.model.ids import ConversationId
+from turnledger.model.item import is_unicode
+from turnledger.model.turn import one_line
+
+
+def check_details(title: str | None, metadata: Mapping[str, str] | None) -> None:
+    """Raise InvalidInput for a title or metadata beyond their limits."""
+    pairs = (metadata or {}).items()
+    if title is not None and len(title) > TEXT_LENGTH:
+        raise InvalidInput(f"A title has at most {TEXT_LENGTH} characters.")
+    if len(pairs) > METADATA_PAIRS or any(
+        len(name) > 64 or len(value) > TEXT_LENGTH for name, value in pairs
+    ):
+        raise InvalidInput(
+            f"Metadata has at most {METADATA_PAIRS} pairs; names have 64 characters, values {TEXT_LENGTH}."
+        )
+    if not all(map(is_unicode, [title or "", *(metadata or {}), *(metadata or {}).values()])):
+        raise InvalidInput("A title and metadata are Unicode text.")
+
+
+def tags_of(tags: Iterable[object]) -> tuple[str, ...]:
+    """Return the tags as stored: stripped, each once, in order. Raises InvalidInput beyond their limits."""
+    if isinstance(tags, str):
+        raise InvalidInput("tags must be a list of texts.")
+    given = list(tags)
+    # Count before comparing: the list may be very long.
+    kept = tuple(dict.fromkeys(map(tag_of, given))) if len(given) <= 10 * TAGS else ()
+    if len(kept) > TAGS or len(given) > 10 * TAGS:
+        raise InvalidInput(f"A conversation has at most {TAGS} tags.")
+    return kept
+
+
+def tag_of(tag: object) -> str:
+    """Return a tag as stored; raise InvalidInput for an invalid one."""
+    kept = normalize("NFC", tag.strip()) if isinstance(tag, str) and is_unicode(tag) else ""
+    if not 0 < len(kept) <= TAG_LENGTH or one_line(kept, TAG_LENGTH) != kept:
+        raise InvalidInput(f"A tag is a text of 1 to {TAG_LENGTH} characters, without control characters.")
+    return kept
+
+
+def details_of(
+    title: str | None,
+    metadata: Mapping[str, str] | None,
+    *,
+    internal: bool,
+    expires_after: float | None,
+    tags: Iterable[str] = (),
+) -> dict[str, Any]:
+    check_details(title, metadata)
+    if expires_after is not None and not 0 < expires_after <= LONGEST:
+        raise InvalidInput(f"expires_after must be above 0 and at most {LONGEST:g} seconds.")
+    named = title if title and title.strip() else None
+    return {
+        "title": named,
+        "named_by": TitleSource.PERSON if named else None,
+        "metadata": dict(metadata or {}),
+        "tags": tags_of(tags),
+        "internal": internal,
+        "expires_after": None if expires_after is None else round(expires_after * 1000),
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdateRequest:
+    """Changes to a conversation; None leaves a field unchanged."""
+
+    id: ConversationId
+    title: str | None = None
+    """Empty to remove the name: its first words name it again."""
+    metadata: Mapping[str, str] | None = None
+    tags: tuple[str, ...] | None = None
+    pinned: bool | None = None
+    archived: bool | None = None
+    revision: int | None = None
+    """The revision that the caller has read, if the update depends on it."""
+    now: int
+    due: int
+    quota: Quota = UNLIMITED
+
+
+async def update(tables: Tables, request: UpdateRequest) -> Conversation:
+    """Update the given fields in one transaction, if the revision is still the one that was read. Disturbs no
+    running turn and does not count as interaction. A repetition after a lost result does not conflict."""
+    found = await live_conversation(tables, request.id, request.due)
+    changed = replace(
+        await _rename(tables, found, request.title),
+        metadata=found.metadata if request.metadata is None else dict(request.metadata),
+        tags=found.tags if request.tags is None else request.tags,
+        pinned=found.pinned if request.pinned is None else request.pinned,
+        archived=found.archived if request.archived is None else request.archived,
+    )
+    is_so = changed == found
+    expected = (found.revision, found.revision - 1) if is_so else (found.revision,)
+    if request.revision is not None and request.revision not in expected:
+        raise RevisionConflict(found.revision)
+    if is_so:
+        return found
+    if details_bytes(changed) > details_bytes(found):
+        await check_quota(tables, request.quota)
+    changed = replace(changed, revision=found.revision + 1)
+    await tables.save_conversation(changed)
+    if changed.is_listed:  # else the feed has not reported it yet
+        await record_change(tables, ChangeKind.CHAT_CHANGED, changed, request.now)
+    return changed
+
+
+async def _rename(tables: Tables, found: Conversation, title: str | None) -> Conversation:
+    if title is None:
+        return found
+    if title.strip():  # a blank name could be neither seen nor found
+        return replace(found, title=title, named_by=TitleSource.PERSON)
+    if found.named_by is TitleSource.WORDS:
+        return found
+    branch = await tables.branch(found.branch)
+    words = await first_words_of(tables, branch) if branch is not None else None
+    return with_words_as_title(found, words)
+
+
+@dataclass(frozen=True)
+class NameRequest:
+    id: ConversationId
+    title: str
+    now: int
+    due: int
+
+
+async def name_by_model(tables: Tables, request: NameRequest) -> Conversation | None:
+    """Set a title that a model made, if the chat has none or only its first words; never replace a name given
+    by a user or another model. Return the chat, or None if unchanged. The revision stays, so that a
+    concurrent rename does not conflict."""
+    found = await tables.conversation(request.id)
+    try:
+        found = await check_live(tables, found, request.due)
+    except ConversationUnavailable:
+        return None
+    if found.named_by is TitleSource.MODEL and found.title == request.title:
+        return found  # a repetition: the first result was lost
+    if found.named_by not in (None, TitleSource.WORDS) or (
+        found.title is not None and found.named_by is None
+    ):
+        return None
+    named = replace(found, title=request.title, named_by=TitleSource.MODEL)
+    await tables.save_conversation(named)
+    if named.is_listed:
+        await record_change(tables, ChangeKind.CHAT_CHANGED, named, request.now)
+    return named
