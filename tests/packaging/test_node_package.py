@@ -263,7 +263,7 @@ def test_wheel_serves_the_page_without_node(wheel: Path, tmp_path: Path) -> None
     index = (wheel / IN_WHEEL / "index.html").read_text()
     assets = re.findall(r'(?:src|href)="\./(assets/[^"]+)"', index)
     licences = (wheel / IN_WHEEL / "THIRD_PARTY_NOTICES.txt").read_text()
-    for name in ("preact", "@preact/signals", "dompurify", "highlight.js", "marked"):
+    for name in ("preact", "@preact/signals", "dompurify", "highlight.js", "katex", "marked"):
         assert f"\n{name} " in licences
     assert "Copyright" in licences
     assert {Path(name).suffix for name in assets} == {".js", ".css"}

@@ -190,6 +190,11 @@ TWISTED = {
     "markdown in markdown": "````md\n" + "[a](b *_`" * 2_000 + "\n````",
     "a slow style": "```css\n" + "a:a " * 4_000 + "\n```",
     "a slow shell": "```bash\n" + "$((" * 5_000 + "\n```",
+    "formulas": "$x$ " * 4_900,
+    "formulas that never end": "\\(" * 5_000 + "\n\n" + "$$ x " * 2_000 + "\n\n\\]",
+    "formulas in formulas": "$$" + "{" * 900 + "x" + "}" * 900 + "$$\n\n$" + "\\sqrt{" * 35 + "}" * 35 + "$",
+    "formulas that grow": "$$\\def\\a{xx}\\def\\b{\\a\\a}\\b$$ " + f"$${'x_1+' * 480}$$\n\n" * 12,
+    "formulas that move": "$\\rule{9em}{99em}\\raisebox{-99em}{x}\\kern-99em\\hspace{999em}\\Huge y$ " * 90,
 }
 
 

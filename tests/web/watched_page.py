@@ -16,10 +16,20 @@ END = "This is the end of it."
 STRANGE = """() => {
   const tags = new Set(("P H2 H3 H4 H5 H6 UL OL LI BLOCKQUOTE PRE CODE EM STRONG DEL BR HR "
     + "TABLE THEAD TBODY TR TH TD A SPAN DIV BDI BUTTON IMG IFRAME").split(" "));
+  const formula = new Set(("math mrow mi mn mo ms mtext mspace mfrac msqrt mroot mstyle mpadded mphantom "
+    + "menclose msub msup msubsup munder mover munderover mtable mtr mtd").split(" "));
+  const shape = new Set(("class display displaystyle scriptlevel mathsize mathvariant notation accent "
+    + "accentunder fence separator stretchy symmetric largeop movablelimits form lspace rspace minsize "
+    + "maxsize linethickness width height depth voffset").split(" "));
   const attributes = new Set(("class dir role tabindex aria-label aria-level aria-pressed type title start "
     + "align scope href target rel src alt decoding sandbox referrerpolicy data-fits hidden").split(" "));
   const strange = [];
   for (const each of document.querySelectorAll(".markdown *")) {
+    if (each.namespaceURI.endsWith("MathML")) {
+      if (!formula.has(each.tagName)) strange.push(each.tagName);
+      for (const {name} of each.attributes) if (!shape.has(name)) strange.push(`${each.tagName} ${name}`);
+      continue;
+    }
     if (!tags.has(each.tagName)) strange.push(each.tagName);
     for (const {name, value} of each.attributes)
       if (!attributes.has(name) && `${each.tagName} ${name}` !== "IFRAME style")

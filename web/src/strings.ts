@@ -355,6 +355,7 @@ const english = {
     plainText: "Text",
     showAll: (characters: number) => `Show all ${characters.toLocaleString()} characters`,
     table: "Table",
+    formula: "Formula",
     taskDone: "Done",
     taskOpen: "To do",
     brokenImage: "Image could not be displayed",

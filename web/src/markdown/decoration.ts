@@ -6,6 +6,7 @@ import { CodeBlock } from "./code-block";
 import { element } from "./dom";
 import { safeText, safeProse, visibleCode } from "./safe-text";
 import { imageElement } from "./images";
+import { showFormula } from "./maths/typeset";
 import { strings } from "../strings";
 
 /** Prepare a fragment. Code blocks that grew out of `former` ones reuse them with their colours. */
@@ -24,6 +25,7 @@ export function decorate(fragment: DocumentFragment, former: CodeBlock[] = []): 
   }
   for (const child of fragment.children) if (!child.hasAttribute("dir")) child.setAttribute("dir", "auto");
   cleanText(fragment);
+  for (const formula of fragment.querySelectorAll<HTMLElement>("[data-maths]")) showFormula(formula);
   // White space between blocks comes from the HTML, not from the text.
   return [...fragment.childNodes].filter((node) => node instanceof Element || node.textContent?.trim() !== "");
 }

@@ -1,6 +1,7 @@
 /** Convert Markdown to HTML. The result is untrusted and must be sanitized. */
 
 import { Lexer, Parser, Renderer, Tokenizer, type MarkedOptions, type MarkedToken, type Tokens } from "marked";
+import { extractFormulas, restoreFormulas, withoutBreaks, type Formula } from "./maths/formulas";
 
 /** Link definitions by name. The first definition wins. */
 export type LinkDefinitions = Map<string, { readonly href: string; readonly title: string | undefined }>;
@@ -35,6 +36,9 @@ class TextTokenizer extends Tokenizer {
 }
 
 class TextRenderer extends Renderer {
+  /** The formulas of the text, for which it has placeholders. */
+  formulas: readonly Formula[] = [];
+
   override heading({ tokens, depth }: Tokens.Heading): string {
     const level = Math.min(6, depth + TOP_LEVEL - 1);
     return `<h${level}>${this.parser.parseInline(tokens)}</h${level}>`;
@@ -43,11 +47,11 @@ class TextRenderer extends Renderer {
   override code({ text, lang }: Tokens.Code): string {
     const language = /^[\w+#.-]{1,40}/.exec(lang ?? "")?.[0].toLowerCase();
     const named = language === undefined ? "" : ` data-language="${escaped(language)}"`;
-    return `<pre${named}>${escaped(text.replace(/\n$/, ""))}</pre>`;
+    return `<pre${named}>${escaped(this.#typed(text).replace(/\n$/, ""))}</pre>`;
   }
 
   override codespan({ text }: Tokens.Codespan): string {
-    return `<code>${escaped(text)}</code>`;
+    return `<code>${escaped(this.#typed(text))}</code>`;
   }
 
   override html({ text }: Tokens.HTML | Tokens.Tag): string {
@@ -65,24 +69,40 @@ class TextRenderer extends Renderer {
   }
 
   override link(link: Tokens.Link): string {
-    const { href, title, tokens } = link;
+    const { title, tokens } = link;
+    const href = this.#typed(link.href);
     const isBare = "autolink" in link && link.autolink === true;
     const address = isBare ? escaped(href) : resolvable(href);
-    const label = isBare ? escaped(link.text) : this.parser.parseInline(tokens);
-    return `<a href="${address}"${titleAttribute(title)}>${label}</a>`;
+    const label = isBare ? escaped(this.#typed(link.text)) : this.parser.parseInline(tokens);
+    return `<a href="${address}"${this.#title(title)}>${label}</a>`;
   }
 
   /** A placeholder: whether to load the image is decided later. */
   override image({ href, title, text }: Tokens.Image): string {
-    return `<span data-picture="${resolvable(href)}" data-alt="${resolvable(text)}"${titleAttribute(title)}></span>`;
+    const [address, alt] = [href, text].map((each) => resolvable(this.#typed(each)));
+    return `<span data-picture="${address}" data-alt="${alt}"${this.#title(title)}></span>`;
+  }
+
+  /** The HTML with its formulas. */
+  withFormulas(html: string): string {
+    return restoreFormulas(withoutBreaks(html, this.formulas), this.formulas, formulaHtml);
+  }
+
+  #title(title: string | null | undefined): string {
+    return title ? ` title="${resolvable(this.#typed(title))}"` : "";
+  }
+
+  #typed(text: string): string {
+    return restoreFormulas(text, this.formulas, ({ source }) => source);
   }
 }
 
+const renderer = new TextRenderer();
 const OPTIONS: MarkedOptions = {
   gfm: true,
   breaks: true,
   tokenizer: new TextTokenizer(),
-  renderer: new TextRenderer(),
+  renderer,
 };
 
 /** The HTML of a block: its items one by one, and the tags around them. */
@@ -97,29 +117,30 @@ export function blocksToHtml(source: string, definitions: LinkDefinitions): read
   const lexer = new Lexer(OPTIONS);
   const { links } = lexer.tokens;
   for (const [name, { href, title }] of definitions) links[name] = { href, title };
-  const tokens = lexer.lex(source) as MarkedToken[];
+  const { text, formulas } = extractFormulas(source);
+  renderer.formulas = formulas;
+  const tokens = lexer.lex(text) as MarkedToken[];
   return tokens.map(blockHtml).filter(({ start, items }) => start !== "" || items.some((html) => html.trim() !== ""));
 }
 
 function blockHtml(token: MarkedToken): BlockHtml {
   const parser = new Parser(OPTIONS);
-  const { renderer } = parser;
   if (token.type === "list") {
     const kind = token.ordered ? "ol" : "ul";
     const start = token.ordered && token.start !== 1 ? ` start="${token.start}"` : "";
     return {
       start: `<${kind}${start}>`,
-      items: token.items.map((item) => renderer.listitem(item).trim()),
+      items: token.items.map((item) => renderer.withFormulas(renderer.listitem(item).trim())),
       end: `</${kind}>`,
     };
   }
   if (token.type === "table") {
     const row = (cells: Tokens.TableCell[]): string =>
-      renderer.tablerow({ text: cells.map((cell) => renderer.tablecell(cell)).join("") }).trim();
+      renderer.withFormulas(renderer.tablerow({ text: cells.map((cell) => renderer.tablecell(cell)).join("") }).trim());
     const head = `<table><thead>${row(token.header)}</thead><tbody>`;
     return { start: head, items: token.rows.map(row), end: "</tbody></table>" };
   }
-  return { start: "", items: [parser.parse([token])], end: "" };
+  return { start: "", items: [renderer.withFormulas(parser.parse([token]))], end: "" };
 }
 
 export function linkDefinitions(source: string): LinkDefinitions {
@@ -129,8 +150,10 @@ export function linkDefinitions(source: string): LinkDefinitions {
   return new Map(Object.entries(lexer.tokens.links) as [string, { href: string; title: string }][]);
 }
 
-function titleAttribute(title: string | null | undefined): string {
-  return title ? ` title="${resolvable(title)}"` : "";
+/** A formula as typed; maths/typeset shows it. */
+function formulaHtml({ source, isBlock, isTypeset }: Formula): string {
+  if (!isTypeset) return escaped(source);
+  return `<span data-maths="${isBlock ? "block" : "inline"}">${escaped(source)}</span>`;
 }
 
 function escaped(text: string): string {

@@ -1,13 +1,16 @@
 /** Markdown that is still growing, without the incomplete syntax of its last line: an unmatched sign would flicker, and
  * a line of dashes would turn the line above into a heading. */
 
+import { withOpenFormulaAsText } from "./maths/formulas";
+
 /** The start of syntax that shows nothing yet. */
 const INVISIBLE_START = /^[ \t>]*(?:-+|=+|[-+*]|\d{1,9}[.)]?|#{1,6}|`{1,2}|~{1,2}|\|[ \t|:-]*)[ \t]*$/;
 const OPEN_LINK = /(!?)\[([^[\]]*)\]\([^()]*$/;
 const CODE = /(?<!`)(`+)(?!`)[^`]*\1(?!`)/g;
 
 /** The source without incomplete syntax in its last line. */
-export function withoutIncomplete(source: string): string {
+export function withoutIncomplete(typed: string): string {
+  const source = withOpenFormulaAsText(typed);
   const start = source.lastIndexOf("\n") + 1;
   const line = source.slice(start);
   if (line === "") return source;

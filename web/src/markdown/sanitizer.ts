@@ -6,7 +6,7 @@ const TAGS = [
   ..."p h2 h3 h4 h5 h6 ul ol li blockquote pre code em strong del br hr".split(" "),
   ..."table thead tbody tr th td a span".split(" "),
 ];
-const TEXT_ATTRIBUTES = ["title", "start", "align", "scope", "data-language", "data-picture", "data-alt", "data-task"];
+const TEXT_ATTRIBUTES = "title start align scope data-language data-picture data-alt data-task data-maths".split(" ");
 
 const ALLOWED: Config & { RETURN_DOM_FRAGMENT: true } = {
   ALLOWED_TAGS: TAGS,

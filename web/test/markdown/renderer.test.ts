@@ -90,6 +90,42 @@ describe("streamed Markdown", { timeout: 60_000 }, () => {
     expect(shown("    a", text)).toBe(shown(text));
   });
 
+  it("leaves formulas as typed until they are typeset", () => {
+    const place = document.createElement("div");
+    const text = new MarkdownRenderer(place);
+    const typed = "So \\(a_1 * b_2 * \\{c\\}\\) is, and\n\\[\nx\n=\n- y\\\\\n\\]\nor $a*b*c$.";
+    for (let end = 1; end <= typed.length; end += 1) {
+      text.show(typed.slice(0, end), end < typed.length);
+      text.draw(Infinity);
+    }
+    expect(place.textContent?.replaceAll("\n", "")).toBe(typed.replaceAll("\n", ""));
+    expect(place.querySelectorAll("em, ul, h2")).toHaveLength(0);
+    expect([...place.querySelectorAll(".maths")].map(({ className }) => className)).toEqual([
+      "maths",
+      "maths maths-block",
+      "maths",
+    ]);
+  });
+
+  it("shows a formula that is still streaming as typed", () => {
+    const typed = "- So \\(a_1 * b * \\{c\\";
+    expect(shown(typed, "x")).toBe(shown("x"));
+    const place = document.createElement("div");
+    new MarkdownRenderer(place).show(typed, true);
+    expect(place.querySelector("li")?.textContent).toBe(typed.slice(2));
+    expect(place.querySelector("em, .maths")).toBeNull();
+  });
+
+  it("leaves formulas in code, addresses and titles alone", () => {
+    const text = "`\\(x\\)`\n\n    $$x$$\n\n[a](https://a.example/$x$ '$y$') ![$z$](https://a.example/\\(a\\))";
+    const html = shown(text);
+    expect(html).toContain("<code>\\(x\\)</code>");
+    expect(html).toContain(">$$x$$<");
+    expect(html).toContain('href="https://a.example/$x$" title="$y$ (a.example)"');
+    expect(html).toContain("$z$");
+    expect(html).not.toContain("maths");
+  });
+
   it("is discarded for another text", () => {
     expect(shown("One.\n\nTwo.", "Other")).toBe(shown("Other"));
   });

@@ -91,5 +91,13 @@ export const TEXTS: Readonly<Record<string, string>> = {
     { length: 200 },
     (_, index) => `${index + 1}. item **${index}** with some words\n\n   and more`,
   ).join("\n"),
+  formulas: [
+    "So \\(a_1 * b_2\\) and $x*y*z$ cost $5 or $6, `\\(code\\)`.\n\\[\na\n=\n- b\\\\\n\\]\nafter",
+    "- one $$x$$\n  \\[\n  + y\n  \\]\n- two \\(open",
+    "> \\[\n> q\n> \\]",
+    "| \\(a\\) | $|b|$ |\n|---|---|\n| $c$ | \\[d\\] |",
+    "\\[open\n*a*",
+    "**$x$** \\(a",
+  ].join("\n\n"),
   unicode: "a\u0000b \ud83d\udc68\u200d\ud83d\udc69 \ud800 e\u0301\n\n\u2028x\u00a0y",
 };

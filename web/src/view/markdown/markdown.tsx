@@ -4,6 +4,7 @@ import { effect, type ReadonlySignal } from "@preact/signals";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { MarkdownRenderer } from "../../markdown/renderer";
 import "../../style/markdown.css";
+import "../../style/maths.css";
 
 interface MarkdownProps {
   /** A signal is subscribed to here, so that nothing around it renders again. */
