@@ -17,6 +17,7 @@ import { Mark } from "./icons";
 import { NoticesView, StatusView } from "./notices";
 import { SidebarFooter } from "./sidebar/footer";
 import { SidebarView } from "./sidebar/sidebar";
+import { useSwipe } from "./swipe";
 import type { Theme } from "./theme";
 import { ThreadView } from "./thread/thread";
 import { useDocumentTitle } from "./document-title";
@@ -31,6 +32,7 @@ export function LayoutView({ session, theme }: { session: Session; theme: Theme 
   const isOver = hasSide && drawer.isOver.value;
   const thread = session.threads.current.value;
   const isBlank = thread !== null && isEmptyChat(thread);
+  useSwipe(hasSide ? drawer : null);
   useFirstChat(session);
   useDocumentTitle(session);
   // Show the chosen chat. The first one was not chosen, and may arrive after the user opened the list.
