@@ -181,7 +181,15 @@ CLIENT = NodePackage(
 PAGE = NodePackage(
     "The chat page",
     "web",
-    ("src", "public", "index.html", "vite.config.ts", *_SETTINGS, "../clients/typescript/src"),
+    (
+        "src",
+        "public",
+        "index.html",
+        "vite.config.ts",
+        "offline-build.ts",
+        *_SETTINGS,
+        "../clients/typescript/src",
+    ),
     "src/turnledger/server/chat_page/dist",
     node=(20, 19),
     swaps=True,

@@ -1,5 +1,6 @@
 import { fileURLToPath } from "node:url";
 import { defineConfig } from "vitest/config";
+import { offlinePage } from "./offline-build.ts";
 import { strings } from "./src/strings.ts";
 
 const of = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
@@ -22,7 +23,7 @@ export default defineConfig({
       { find: /^turnledger\/(.+)$/, replacement: of(`${CLIENT}/$1.ts`) },
     ],
   },
-  plugins: [{ name: "strings", transformIndexHtml }],
+  plugins: [{ name: "strings", transformIndexHtml }, offlinePage()],
   build: {
     outDir: of("../src/turnledger/server/chat_page/dist"),
     emptyOutDir: true,

@@ -190,7 +190,7 @@ async def name_what_is_not_there(place: Place) -> None:
         "model": "none",
         "name": "none.js",
     }
-    if place.endpoint.path == "/favicon.svg":
+    if place.endpoint.path in {"/favicon.svg", "/service-worker.js"}:
         place.app = make_app(place.ledger, MODELS, Settings(), chat_page=BuiltPage({}))
     place.headers |= {b"x-conversation-id": place.ids["chat"].encode()} if place.is_chat else {}
     if place.endpoint.path in NAMED and place.body is not None:

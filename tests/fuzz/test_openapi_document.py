@@ -27,6 +27,7 @@ TAKE_ANYTHING = {
     "GET /picture",
     "GET /assets/{name}",
     "GET /favicon.svg",
+    "GET /service-worker.js",
     "GET /healthz",
     "GET /readyz",
     "GET /metrics",

@@ -266,7 +266,7 @@ def test_wheel_serves_the_page_without_node(wheel: Path, tmp_path: Path) -> None
     for name in ("preact", "@preact/signals", "dompurify", "highlight.js", "katex", "marked"):
         assert f"\n{name} " in licences
     assert "Copyright" in licences
-    assert {Path(name).suffix for name in assets} == {".js", ".css"}
+    assert {Path(name).suffix for name in assets} == {".js", ".css", ".png", ".webmanifest"}
     environ = {"PYTHONPATH": str(wheel), "PATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
     with started("turnledger", "serve", "--port", "0", "--store", "memory:", **environ) as server:
         assert "Open it in a browser.\n" in server.announcement

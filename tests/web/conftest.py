@@ -70,6 +70,8 @@ def profile(browser: Browser) -> Iterator[Profile]:
     def make(who: Person | None = None, **options: Any) -> BrowserContext:
         # Spinners would be drawn sixty times a second without a graphics card.
         options.setdefault("reduced_motion", "reduce")
+        # The driver does not see requests behind a service worker.
+        options.setdefault("service_workers", "block")
         context = browser.new_context(**options)
         context.set_default_timeout(PATIENCE * 1000)
         if who is not None:
@@ -86,8 +88,9 @@ def profile(browser: Browser) -> Iterator[Profile]:
 
 
 def _is_wrong(message: Any) -> bool:
-    # Browsers log connections that a test cuts and statuses that it expects.
-    return message.type in {"error", "warning"} and "Failed to load resource" not in message.text
+    # Browsers log connections that a test cuts and statuses that it expects; the driver, blocked workers.
+    expected = ("Failed to load resource", "Service Worker registration blocked by Playwright")
+    return message.type in {"error", "warning"} and not message.text.startswith(expected)
 
 
 @pytest.fixture

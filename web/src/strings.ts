@@ -367,6 +367,14 @@ const english = {
     described: (label: string, description: string) => `${label}: ${description}`,
   },
 
+  /** The page while the server cannot be reached. */
+  offline: {
+    title: "You are offline",
+    explanation:
+      "The server cannot be reached. Your chats are stored there, and unsent text in this browser: nothing is lost.",
+    retry: "Try again",
+  },
+
   firstRun: {
     region: "Experiments",
     title: "Nothing gets lost here",

@@ -29,7 +29,17 @@ export class Theme {
 
   #show(name: ThemeName): void {
     this.#name.value = name;
+    showBarColor(name);
     if (name === "system") delete document.documentElement.dataset.theme;
     else document.documentElement.dataset.theme = name;
+  }
+}
+
+/** Colour the browser's own bars: `index.html` has a colour for each theme. */
+function showBarColor(theme: ThemeName): void {
+  for (const meta of document.querySelectorAll<HTMLMetaElement>("meta[name=theme-color]")) {
+    const scheme = meta.dataset["scheme"];
+    if (theme === "system") meta.media = `(prefers-color-scheme: ${scheme})`;
+    else meta.media = scheme === theme ? "all" : "not all";
   }
 }

@@ -16,13 +16,16 @@ from typing import NamedTuple
 
 FOLDER = Path(__file__).parent / "dist"
 """The output of `make page`, which packages include."""
-INDEX, ICON, ASSETS = "index.html", "favicon.svg", "assets"
+INDEX, ICON, OFFLINE, ASSETS = "index.html", "favicon.svg", "service-worker.js", "assets"
 POLICY = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
-    b"connect-src 'self'; font-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'; "
+    b"connect-src 'self'; font-src 'self'; frame-src 'self'; manifest-src 'self'; "
+    b"base-uri 'none'; form-action 'none'; "
     b"require-trusted-types-for 'script'; trusted-types turnledger dompurify"
 )
 """The page may run its own files, call this server, and show images in the chat."""
+OFFLINE_POLICY = b"default-src 'none'; connect-src 'self'"
+"""The service worker may request the page from this server."""
 
 _KINDS = {
     ".css": "text/css; charset=utf-8",
@@ -31,6 +34,7 @@ _KINDS = {
     ".json": "application/json",
     ".png": "image/png",
     ".svg": "image/svg+xml",
+    ".webmanifest": "application/manifest+json",
     ".webp": "image/webp",
     ".woff2": "font/woff2",
 }
@@ -60,6 +64,7 @@ class BuiltPage:
         self.index = page_files.get(INDEX)
         """None: the page was not built."""
         self.icon = page_files.get(ICON)
+        self.offline = page_files.get(OFFLINE)
         self.assets = {
             name.removeprefix(f"{ASSETS}/"): file
             for name, file in page_files.items()

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from turnledger.api.access import SHARE_PATH
-from turnledger.server.chat_page.files import POLICY, BuiltPage, PageFile, inline_page
+from turnledger.server.chat_page.files import OFFLINE_POLICY, POLICY, BuiltPage, PageFile, inline_page
 from turnledger.server.errors import RequestRefused
 from turnledger.server.openapi.endpoint import Content, Endpoint, Parameter
 from turnledger.server.openapi.schemas import NAME, STRING
@@ -38,6 +38,9 @@ class PageRoutes:
 
     async def icon(self, request: Request) -> Response:
         return file_response(self._page.icon, request)
+
+    async def offline(self, request: Request) -> Response:
+        return file_response(self._page.offline, request)
 
     async def asset(self, request: Request) -> Response:
         return file_response(self._page.assets.get(request.path_params["name"]), request)
@@ -154,5 +157,19 @@ def _file_endpoints(routes: PageRoutes) -> list[Endpoint]:
             response_headers={"ETag": _TAG},
             content={200: {"image/svg+xml": STRING}, 304: {}},
             responses={200: "The icon.", 304: _NOT_MODIFIED, 404: "File not found."},
+        ),
+        Endpoint(
+            method="GET",
+            path="/service-worker.js",
+            handler=routes.offline,
+            is_public=True,
+            summary="The service worker of the page, which shows a page of its own when the server is down.",
+            tag="page",
+            page_policy=OFFLINE_POLICY,
+            cache_control=REVALIDATED,
+            headers=_CONDITION,
+            response_headers={"ETag": _TAG},
+            content={200: {"text/javascript": STRING}, 304: {}},
+            responses={200: "The script.", 304: _NOT_MODIFIED, 404: "File not found."},
         ),
     ]

@@ -49,7 +49,7 @@ async def test_chat_page_is_served_without_a_token_where_tokens_exist() -> None:
     async with await Ledger.open("memory:") as ledger:
         await Host(ledger).tokens.create(owner="ann", scopes=["chats:read"])
         app = make_app(ledger, Models({}), Settings(), chat_page=PAGE)
-        for path in (*PAGES, f"/assets/{ASSET}", "/favicon.svg"):
+        for path in (*PAGES, f"/assets/{ASSET}", "/favicon.svg", "/service-worker.js"):
             assert (await fetch(app, path)).status == 200
 
 
@@ -95,6 +95,7 @@ async def test_page_assets_are_cached_immutably_and_pages_are_revalidated() -> N
             ("/", b"no-cache"),
             ("/share", b"no-cache"),
             ("/favicon.svg", b"no-cache"),
+            ("/service-worker.js", b"no-cache"),
             (f"/assets/{ASSET}", b"public, max-age=31536000, immutable"),
         ):
             reply = await fetch(app, path)
@@ -105,6 +106,14 @@ async def test_page_assets_are_cached_immutably_and_pages_are_revalidated() -> N
             assert again.header(b"cache-control") == cache_control
             changed = await fetch(app, path, headers=[HOST, (b"if-none-match", b'"other"')])
             assert (changed.status, changed.body) == (200, reply.body)
+
+
+async def test_service_worker_is_a_script_that_may_request_the_page_only_from_its_server() -> None:
+    async with showing() as app:
+        reply = await fetch(app, "/service-worker.js")
+        assert (reply.status, reply.body) == (200, FILES["service-worker.js"])
+        assert reply.header(b"content-type") == b"text/javascript; charset=utf-8"
+        assert policy_of(reply) == b"default-src 'none'; connect-src 'self'; frame-ancestors 'none'"
 
 
 async def test_missing_page_asset_is_answered_404_and_not_cached() -> None:
@@ -145,7 +154,8 @@ async def test_unbuilt_page_explains_how_to_build_it() -> None:
             assert policy_of(reply) == UNBUILT_PAGE.policy + b"; frame-ancestors 'none'"
             assert all(word in UNBUILT_PAGE.text for word in ("make page", "Node 20.19", "/openapi.json"))
         assert (await fetch(app, f"/assets/{ASSET}")).status == 404
-        assert (await fetch(app, "/favicon.svg")).status == 404
+        for path in ("/favicon.svg", "/service-worker.js"):
+            assert (await fetch(app, path)).status == 404
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 /** Highlight code in a worker, so that no code can block the page. */
 
-import script from "./worker?worker&url";
+import { trustedScriptUrl } from "../../browser/script-urls";
 import type { HighlightSpans } from "./highlight";
 
 /** Milliseconds for one block; slower code is probably an attack. */
@@ -57,7 +57,7 @@ class HighlightQueue {
   #startedWorker(): Worker | null {
     if (this.#worker !== null || this.#failures > MAX_FAILURES) return this.#worker;
     try {
-      const worker = new Worker((policy?.createScriptURL(script) ?? script) as string, { type: "module" });
+      const worker = new Worker(trustedScriptUrl("highlighter"), { type: "module" });
       worker.addEventListener("message", ({ data }: MessageEvent<{ number: number; marks: HighlightSpans | null }>) => {
         if (data.number === this.#jobs[0]?.number) this.#finish(data.marks);
       });
@@ -69,21 +69,6 @@ class HighlightQueue {
     }
     return this.#worker;
   }
-}
-
-/** The only script URL that this page trusts is its own worker. */
-const policy = (globalThis as { trustedTypes?: TrustedTypes }).trustedTypes?.createPolicy("turnledger", {
-  createScriptURL: (url) => {
-    if (url !== script) throw new TypeError("This is no script of the page.");
-    return url;
-  },
-});
-
-interface TrustedTypes {
-  createPolicy(
-    name: string,
-    rules: { createScriptURL: (url: string) => string },
-  ): { createScriptURL(url: string): unknown };
 }
 
 const queue = new HighlightQueue();

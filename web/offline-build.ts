@@ -1,0 +1,35 @@
+/** Build the service worker, which contains the page that it shows while the server cannot be reached. */
+
+import { createHash } from "node:crypto";
+import { readFileSync } from "node:fs";
+import type { Plugin } from "vite";
+import { strings } from "./src/strings.ts";
+
+const read = (name: string): string => readFileSync(new URL(`src/offline/${name}`, import.meta.url), "utf-8");
+const source = (text: string): string => `'sha256-${createHash("sha256").update(text).digest("base64")}'`;
+
+export function offlinePage(): Plugin {
+  return {
+    name: "offline-page",
+    generateBundle() {
+      this.emitFile({ type: "asset", fileName: "service-worker.js", source: serviceWorker() });
+    },
+  };
+}
+
+function serviceWorker(): string {
+  const [style, script] = [read("page.css"), read("page.js")];
+  const parts: Record<string, string> = { language: strings.language, ...strings.offline, style, script };
+  const page = read("page.html").replace(/%(\w+)%/g, (_, name: string) => parts[name] as string);
+  const policy = [
+    "default-src 'none'",
+    `script-src ${source(script)}`,
+    `style-src ${source(style)}`,
+    "base-uri 'none'",
+    "form-action 'none'",
+    "frame-ancestors 'none'",
+  ];
+  return read("service-worker.js")
+    .replace('"%page%"', () => JSON.stringify(page))
+    .replace('"%policy%"', () => JSON.stringify(policy.join("; ")));
+}
