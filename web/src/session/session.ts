@@ -4,6 +4,7 @@ import { computed, effect, signal, type ReadonlySignal, type Signal } from "@pre
 import { Client, TurnledgerError, type Model, type Token } from "turnledger";
 import { Outbox } from "turnledger/outbox";
 import { ChatList } from "../chats/chat-list";
+import type { ChatRow } from "../chats/chat-row";
 import { Composers } from "../composer/composers";
 import { ShortcutSettings } from "../composer/shortcuts";
 import { ChangeFeed } from "../feed/change-feed";
@@ -23,6 +24,9 @@ interface SessionControls {
   apiKey(): string;
   signOut(): void;
 }
+
+/** The modal dialog that is open; null if there is none. */
+type OpenDialog = { readonly kind: "share"; readonly row: ChatRow } | null;
 
 /** Where a browser keeps the chat that it showed last. */
 const LAST_CHAT = "last chat";
@@ -46,6 +50,7 @@ export class Session {
   readonly lastChat: string | null;
   readonly composers: Composers;
   readonly shortcuts: ShortcutSettings;
+  readonly dialog: Signal<OpenDialog> = signal(null);
   readonly models: Signal<readonly Model[]> = signal([]);
   readonly #areModelsKnown = signal(false);
   /** The model for new turns; null: not known yet, or there is none. */
@@ -119,6 +124,11 @@ export class Session {
     return !this.isReader && this.#has("chats:write");
   }
 
+  /** Whether it may create links to its chats: tokens do, and a guest has that of another link. */
+  get mayShare(): boolean {
+    return this.mayWrite && this.#has("chats:read") && !this.isGuest && this.me.id != null;
+  }
+
   /** Whether a server has listed its models, even if there are none. */
   get areModelsKnown(): ReadonlySignal<boolean> {
     return this.#areModelsKnown;
@@ -144,7 +154,7 @@ export class Session {
     this.feed.noteConnection(isLost);
   }
 
-  #has(scope: "turns:run" | "chats:write"): boolean {
+  #has(scope: "turns:run" | "chats:read" | "chats:write"): boolean {
     return this.me.scopes.includes(scope);
   }
 

@@ -2,7 +2,8 @@
 
 import type { ChatActions } from "../chats/chat-actions";
 import type { ChatRow } from "../chats/chat-row";
-import { ArchiveIcon, EditIcon, PinIcon, PinnedIcon, TrashIcon, UnarchiveIcon } from "./icons";
+import type { Session } from "../session/session";
+import { ArchiveIcon, EditIcon, LinkIcon, PinIcon, PinnedIcon, TrashIcon, UnarchiveIcon } from "./icons";
 import type { MenuEntry } from "./menu";
 import { strings } from "../strings";
 
@@ -17,6 +18,15 @@ export function chatEntries(actions: ChatActions, row: ChatRow, rename: () => vo
       ? { label: strings.chats.unarchive, icon: <UnarchiveIcon />, run: () => void actions.archive(row, false) }
       : { label: strings.chats.archive, icon: <ArchiveIcon />, run: () => void actions.archive(row, true) },
   ];
+}
+
+/** Share, for those who may. */
+export function shareEntries(session: Session, row: ChatRow): readonly MenuEntry[] {
+  if (!session.mayShare) return [];
+  const run = (): void => {
+    session.dialog.value = { kind: "share", row };
+  };
+  return [{ label: strings.share.open, icon: <LinkIcon />, run }];
 }
 
 /** Delete, with a second press. */

@@ -8,6 +8,7 @@ import { addressOptions } from "./address-options";
 import { ErrorBoundary } from "./error-boundary";
 import { ComposerView } from "./composer/composer";
 import { ConnectionView } from "./connection";
+import { OpenDialogView } from "./dialogs/open-dialog";
 import { Drawer } from "./drawer";
 import { DrawerButton } from "./drawer-button";
 import { EmptyChatFoot, EmptyChatView, isEmptyChat } from "./first-run/empty-chat";
@@ -63,6 +64,7 @@ export function LayoutView({ session, theme }: { session: Session; theme: Theme 
         <UnkeptBanner session={session} />
         <ChatView session={session} isBlank={isBlank} isOver={isOver} />
       </main>
+      <OpenDialogView session={session} />
       <StatusView notices={session.notices} />
     </div>
   );

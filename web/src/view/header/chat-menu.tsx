@@ -4,17 +4,13 @@ import { useMemo } from "preact/hooks";
 import { ChatActions } from "../../chats/chat-actions";
 import { rowOf, type ChatRow } from "../../chats/chat-row";
 import { ConfirmDelete } from "../../chats/confirm-delete";
-import { copyText } from "../../markdown/clipboard";
 import type { Session } from "../../session/session";
 import type { Thread } from "../../thread/thread";
-import { chatEntries, deleteEntry } from "../chat-entries";
-import { DownloadIcon, LinkIcon, MoreIcon } from "../icons";
+import { chatEntries, deleteEntry, shareEntries } from "../chat-entries";
+import { DownloadIcon, MoreIcon } from "../icons";
 import { Menu, type MenuEntry } from "../menu";
 import { saveChat } from "./export-file";
 import { strings } from "../../strings";
-
-/** Milliseconds in which one click revokes a new link. */
-const REVOKE_TIME = 15_000;
 
 interface MenuProps {
   readonly session: Session;
@@ -31,14 +27,7 @@ export function ChatMenu({ session, thread, rename }: MenuProps) {
   const isArmed = deletion.armed.value === row.id;
   const entries: MenuEntry[] = [];
   if (session.mayWrite) entries.push(...chatEntries(actions, row, () => rename(row)), "line");
-  if (mayShare(session)) {
-    entries.push({
-      label: strings.share.copyLink,
-      hint: strings.share.copyLinkHint,
-      icon: <LinkIcon />,
-      run: () => void shareChat(session, row.id),
-    });
-  }
+  entries.push(...shareEntries(session, row));
   if (thread.turns.value.length > 0) entries.push(...saveEntries(thread));
   if (session.mayWrite) {
     const run = (): void => {
@@ -76,30 +65,4 @@ function saveEntries(thread: Thread): readonly MenuEntry[] {
       run: () => void saveChat(thread, "jsonl"),
     },
   ];
-}
-
-/** Links are made by tokens, and a guest has that of another link. */
-function mayShare({ mayWrite, isGuest, me }: Session): boolean {
-  return mayWrite && !isGuest && me.id != null;
-}
-
-/** Make a link that shows the chat to anyone, and copy it. */
-async function shareChat({ client, notices }: Session, chat: string): Promise<void> {
-  try {
-    const { id, path } = await client.shares.create({ chat });
-    const revoke = async (): Promise<void> => {
-      await client.shares.revoke(id);
-      notices.news(strings.share.revoked);
-    };
-    const action = {
-      label: strings.share.revoke,
-      run: () => void revoke().catch((problem: unknown) => notices.problem(problem)),
-    };
-    const address = `${client.baseUrl}${path}`;
-    // Pages without TLS and many frames may not copy: show the address to select.
-    if (await copyText(address)) notices.news(strings.share.copied, { action, stays: REVOKE_TIME });
-    else notices.news(address, { action, stays: undefined });
-  } catch (problem) {
-    notices.problem(problem);
-  }
 }

@@ -2,7 +2,7 @@
 
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { chatTitle, type ChatRow } from "../../chats/chat-row";
-import { chatEntries, deleteEntry } from "../chat-entries";
+import { chatEntries, deleteEntry, shareEntries } from "../chat-entries";
 import { MoreIcon, UndoIcon } from "../icons";
 import { Menu } from "../menu";
 import { isPlainClick } from "./list-navigation";
@@ -20,7 +20,9 @@ export function ChatLine({ state, row, tabIndex }: LineProps) {
   if (state.editing.value?.row.id === row.id) return <NameField state={state} />;
   const isCurrent = session.threads.current.value?.id.value === row.id;
   const isArmed = deletion.armed.value === row.id;
-  const isActive = [hovered, focused, state.opened].some(({ value }) => value === row.id);
+  // The focus returns from a dialog to the menu button.
+  const hasDialog = session.dialog.value?.row.id === row.id;
+  const isActive = hasDialog || [hovered, focused, state.opened].some(({ value }) => value === row.id);
   const isTouch = matchMedia("(pointer: coarse)").matches;
   return (
     <div
@@ -73,6 +75,7 @@ function Tools({ state, row, isArmed }: ToolsProps) {
   const { deletion, actions, opened } = state;
   const entries = [
     ...chatEntries(actions, row, () => state.rename(row)),
+    ...shareEntries(state.session, row),
     "line" as const,
     deleteEntry(isArmed, () => state.delete(row, isArmed)), // the menu has closed by then, which disarms
   ];
