@@ -8,7 +8,7 @@ from tests.web.axe import violations_in_each_theme
 from tests.web.chats import chat_line, make_chats
 from tests.web.page_server import Person, Profile
 from tests.web.sign_in import create_link
-from tests.web.thread import open_chat
+from tests.web.thread import message_field, open_chat
 
 PHONE = {"width": 360, "height": 640}
 ZOOMED = {"width": 320, "height": 256}
@@ -19,6 +19,12 @@ def open_from_menu(page: Page, entry: str) -> None:
     """Choose an entry of the menu above the chat, with the keyboard."""
     page.get_by_role("button", name="Chat options").press("Enter")
     page.get_by_role("menuitem", name=entry, exact=True).press("Enter")
+
+
+def import_file(page: Page, content: bytes) -> None:
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name="Import").press("Enter")
+    chooser.value.set_files({"name": "chats.jsonl", "mimeType": "application/x-ndjson", "buffer": content})
 
 
 def expect_sound(page: Page, dialog: Locator) -> None:
@@ -34,6 +40,7 @@ def expect_sound(page: Page, dialog: Locator) -> None:
         assert box is not None
         assert (box["x"] >= 0, box["y"] >= 0, box["y"] + box["height"] <= each["height"]) == (True,) * 3
     page.set_viewport_size({"width": size["width"], "height": size["height"]})
+    expect(page.locator(".page.narrow")).to_have_count(0)  # the list is back
 
 
 def test_share_dialog_creates_copies_lists_and_revokes_links_in_two_tabs(
@@ -125,3 +132,118 @@ def test_share_is_not_offered_to_guests_and_tokens_that_may_not(person: Person, 
     guest.get_by_role("button", name="Chat options").click()
     expect(guest.get_by_role("menuitem", name="Rename")).to_be_visible()
     expect(guest.get_by_role("menuitem", name="Share")).to_have_count(0)
+
+
+def test_settings_apply_at_once_in_two_tabs_and_after_a_reload(person: Person, profile: Profile) -> None:
+    context = profile(person)
+    page, other = context.new_page(), context.new_page()
+    for each in (page, other):
+        each.goto(person.server.url)
+        expect(message_field(each)).to_be_visible()
+    page.bring_to_front()
+    button, dialog = (page.get_by_role(role, name="Settings") for role in ("button", "dialog"))
+    button.press("Enter")
+    expect(dialog.get_by_role("button", name="Close")).to_be_focused()
+    # With the keyboard alone: from field to field, a letter chooses.
+    for name, letter, chosen in (
+        ("Theme", "D", "dark"),
+        ("Text size", "L", "large"),
+        ("Send messages with", "C", "Mod+Enter"),
+        ("Keyboard shortcuts", "Of", "none"),
+        ("Model for new chats", "ot", "other"),
+    ):
+        page.keyboard.press("Tab")
+        field = dialog.get_by_role("combobox", name=name)
+        expect(field).to_be_focused()
+        page.keyboard.type(letter)
+        expect(field).to_have_value(chosen)
+    expect_sound(page, dialog)
+    page.keyboard.press("Escape")
+    expect(button).to_be_focused()
+
+    for at, each in enumerate((page, other)):
+        if at == 0:
+            each.reload()
+        each.bring_to_front()
+        expect(each.locator("html")).to_have_attribute("data-theme", "dark")
+        expect(each.locator("html")).to_have_css("font-size", "18px")
+        expect(each.get_by_role("button", name="Model: other")).to_be_visible()
+        field = message_field(each)
+        field.press("Control+k")
+        expect(field).to_be_focused()
+        field.fill("One")
+        field.press("Enter")
+        field.press_sequentially("Two")
+        expect(field).to_have_value("One\nTwo")
+        field.press("Control+Enter")
+        expect(each.locator("[data-turn]")).to_have_count(1)
+        each.goto(person.server.url + "#new")
+    assert [each["title"] for each in person.chats()] == ["One Two"] * 2
+
+
+def test_settings_export_import_and_delete_all_chats(person: Person, profile: Profile) -> None:
+    chat = str(person.run_turn("Dinner")["chat"]["id"])
+    archived = str(person.run_turn("Breakfast")["chat"]["id"])
+    person.fetch("PATCH", f"/api/chats/{archived}", {"archived": True})
+    context = profile(person)
+    page, other = context.new_page(), context.new_page()
+    for each in (page, other):
+        each.goto(person.server.url)
+        expect(chat_line(each, "Dinner")).to_be_visible()
+    page.bring_to_front()
+    page.get_by_role("button", name="Settings").press("Enter")
+    dialog = page.get_by_role("dialog", name="Settings")
+    status = dialog.get_by_role("status")
+    with page.expect_download() as saved:
+        dialog.get_by_role("button", name="Export").press("Enter")
+    assert saved.value.suggested_filename == "chats.jsonl"
+    exported = saved.value.path().read_bytes()
+    expect(status).to_have_text("Exported all chats.")
+
+    # Two steps; the first can be taken back.
+    dialog.get_by_role("button", name="Delete all").press("Enter")
+    expect(dialog.get_by_role("alert")).to_contain_text("Delete 2 chats, including archived ones?")
+    expect(dialog.get_by_role("button", name="Keep chats")).to_be_focused()
+    expect_sound(page, dialog)
+    page.keyboard.press("Enter")
+    expect(dialog.get_by_role("alert")).to_have_count(0)
+    page.reload()
+    expect(chat_line(page, "Dinner")).to_be_visible()
+    page.get_by_role("button", name="Settings").press("Enter")
+    dialog.get_by_role("button", name="Delete all").press("Enter")
+    expect(dialog.get_by_role("button", name="Keep chats")).to_be_focused()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(status).to_have_text("Deleted 2 chats.")
+    for each in (page, other):
+        expect(chat_line(each, "Dinner")).to_have_count(0)
+    assert person.fetch("GET", "/api/chats?archived=any")["data"] == []
+
+    # The import reports what it did not take, too: chats that can be restored, and invalid lines.
+    content = exported + b'{"kind": "nonsense"}\n'
+    import_file(page, content)
+    expect(status).to_have_text("No chats were imported.")
+    expect(dialog.get_by_role("listitem").filter(has_text="2 chats not imported")).to_be_visible()
+    for id in (chat, archived):
+        person.fetch("DELETE", f"/api/chats/{id}?purge=true")
+    import_file(page, content)
+    expect(status).to_have_text("Imported 2 chats.")
+    expect(dialog.get_by_role("listitem").filter(has_text="1 refused")).to_be_visible()
+    dialog.get_by_text("Details").click()
+    expect(dialog.get_by_role("listitem").filter(has_text="Line 5: ")).to_be_visible()
+    expect_sound(page, dialog)
+    for each in (page, other):
+        expect(chat_line(each, "Dinner")).to_be_visible()
+    assert len(person.fetch("GET", "/api/chats?archived=any")["data"]) == 2
+
+
+def test_settings_offer_a_token_that_only_reads_only_what_it_may(person: Person, profile: Profile) -> None:
+    make_chats(person, ["Dinner"])
+    page = profile(person.server.person(scopes=("chats:read",), owner=person.owner)).new_page()
+    page.goto(person.server.url)
+    page.get_by_role("button", name="Settings").click()
+    dialog = page.get_by_role("dialog", name="Settings")
+    expect(dialog.get_by_role("button", name="Export")).to_be_visible()
+    for name in ("Import", "Delete all"):
+        expect(dialog.get_by_role("button", name=name)).to_have_count(0)
+    expect(dialog.get_by_role("combobox", name="Model for new chats")).to_have_count(0)

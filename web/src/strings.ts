@@ -46,6 +46,47 @@ const english = {
     themes: { system: "System", light: "Light", dark: "Dark" },
   },
 
+  settings: {
+    title: "Settings",
+    textSize: "Text size",
+    textSizes: { small: "Small", medium: "Medium", large: "Large", huge: "Very large" },
+    sendKey: "Send messages with",
+    shortcutModes: { all: "On", modified: "On, without / and ?", none: "Off" },
+    model: "Model for new chats",
+  },
+
+  data: {
+    title: "All chats",
+    export: "Export",
+    exporting: "Exporting…",
+    exported: "Exported all chats.",
+    fileName: "chats",
+    import: "Import",
+    importing: "Importing…",
+    imported: (count: number) => (count === 0 ? "No chats were imported." : `Imported ${chatCount(count)}.`),
+    /** By outcome of an import. */
+    outcomes: {
+      imported: (count: number) => `${chatCount(count)} imported`,
+      unchanged: (count: number) => `${chatCount(count)} already here`,
+      conflict: (count: number) => `${chatCount(count)} not imported: changed here since, or deleted and restorable`,
+      refused: (count: number) => `${count} refused`,
+      renamed: (count: number) => `${count} ${count === 1 ? "id" : "ids"} changed`,
+      repaired: (count: number) => `${count} repaired`,
+      dropped: (count: number) => `${count} left out`,
+    },
+    details: "Details",
+    line: (line: number, reason: string) => `Line ${line}: ${reason}`,
+    moreLines: (count: number) => `And ${count} more.`,
+    deleteAll: "Delete all",
+    nothingToDelete: "There are no chats to delete.",
+    confirmDelete: (count: number) =>
+      `Delete ${chatCount(count)}, including archived ones? Deleted chats can be restored for a while.`,
+    keep: "Keep chats",
+    delete: (count: number) => `Delete ${chatCount(count)}`,
+    deleting: (done: number, count: number) => `Deleted ${done} of ${count}…`,
+    deleted: (count: number) => `Deleted ${chatCount(count)}.`,
+  },
+
   signIn: {
     title: "Sign in",
     accessEnded: "Your access has ended",
@@ -448,6 +489,10 @@ const english = {
     },
   },
 };
+
+function chatCount(count: number): string {
+  return `${count.toLocaleString()} ${count === 1 ? "chat" : "chats"}`;
+}
 
 export type Strings = typeof english;
 

@@ -1,10 +1,8 @@
 /** Keyboard shortcuts: one list for views, tests and documentation. */
 
-import { signal, type ReadonlySignal, type Signal } from "@preact/signals";
 import type { StorageScope } from "../session/storage-scope";
+import { StoredChoice } from "../session/stored-choice";
 import { strings, type Strings } from "../strings";
-
-const SINGLE_KEYS = "single keys";
 
 export interface Shortcut {
   readonly name: keyof Strings["shortcuts"]["actions"];
@@ -29,33 +27,40 @@ export const SHORTCUTS = [
   { name: "shortcuts", keys: ["?", "Mod+/"], where: "anywhere" },
 ] as const satisfies readonly Shortcut[];
 
+const SEND = SHORTCUTS[0];
+
 export type KeyPress = Pick<KeyboardEvent, "key" | "ctrlKey" | "metaKey" | "shiftKey" | "altKey">;
 
 const IS_MAC = /Mac|iP(hone|ad|od)/.test(navigator.userAgent);
 
-/** Shortcuts as the user has set them: those of a single sign can be switched off, since voice input and tremor press
- * them by accident. */
+/** Shortcuts as the user has set them. Those of a single sign can be switched off, since voice input and tremor press
+ * them by accident; and so can all outside of text fields and lists. */
 export class ShortcutSettings {
-  readonly #storage: StorageScope;
-  readonly #hasSingleKeys: Signal<boolean>;
+  /** `modified`: only those with Control or Command. */
+  readonly mode: StoredChoice<"all" | "modified" | "none">;
+  /** With Control or Command, Enter alone begins a line. */
+  readonly sendKey: StoredChoice<"Enter" | "Mod+Enter">;
 
   constructor(storage: StorageScope) {
-    this.#storage = storage;
-    this.#hasSingleKeys = signal(storage.get(SINGLE_KEYS) !== "off");
-  }
-
-  get hasSingleKeys(): ReadonlySignal<boolean> {
-    return this.#hasSingleKeys;
-  }
-
-  useSingleKeys(isOn: boolean): void {
-    this.#hasSingleKeys.value = isOn;
-    this.#storage.set(SINGLE_KEYS, isOn ? null : "off");
+    this.mode = new StoredChoice(storage, "shortcuts", ["all", "modified", "none"]);
+    this.sendKey = new StoredChoice(storage, "send key", ["Enter", "Mod+Enter"]);
   }
 
   isPressed(name: Shortcut["name"], pressed: KeyPress): boolean {
+    const mode = this.mode.signal.peek();
     const isSingle = !pressed.ctrlKey && !pressed.metaKey && pressed.key.length === 1;
-    return (this.#hasSingleKeys.peek() || !isSingle) && isShortcut(name, pressed);
+    return mode !== "none" && (mode === "all" || !isSingle) && isShortcut(name, pressed);
+  }
+
+  /** Whether this key sends the message that is being written. */
+  sends(pressed: KeyPress, isMac = IS_MAC): boolean {
+    return this.keysOf(SEND).some((keys) => isPressed(keys, pressed, isMac));
+  }
+
+  keysOf({ name, keys }: Shortcut): readonly string[] {
+    if (this.sendKey.value === "Enter") return keys;
+    if (name === "send") return [this.sendKey.value];
+    return name === "line" ? ["Enter", ...keys] : keys;
   }
 }
 

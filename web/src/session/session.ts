@@ -3,6 +3,7 @@
 import { computed, effect, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 import { Client, TurnledgerError, type Model, type Token } from "turnledger";
 import { Outbox } from "turnledger/outbox";
+import { AllChats } from "../chats/all-chats";
 import { ChatList } from "../chats/chat-list";
 import type { ChatRow } from "../chats/chat-row";
 import { Composers } from "../composer/composers";
@@ -26,7 +27,7 @@ interface SessionControls {
 }
 
 /** The modal dialog that is open; null if there is none. */
-type OpenDialog = { readonly kind: "share"; readonly row: ChatRow } | null;
+type OpenDialog = { readonly kind: "share"; readonly row: ChatRow } | { readonly kind: "settings" } | null;
 
 /** Where a browser keeps the chat that it showed last. */
 const LAST_CHAT = "last chat";
@@ -50,6 +51,7 @@ export class Session {
   readonly lastChat: string | null;
   readonly composers: Composers;
   readonly shortcuts: ShortcutSettings;
+  readonly allChats = new AllChats(this);
   readonly dialog: Signal<OpenDialog> = signal(null);
   readonly models: Signal<readonly Model[]> = signal([]);
   readonly #areModelsKnown = signal(false);
@@ -93,6 +95,7 @@ export class Session {
     this.composers = new Composers(this);
     this.shortcuts = new ShortcutSettings(storage);
     this.#chosen = signal(storage.get("model"));
+    storage.watch("model", () => (this.#chosen.value = storage.get("model")));
     this.model = computed(() => {
       const names = this.models.value.map(({ id }) => id);
       const chosen = this.#chosen.value;
@@ -120,13 +123,17 @@ export class Session {
     return !this.isReader && this.#has("turns:run");
   }
 
+  get mayRead(): boolean {
+    return this.#has("chats:read");
+  }
+
   get mayWrite(): boolean {
     return !this.isReader && this.#has("chats:write");
   }
 
   /** Whether it may create links to its chats: tokens do, and a guest has that of another link. */
   get mayShare(): boolean {
-    return this.mayWrite && this.#has("chats:read") && !this.isGuest && this.me.id != null;
+    return this.mayWrite && this.mayRead && !this.isGuest && this.me.id != null;
   }
 
   /** Whether a server has listed its models, even if there are none. */

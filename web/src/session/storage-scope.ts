@@ -8,6 +8,7 @@ export class StorageScope {
   readonly backend: KeyValueStorage;
   readonly #prefix: string;
   readonly #closable: ClosableStorage;
+  readonly #ending = new AbortController();
 
   /** `name`: of the slot and the credential in it. */
   constructor(name: string, storage: KeyValueStorage = browserStorage()) {
@@ -37,6 +38,15 @@ export class StorageScope {
     return found.map((each) => each.slice(this.#prefix.length));
   }
 
+  /** Call a function when another tab has changed a value, until this scope or the returned function ends it. */
+  watch(name: string, onChange: () => void): () => void {
+    const changed = ({ key }: StorageEvent): void => {
+      if (key === null || key === this.#prefix + name) onChange();
+    };
+    addEventListener("storage", changed, { signal: this.#ending.signal });
+    return () => removeEventListener("storage", changed);
+  }
+
   /** The sender of the messages in the outbox of this scope. */
   get sender(): string {
     return senderOf(this.name);
@@ -45,6 +55,7 @@ export class StorageScope {
   /** Ignore later writes: another credential may be in this slot. */
   close(): void {
     this.#closable.close();
+    this.#ending.abort();
   }
 
   get isClosed(): boolean {

@@ -78,6 +78,9 @@ export const RightIcon = icon("M9.5 6l6 6-6 6", { flips: true });
 export const ScreenIcon = icon("M3.5 5h17v11h-17zM9 20h6M12 16v4");
 export const SearchIcon = icon("M10.5 17a6.5 6.5 0 1 0 0-13 6.5 6.5 0 0 0 0 13zM15.3 15.3L20 20");
 export const SendIcon = icon("M12 19.5v-15M5.5 11L12 4.5l6.5 6.5");
+export const SettingsIcon = icon(
+  "M4 7h8M18 7h2M4 17h2M12 17h8M15 10a3 3 0 1 0 0-6 3 3 0 0 0 0 6zM9 20a3 3 0 1 0 0-6 3 3 0 0 0 0 6z",
+);
 export const SidebarIcon = icon("M4 5h16v14H4zM9.5 5v14", { flips: true });
 export const SignOutIcon = icon("M10 4.5H5v15h5M14.5 8l4 4-4 4M18.5 12H9.5", { flips: true });
 export const StopIcon = icon("M7.5 7.5h9v9h-9z", { isFilled: true });
@@ -97,6 +100,7 @@ export const ToolIcon = icon(
 export const TrashIcon = icon("M4.5 7h15M9.5 7V4.5h5V7M6.5 7l1 13h9l1-13M10 11v5M14 11v5");
 export const UnarchiveIcon = icon("M4 5h16v4H4zM5.5 9v10h13V9M12 17v-5M9.5 14l2.5-2.5 2.5 2.5");
 export const UndoIcon = icon("M8 5L4 9l4 4M4 9h9.5a5.5 5.5 0 0 1 0 11H9", { flips: true });
+export const UploadIcon = icon("M12 15.5v-11M7 9l5-5 5 5M5 20h14");
 export const UserIcon = icon("M12 12a4 4 0 1 0 0-8 4 4 0 0 0 0 8zM4.5 20.5a7.5 7.5 0 0 1 15 0");
 export const WarningIcon = icon("M12 4l9 16H3zM12 10v4.5M12 17.2v.1");
 

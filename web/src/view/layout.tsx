@@ -64,7 +64,7 @@ export function LayoutView({ session, theme }: { session: Session; theme: Theme 
         <UnkeptBanner session={session} />
         <ChatView session={session} isBlank={isBlank} isOver={isOver} />
       </main>
-      <OpenDialogView session={session} />
+      <OpenDialogView session={session} theme={theme} />
       <StatusView notices={session.notices} />
     </div>
   );

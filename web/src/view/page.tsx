@@ -1,6 +1,6 @@
 /** The page: the sign-in view, or the chats of a signed-in user. */
 
-import { useMemo } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
 import type { SignIn } from "../session/sign-in";
 import { addressOptions } from "./address-options";
 import { ErrorBoundary } from "./error-boundary";
@@ -17,6 +17,7 @@ export function PageView({ signIn }: { signIn: SignIn }) {
     const { theme: first, variables } = addressOptions();
     return new Theme(session?.storage ?? signIn.storage, first, variables);
   }, [session]);
+  useEffect(() => () => theme.close(), [theme]);
   if (state.kind !== "signed in") return <SignInView signIn={signIn} state={state} />;
   return (
     <ErrorBoundary subject={strings.crash.page}>

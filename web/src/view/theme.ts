@@ -1,38 +1,54 @@
-/** Light or dark: as the system has it, unless the address or the user chooses. */
+/** How the page looks: light or dark as the system has it, unless the address or the user chooses; and its text size.
+ * */
 
-import { signal, type ReadonlySignal } from "@preact/signals";
+import { effect, type ReadonlySignal } from "@preact/signals";
 import type { StorageScope } from "../session/storage-scope";
+import { StoredChoice } from "../session/stored-choice";
 
 export type ThemeName = "system" | "light" | "dark";
+export type TextSize = "medium" | "small" | "large" | "huge";
 
 export class Theme {
-  readonly #storage: StorageScope;
-  readonly #name = signal<ThemeName>("system");
+  readonly choice: StoredChoice<ThemeName>;
+  readonly textSize: StoredChoice<TextSize>;
+  readonly #cleanups: (() => void)[];
 
   /** `first`: the theme from the address; it holds until the user chooses. `variables`: those of the style sheet that
    * the address sets. */
   constructor(storage: StorageScope, first: ThemeName | null, variables: ReadonlyMap<string, string> = new Map()) {
-    this.#storage = storage;
-    for (const [name, value] of variables) document.documentElement.style.setProperty(name, value);
-    const stored = storage.get("theme");
-    this.#show(first ?? (stored === "light" || stored === "dark" ? stored : "system"));
+    const root = document.documentElement;
+    for (const [name, value] of variables) root.style.setProperty(name, value);
+    this.choice = new StoredChoice(storage, "theme", ["system", "light", "dark"], first);
+    this.textSize = new StoredChoice(storage, "text size", ["medium", "small", "large", "huge"]);
+    this.#cleanups = [
+      show("theme", this.choice),
+      show("textSize", this.textSize),
+      effect(() => showBarColor(this.choice.value)),
+    ];
   }
 
   get name(): ReadonlySignal<ThemeName> {
-    return this.#name;
+    return this.choice.signal;
   }
 
   choose(name: ThemeName): void {
-    this.#storage.set("theme", name === "system" ? null : name);
-    this.#show(name);
+    this.choice.choose(name);
   }
 
-  #show(name: ThemeName): void {
-    this.#name.value = name;
-    showBarColor(name);
-    if (name === "system") delete document.documentElement.dataset.theme;
-    else document.documentElement.dataset.theme = name;
+  /** Ignore other tabs, and show no later choice. */
+  close(): void {
+    for (const each of [this.choice, this.textSize]) each.close();
+    for (const end of this.#cleanups) end();
   }
+}
+
+/** Keep an attribute of the document as chosen; the default has none. */
+function show(name: string, choice: StoredChoice<string>): () => void {
+  const { dataset } = document.documentElement;
+  return effect(() => {
+    if (choice.value === choice.values[0]) delete dataset[name];
+    else dataset[name] = choice.value;
+  });
 }
 
 /** Colour the browser's own bars: `index.html` has a colour for each theme. */

@@ -42,14 +42,30 @@ describe("shortcuts", () => {
     const slash = press("/");
     const control = press("/", { ctrlKey: true });
     expect([settings.isPressed("search", slash), settings.isPressed("shortcuts", control)]).toEqual([true, true]);
-    settings.useSingleKeys(false);
+    settings.mode.choose("modified");
     for (const each of [settings, new ShortcutSettings(storage)]) {
-      expect(each.hasSingleKeys.value).toBe(false);
+      expect(each.mode.value).toBe("modified");
       expect([each.isPressed("search", slash), each.isPressed("shortcuts", press("?"))]).toEqual([false, false]);
       expect(each.isPressed("shortcuts", control)).toBe(true);
     }
-    settings.useSingleKeys(true);
+    settings.mode.choose("all");
     expect(new ShortcutSettings(storage).isPressed("search", slash)).toBe(true);
+    settings.mode.choose("none");
+    expect(new ShortcutSettings(storage).isPressed("shortcuts", control)).toBe(false);
+  });
+
+  it("send with Enter, or only with Control or Command if the user says so", () => {
+    const storage = new StorageScope("own", new MemoryStorage());
+    const settings = new ShortcutSettings(storage);
+    const keys = [press("Enter"), press("Enter", { ctrlKey: true }), press("Enter", { shiftKey: true })];
+    expect(keys.map((each) => settings.sends(each, false))).toEqual([true, true, false]);
+    settings.sendKey.choose("Mod+Enter");
+    expect(keys.map((each) => new ShortcutSettings(storage).sends(each, false))).toEqual([false, true, false]);
+    expect(settings.sends(press("Enter", { metaKey: true }), true)).toBe(true);
+    expect(SHORTCUTS.slice(0, 2).map((each) => settings.keysOf(each))).toEqual([
+      ["Mod+Enter"],
+      ["Enter", "Shift+Enter"],
+    ]);
   });
 
   it("are labelled like the keys", () => {

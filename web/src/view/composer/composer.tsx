@@ -41,7 +41,7 @@ function ComposerForm({ session, composer }: { session: Session; composer: Compo
         class="composer-box"
         onPointerDown={(event) => event.target === event.currentTarget && setTimeout(focusField)}
       >
-        <MessageField composer={composer} field={field} />
+        <MessageField composer={composer} shortcuts={session.shortcuts} field={field} />
         <div class="composer-tools">
           <ModelPicker choice={composer.model} onChoose={focusField} />
           <ShortcutsButton isOpen={isPanelOpen} />

@@ -4,7 +4,7 @@ import { useSignalEffect } from "@preact/signals";
 import type { RefObject, TargetedKeyboardEvent } from "preact";
 import { useEffect } from "preact/hooks";
 import type { Composer } from "../../composer/composer";
-import { isShortcut, isTextField } from "../../composer/shortcuts";
+import { isShortcut, isTextField, type ShortcutSettings } from "../../composer/shortcuts";
 import { strings } from "../../strings";
 
 /** On touch screens Enter starts a new line: there is no other key for it. */
@@ -12,13 +12,13 @@ const TOUCH = "(hover: none) and (pointer: coarse)";
 /** Longer text is set directly: typing it takes the browser seconds. */
 const MAX_TYPED = 10_000;
 
-export function MessageField({
-  composer,
-  field,
-}: {
-  composer: Composer;
-  field: RefObject<HTMLTextAreaElement | null>;
-}) {
+interface FieldProps {
+  readonly composer: Composer;
+  readonly shortcuts: ShortcutSettings;
+  readonly field: RefObject<HTMLTextAreaElement | null>;
+}
+
+export function MessageField({ composer, shortcuts, field }: FieldProps) {
   const isTouch = matchMedia(TOUCH).matches;
   useEffect(() => {
     const active = document.activeElement;
@@ -44,24 +44,22 @@ export function MessageField({
       dir="auto"
       rows={1}
       autocomplete="off"
-      enterkeyhint={isTouch ? "enter" : "send"}
+      enterkeyhint={isTouch || shortcuts.sendKey.value !== "Enter" ? "enter" : "send"}
       defaultValue={composer.text.peek()}
       onInput={(event) => composer.write(event.currentTarget.value)}
-      onKeyDown={(event) => onKey(event, composer, isTouch)}
+      onKeyDown={(event) => {
+        // During input composition keys belong to the input method; Safari reports it as 229.
+        if (event.isComposing || event.keyCode === 229 || event.altKey) return;
+        const isSend = shortcuts.sends(event) && !(isTouch && !event.ctrlKey && !event.metaKey);
+        if (handleKey(event, composer, isSend)) event.preventDefault();
+      }}
     />
   );
 }
 
-function onKey(event: TargetedKeyboardEvent<HTMLTextAreaElement>, composer: Composer, isTouch: boolean): void {
-  // During input composition keys belong to the input method; Safari reports it as 229.
-  if (event.isComposing || event.keyCode === 229 || event.altKey) return;
-  if (handleKey(event, composer, isTouch)) event.preventDefault();
-}
-
 /** Handle a key. Returns whether it was handled. */
-function handleKey(event: TargetedKeyboardEvent<HTMLTextAreaElement>, composer: Composer, isTouch: boolean): boolean {
-  if (isShortcut("send", event)) {
-    if (isTouch && event.key === "Enter" && !event.ctrlKey && !event.metaKey) return false;
+function handleKey(event: TargetedKeyboardEvent<HTMLTextAreaElement>, composer: Composer, isSend: boolean): boolean {
+  if (isSend) {
     // Ignore key repeat.
     if (!event.repeat) composer.send();
     return true;

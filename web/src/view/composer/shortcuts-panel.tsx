@@ -57,14 +57,14 @@ export function ShortcutsPanel({ settings, close }: { settings: ShortcutSettings
       {GROUPS.map((where) => {
         const found = (SHORTCUTS as readonly Shortcut[]).filter((each) => each.where === where);
         return found.length === 0 ? null : (
-          <Group key={where} title={strings.shortcuts.groups[where]} shortcuts={found} />
+          <Group key={where} title={strings.shortcuts.groups[where]} shortcuts={found} settings={settings} />
         );
       })}
       <label class="single-keys">
         <input
           type="checkbox"
-          checked={settings.hasSingleKeys.value}
-          onChange={(event) => settings.useSingleKeys(event.currentTarget.checked)}
+          checked={settings.mode.value === "all"}
+          onChange={(event) => settings.mode.choose(event.currentTarget.checked ? "all" : "modified")}
         />
         {strings.shortcuts.singleKeys}
       </label>
@@ -72,15 +72,21 @@ export function ShortcutsPanel({ settings, close }: { settings: ShortcutSettings
   );
 }
 
-function Group({ title, shortcuts }: { title: string; shortcuts: readonly Shortcut[] }) {
+interface GroupProps {
+  readonly title: string;
+  readonly shortcuts: readonly Shortcut[];
+  readonly settings: ShortcutSettings;
+}
+
+function Group({ title, shortcuts, settings }: GroupProps) {
   return (
     <div>
       <h2>{title}</h2>
       <dl>
-        {shortcuts.map(({ name, keys }) => (
-          <div key={name}>
+        {shortcuts.map((shortcut) => (
+          <div key={shortcut.name}>
             <dt>
-              {keys.map((each, index) => (
+              {settings.keysOf(shortcut).map((each, index) => (
                 <span key={each}>
                   {index > 0 && strings.shortcuts.or}
                   {keyLabels(each).map((key) => (
@@ -89,7 +95,7 @@ function Group({ title, shortcuts }: { title: string; shortcuts: readonly Shortc
                 </span>
               ))}
             </dt>
-            <dd>{strings.shortcuts.actions[name]}</dd>
+            <dd>{strings.shortcuts.actions[shortcut.name]}</dd>
           </div>
         ))}
       </dl>

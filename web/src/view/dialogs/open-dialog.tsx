@@ -1,13 +1,16 @@
 /** The open dialog of the page, if there is one. */
 
 import type { Session } from "../../session/session";
+import { SettingsDialog } from "./settings-dialog";
 import { ShareDialog } from "./share-dialog";
+import type { Theme } from "../theme";
 
-export function OpenDialogView({ session }: { session: Session }) {
+export function OpenDialogView({ session, theme }: { session: Session; theme: Theme }) {
   const open = session.dialog.value;
   const close = (): void => {
     session.dialog.value = null;
   };
   if (open === null) return null;
+  if (open.kind === "settings") return <SettingsDialog session={session} theme={theme} onClose={close} />;
   return <ShareDialog session={session} row={open.row} onClose={close} />;
 }

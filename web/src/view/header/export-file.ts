@@ -12,7 +12,7 @@ export async function saveChat(thread: Thread, format: ExportFormat): Promise<vo
   if (file) download(file, exportFileName(thread.info.peek()?.title ?? null, format === "markdown" ? "md" : "jsonl"));
 }
 
-function download(file: Blob, name: string): void {
+export function download(file: Blob, name: string): void {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(file);
   link.download = name;

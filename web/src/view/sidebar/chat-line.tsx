@@ -21,7 +21,8 @@ export function ChatLine({ state, row, tabIndex }: LineProps) {
   const isCurrent = session.threads.current.value?.id.value === row.id;
   const isArmed = deletion.armed.value === row.id;
   // The focus returns from a dialog to the menu button.
-  const hasDialog = session.dialog.value?.row.id === row.id;
+  const dialog = session.dialog.value;
+  const hasDialog = dialog?.kind === "share" && dialog.row.id === row.id;
   const isActive = hasDialog || [hovered, focused, state.opened].some(({ value }) => value === row.id);
   const isTouch = matchMedia("(pointer: coarse)").matches;
   return (

@@ -1,8 +1,8 @@
-/** The footer of the sidebar: the user, and the theme. */
+/** The footer of the sidebar: the user, the theme, and the settings. */
 
 import { safeText } from "../../markdown/safe-text";
 import type { Session } from "../../session/session";
-import { SignOutIcon, UserIcon } from "../icons";
+import { SettingsIcon, SignOutIcon, UserIcon } from "../icons";
 import { Menu } from "../menu";
 import type { Theme } from "../theme";
 import { ThemeMenu } from "../theme-menu";
@@ -31,6 +31,16 @@ export function SidebarFooter({ session, theme }: { session: Session; theme: The
         </span>
       )}
       <ThemeMenu theme={theme} />
+      <button
+        type="button"
+        class="quiet-button icon-only"
+        aria-label={strings.settings.title}
+        title={strings.settings.title}
+        aria-haspopup="dialog"
+        onClick={() => (session.dialog.value = { kind: "settings" })}
+      >
+        <SettingsIcon />
+      </button>
     </div>
   );
 }

@@ -24,6 +24,9 @@ interface SidebarProps {
   readonly leave?: () => void;
 }
 
+/** The keys that focus the search field, by mode. */
+const SEARCH_KEYS = { all: "/ Control+K Meta+K", modified: "Control+K Meta+K", none: undefined };
+
 export function SidebarView({ session, reveal, leave }: SidebarProps) {
   const state = useMemo(() => new SidebarState(session), [session]);
   useEffect(() => () => state.close(), [state]);
@@ -143,7 +146,7 @@ function SearchField({ state, reveal }: { state: SidebarState; reveal: (() => vo
         class="field"
         type="search"
         aria-label={strings.search.label}
-        aria-keyshortcuts={`${session.shortcuts.hasSingleKeys.value ? "/ " : ""}Control+K Meta+K`}
+        aria-keyshortcuts={SEARCH_KEYS[session.shortcuts.mode.value]}
         placeholder={strings.search.placeholder}
         autocomplete="off"
         spellcheck={false}

@@ -56,7 +56,7 @@ export function EditForm({ session, thread, turn, close: leave }: EditProps) {
             event.preventDefault();
             event.stopPropagation();
             close();
-          } else if (event.key === "Enter" && !event.shiftKey) {
+          } else if (session.shortcuts.sends(event)) {
             event.preventDefault();
             send();
           }
