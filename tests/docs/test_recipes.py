@@ -235,17 +235,19 @@ def test_reload_recipe_survives_reloads_and_killed_servers_in_two_tabs(tmp_path:
         third = browser.new_context().new_page()
         third.goto(f"{url}/login/alan")
         alan, place = enqueue(url, server.url, "alan", shown[0])
+        running.enter_context(closing(alan))
         expect(third.locator("p")).to_have_text(shown)
         server.end(signal.SIGKILL)
         running.enter_context(started(*serve, *again))
         field = second.locator("input")
         expect(field).to_have_value("/stall after 3", timeout=PATIENCE * 1000)
         expect(lines_of_second.last).to_contain_text("died")
+        expect(field).to_be_enabled()
         with second.expect_request(lambda request: request.method == "POST") as sent:
             field.press("Enter")
         assert sent.value.headers["idempotency-key"] == key
         expect(lines_of_second.last).to_have_text('You said "/stall')
-        with closing(alan), alan.stream("GET", place) as events:
+        with alan.stream("GET", place) as events:
             received = events.iter_lines()
             assert any("turn.resumed" in line for line in received)
             assert any(" said" in line for line in received)  # again
