@@ -11,20 +11,24 @@ caller = ledger.for_owner(
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from sys import maxsize
 from typing import Unpack
 
+from turnledger.chat import Chat
 from turnledger.chats import Chats
 from turnledger.engine.access.tokens import Admission
 from turnledger.engine.admission import Authorization
 from turnledger.engine.attempt.client_retries import Retry
 from turnledger.engine.clock import TrustedClock
-from turnledger.engine.conversations.details import NameRequest, check_details, name_by_model
+from turnledger.engine.conversations.details import NameRequest, check_details, details_of, name_by_model
+from turnledger.engine.conversations.flags import DeleteResponseRequest, delete_response
 from turnledger.engine.feed import ChangeReader
 from turnledger.engine.lane.lease import Probe
 from turnledger.engine.lifecycle.create import KeyRequest, find_by_key
 from turnledger.engine.process import AtWork
-from turnledger.engine.turn.block import TurnBlock
-from turnledger.engine.turn.validation import Input, JobOptions, job_request
+from turnledger.engine.turn.block import TurnBlock, append_items
+from turnledger.engine.turn.validation import Input, JobOptions, MoveOptions, append_request, job_request
 from turnledger.engine.turn.worker import JobRunner, JobWorker, OnEnd, enqueue
 from turnledger.ledger import OWNER, Ledger
 from turnledger.model.access.share import Share, ShareKind
@@ -95,6 +99,31 @@ class Host:
         target = chats._new_turn(conversation, conversation_key, create, reset)
         request = job_request(self._process, target, chats._authorization, input, **options)
         return await enqueue(self._process, request)
+
+    async def create_with_items(
+        self,
+        chats: Chats,
+        items: Input,
+        *,
+        metadata: Mapping[str, str] | None,
+        **options: Unpack[MoveOptions],
+    ) -> Chat:
+        """Create a chat whose first turn has these items, in one transaction; see Chat.append."""
+        details = details_of(None, metadata, internal=False, expires_after=None)
+        target = chats._target(None, None, **details)
+        request = append_request(self._process, target, chats._authorization, items, **options)
+        return await chats.of_turn((await append_items(self._process, request)).id)
+
+    async def delete_response(self, chat: Chat, turn: str) -> None:
+        """Delete a committed turn as a response: it stays in the history. Raises TurnNotFound."""
+        request = DeleteResponseRequest(chat.id, TurnId(turn), self.clock.due_ms())
+        await self._process.persist(delete_response, request, chat.owner)
+
+    async def temporary_ledger(self) -> Ledger:
+        """Open a ledger in memory, for one turn that is not to be stored; the caller closes it. Its input may
+        be a whole history."""
+        limits = self._process.limits
+        return await Ledger.open("memory:", limits=replace(limits, input_items=maxsize))
 
     async def work(
         self,

@@ -472,6 +472,23 @@ def count_items(log: bytes) -> int:
     return sum(code in REFERRING for code, _, _, _ in entries(log))
 
 
+VOIDED = "voided"
+"""In the details of a turn that was resumed: what `voided` returns."""
+
+
+def voided(log: bytes) -> list[int]:
+    """Return how many items were finished each time the turn was resumed, and what was emitted since became
+    void."""
+    places: list[int] = []
+    items = 0
+    for code, _, _, _ in entries(log):
+        if code == RESUMED:
+            places.append(items)
+        elif code in REFERRING or code == INLINE:
+            items += 1
+    return places
+
+
 def failure_of(log: bytes) -> Failure | None:
     for code, _, raw, _ in entries(log):
         if code == FAILURE:

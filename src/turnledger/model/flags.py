@@ -21,6 +21,8 @@ class Flags(Struct, frozen=True):
 
 
 SHOWN = Flags()
+WHOLE = -1
+"""The place of a mark on the turn itself: it was deleted as a response. Its items are shown all the same."""
 
 
 class HiddenItems(NamedTuple):

@@ -217,7 +217,8 @@ class ChatRunner:
     `asks_usage`, a stream without `stream_options` requests it, unless the model refuses that.
 
     A model that refuses the length of the request is asked once more with fewer turns of the history, unless
-    its answer has begun. `memory`, which runners may share, then shows no more of the chat for a while.
+    its answer has begun, or `reduces` is False. `memory`, which runners may share, then shows no more of the
+    chat for a while.
     `turn.details["context_reduced"]` has the `turns` that it was shown, and the `tokens` into which they fit;
     `on_reduced` is called with these details before it is asked.
 
@@ -237,6 +238,7 @@ class ChatRunner:
         on_payloads: OnPayloads | None = None,
         on_reduced: Callable[[Mapping[str, Any]], None] | None = None,
         memory: ContextMemory | None = None,
+        reduces: bool = True,
     ) -> None:
         self._model = model
         self._settings = settings
@@ -246,6 +248,7 @@ class ChatRunner:
         self._on_payloads = on_payloads
         self._on_reduced = on_reduced
         self._memory = ContextMemory() if memory is None else memory
+        self._reduces = reduces
         self.answer_id = ""
         """The id of the answer; empty if the model gave none."""
         self.held: list[bytes] = []
@@ -270,6 +273,9 @@ class ChatRunner:
 
     async def __call__(self, turn: RunningTurn, /) -> None:
         chat, memory = turn.conversation.id, self._memory
+        if not self._reduces:
+            await self._ask(turn)
+            return
         if memory.tokens and (known := memory.find(chat, self._model_name)) is not None:
             await self._show_less(turn, known - tokens_of_tools(self._settings))
         try:

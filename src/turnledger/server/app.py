@@ -31,6 +31,7 @@ from turnledger.server.routes import (
     chat_history,
     chats,
     completions,
+    conversations,
     deletion,
     events,
     flags,
@@ -40,6 +41,7 @@ from turnledger.server.routes import (
     new_turn,
     page,
     passed_paths,
+    responses,
     search,
     shares,
     tokens,
@@ -76,6 +78,8 @@ def all_endpoints(service: Service) -> list[Endpoint]:
     return with_document(
         [
             *completions.endpoints(service),
+            *responses.endpoints(service),
+            *conversations.endpoints(service),
             *passed_paths.endpoints(service),
             *models.endpoints(service),
             *new_turn.endpoints(service),

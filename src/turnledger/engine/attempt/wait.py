@@ -13,6 +13,7 @@ from turnledger.engine.attempt.end import DELETED, Outcome, read_outcome
 from turnledger.engine.attempt.stored_events import QueuedTurn, is_shown_in
 from turnledger.engine.attempt.takeover import AttemptRef, take_over_from
 from turnledger.engine.attempt.unread import ReaderSign
+from turnledger.engine.conversations.flags import is_deleted_response
 from turnledger.engine.conversations.read import InfoRequest, read_entry
 from turnledger.engine.conversations.resolve import live_conversation
 from turnledger.engine.ports import Tables
@@ -28,6 +29,7 @@ from turnledger.errors import (
 from turnledger.model.catalogue import ChatEntry
 from turnledger.model.conversation import ConversationState
 from turnledger.model.ids import ConversationId, LeaseId, TurnId
+from turnledger.model.item import Item
 from turnledger.model.turn import QUEUED, Attempt, AttemptState, Failure, Turn
 
 if TYPE_CHECKING:
@@ -131,6 +133,10 @@ class TurnStatus:
     chat: ChatEntry
     details: Mapping[str, Any] = field(default_factory=dict)
     """Those it began with, and for a committed turn those that its runner stored."""
+    instructions: tuple[Item, ...] | None = None
+    """Those that it set, if any."""
+    is_deleted_response: bool = False
+    """Whether it was deleted as a response, and is in the history all the same."""
 
 
 async def read_status(tables: Tables, request: FindOutcomeRequest) -> TurnStatus:
@@ -140,15 +146,22 @@ async def read_status(tables: Tables, request: FindOutcomeRequest) -> TurnStatus
         raise TurnNotFound
     chat = await read_entry(tables, InfoRequest(request.conversation, request.now))
     if isinstance(found, Outcome) and found.turn is not None:
-        return TurnStatus(found.state, found.turn, found.failure, chat, found.turn.details)
+        turn = found.turn
+        deleted = await is_deleted_response(tables, turn.id)
+        return TurnStatus(found.state, turn, found.failure, chat, turn.details, turn.instructions, deleted)
     if isinstance(found, QueuedTurn):
         job = await tables.job(request.turn)
-        return TurnStatus(QUEUED, None, None, chat, job.request.details_object if job else {})
+        if job is None:
+            return TurnStatus(QUEUED, None, None, chat)
+        given = job.request.given_instructions
+        return TurnStatus(
+            QUEUED, None, None, chat, job.request.details_object, given.items if given else None
+        )
     attempt = await tables.attempt(request.turn)
     details = attempt.details if attempt is not None else {}
-    if isinstance(found, Outcome):
-        return TurnStatus(found.state, None, found.failure, chat, details)
-    return TurnStatus(AttemptState.RUNNING, None, None, chat, details)
+    given = attempt.instructions if attempt is not None else None
+    ended = found if isinstance(found, Outcome) else Outcome(AttemptState.RUNNING)
+    return TurnStatus(ended.state, None, ended.failure, chat, details, given.items if given else None)
 
 
 async def wait_for_outcome(

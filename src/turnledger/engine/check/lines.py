@@ -21,6 +21,7 @@ from turnledger.errors import MalformedItems, StoreCorrupt, StoreError
 from turnledger.model import codec, event_log
 from turnledger.model.check import Rule
 from turnledger.model.conversation import Branch, Origin, Stretch
+from turnledger.model.flags import WHOLE
 from turnledger.model.ids import TurnId
 from turnledger.model.item import Item, calls_left_open, open_calls
 from turnledger.model.turn import Attempt, AttemptState, Turn, TurnBody
@@ -42,7 +43,7 @@ async def check_log_and_flags(audit: Audit, place: Location, turn: Turn) -> None
     except UNREADABLE as problem:
         audit.report_unreadable(place, "Its flags", problem)
         return
-    astray = [at for at in flags if not 0 <= at < len(turn.items)]
+    astray = [at for at in flags if not WHOLE <= at < len(turn.items)]
     if astray:
         audit.report(
             Rule.ORPHAN,

@@ -8,6 +8,7 @@ ever hidden; while it is unchanged, cached flags are valid.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from turnledger.engine.conversations.resolve import live_conversation, rename_by_words, update_previews
@@ -17,7 +18,7 @@ from turnledger.engine.ports import Tables
 from turnledger.errors import InvalidInput, TurnNotFound
 from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Branch, Conversation
-from turnledger.model.flags import SHOWN, Flags, FlagsByTurn, HiddenItems, hidden_items
+from turnledger.model.flags import SHOWN, WHOLE, Flags, FlagsByTurn, HiddenItems, hidden_items
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.turn import Turn
 
@@ -47,7 +48,7 @@ async def flag(tables: Tables, request: FlagRequest) -> HiddenItems:
         raise InvalidInput(f"{turn.id} has {len(turn.items)} items, counted from 0.")
     before = (await tables.flags((turn.id,))).get(turn.id, {})
     after = {**before, **{place: _change(before.get(place, SHOWN), request) for place in places}}
-    after = {place: flags for place, flags in after.items() if flags != SHOWN}
+    after = {place: flags for place, flags in after.items() if flags != SHOWN or place == WHOLE}
     if after == before:
         return hidden_items(turn.items, after)
     if len(after) > request.limit:
@@ -106,4 +107,29 @@ async def flags_in(tables: Tables, request: FlagsOfRequest) -> FlagsByTurn:
     conversation = await live_conversation(tables, request.conversation, request.now)
     for id in request.turns:
         await _turn_of(tables, conversation, id)
-    return await tables.flags(request.turns)
+    found = {turn: _of_items(flags) for turn, flags in (await tables.flags(request.turns)).items()}
+    return {turn: flags for turn, flags in found.items() if flags}
+
+
+def _of_items(flags: Mapping[int, Flags]) -> Mapping[int, Flags]:
+    return {place: each for place, each in flags.items() if place != WHOLE}
+
+
+@dataclass(frozen=True)
+class DeleteResponseRequest:
+    conversation: ConversationId
+    turn: TurnId
+    due: int
+
+
+async def delete_response(tables: Tables, request: DeleteResponseRequest) -> None:
+    """Mark a committed turn as deleted as a response; it stays in the history. Raises TurnNotFound."""
+    conversation = await live_conversation(tables, request.conversation, request.due)
+    turn = await _turn_of(tables, conversation, request.turn)
+    flags = (await tables.flags((turn.id,))).get(turn.id, {})
+    if WHOLE not in flags:
+        await tables.save_flags(turn.id, {**flags, WHOLE: SHOWN})
+
+
+async def is_deleted_response(tables: Tables, turn: TurnId) -> bool:
+    return bool(await tables.flag_version()) and WHOLE in (await tables.flags((turn,))).get(turn, {})

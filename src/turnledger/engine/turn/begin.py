@@ -376,6 +376,8 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
             assert verdict.earlier is not None  # noqa: S101 - it was settled
             settled = verdict.earlier.id
             return SharedOutcome(settled, await read_outcome(tables, settled), conversation.id)
+        if request.job is not None:
+            return await _enqueue(tables, conversation, free, request, verdict)
         begun = await take_lane(tables, conversation, free, request, verdict)
         return replace(begun, flag_version=lane.flag_version)
     if request.job is not None:

@@ -437,6 +437,7 @@ class OpenTurn:
         self._flushes = len(chunks)
         self.draft.skip(len(event_log.emitted_text(bytes(self.live.packed), self.live.items)))
         self.void_since_last_item()
+        self.details[event_log.VOIDED] = event_log.voided(bytes(self.live.packed))
 
     @property
     def is_kept_on_failure(self) -> bool:

@@ -35,7 +35,7 @@ from turnledger.model.conversation import (
     Within,
 )
 from turnledger.model.ids import BranchId, ConversationId, TurnId
-from turnledger.model.item import Item, ItemLike, check_input, is_unicode, items_of
+from turnledger.model.item import Item, ItemLike, check_input, check_resent, is_unicode, items_of
 from turnledger.model.job import job_body
 from turnledger.model.retention import NEVER, ResetPolicy
 from turnledger.model.turn import Instructions, OnBusy, OnFailure, OnStop, instructions_of
@@ -77,6 +77,9 @@ class TurnOptions(TypedDict, total=False):
     """What to do with the turn when it fails: `settle`, `keep` or `forget`."""
     after: str | None
     """The turn to follow, on any branch: at once, if need be on a side branch. Not for edits."""
+    admits_answers: bool
+    """Whether the input may contain what models made, such as calls with their results: a client's copy of a
+    history."""
     interaction: bool
     """Whether the turn counts as use: if not, it delays neither expiry nor a reset."""
     gives_way: bool
@@ -97,6 +100,9 @@ class JobOptions(TypedDict, total=False):
     retry: Retry | None
     on_stop: OnStop | str
     on_failure: OnFailure | str
+    after: str | None
+    """As for a turn; the side branch is made at once."""
+    admits_answers: bool
     interaction: bool
 
 
@@ -185,10 +191,17 @@ def turn_request(
     items = items_of(input)
     process.limits.check_size("The input", items)
     if place is None or not place.regenerates:
-        check_input(items)
+        _check_new(items, options)
     elif items:
         raise InvalidInput("A regenerated turn reuses its input. Omit the input.")
     return _request(process, target, authorization, items, place, **options)
+
+
+def _check_new(items: tuple[Item, ...], options: TurnOptions) -> None:
+    if options.get("admits_answers"):
+        check_resent(items)
+    else:
+        check_input(items)
 
 
 def preview_request(
@@ -199,7 +212,7 @@ def preview_request(
     items = items_of(input)
     process.limits.check_size("The input", items)
     if items:
-        check_input(items)
+        _check_new(items, options)
     return _request(process, target, None, items, **options)
 
 
@@ -260,6 +273,7 @@ def _request(
     on_stop: OnStop | str = OnStop.KEEP,
     on_failure: OnFailure | str = OnFailure.SETTLE,
     after: str | None = None,
+    admits_answers: bool = False,  # checked before
     interaction: bool = True,
     gives_way: bool = False,
 ) -> AcquireRequest:

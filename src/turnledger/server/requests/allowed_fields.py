@@ -14,7 +14,7 @@ import msgspec
 
 from turnledger.model.access.token import Token
 from turnledger.model.text.plain import plain
-from turnledger.server.config.settings import LENGTH_FIELDS
+from turnledger.server.config.settings import LENGTH_FIELDS, LengthField
 from turnledger.server.errors import RequestRefused
 from turnledger.server.models.models import ResolvedModel
 from turnledger.server.requests.body import decode_body
@@ -94,6 +94,13 @@ def restrict_settings(
     return _within_bounds(settings, token, max_length, model)
 
 
+def length_field_of(model: ResolvedModel) -> LengthField:
+    """Return the field that bounds the answer of a model: as it is set, or else guessed from its name."""
+    if model.length_field is not None:
+        return model.length_field
+    return "max_completion_tokens" if _takes_completion_tokens(model.upstream_name) else "max_tokens"
+
+
 def _within_bounds(
     settings: Mapping[str, Any], token: Token, max_length: int, model: ResolvedModel
 ) -> Mapping[str, Any]:
@@ -111,8 +118,7 @@ def _within_bounds(
         return settings
     if field is None:
         present = [name for name in LENGTH_FIELDS if name in settings]
-        default = "max_completion_tokens" if _takes_completion_tokens(model.upstream_name) else "max_tokens"
-        field = present[0] if len(present) == 1 else default
+        field = present[0] if len(present) == 1 else length_field_of(model)
     # Upstreams ignore unknown fields, and some refuse a request with both. A request without a length is
     # bounded all the same.
     others = {name: value for name, value in settings.items() if name not in LENGTH_FIELDS}

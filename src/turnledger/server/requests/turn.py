@@ -62,6 +62,8 @@ TURN_HEADER_NAMES = frozenset(
     {BUSY, KEY, EXPECT, SHOWN, b"x-turn-on-stop", b"x-turn-on-failure", b"x-turn-on-disconnect"}
 )
 """Headers of a turn whose body names its conversation and holds all new input."""
+RESENT_HEADER_NAMES = frozenset({KEEP, b"x-conversation-messages", b"x-turn-on-divergence"})
+"""Headers of requests that send a whole history."""
 
 
 def read_headers(headers: RawHeaders, more: Set[bytes] = frozenset()) -> dict[bytes, bytes]:

@@ -8,21 +8,24 @@ the process that took the request.
 from __future__ import annotations
 
 import asyncio
+from typing import Unpack
 
 from turnledger.api.json import encode
 from turnledger.api.turns import AcceptedTurn
 from turnledger.api.views import view
 from turnledger.engine.attempt.end import Outcome, outcome_name
 from turnledger.engine.turn.running_turn import RunningTurn
-from turnledger.engine.turn.validation import JobOptions
+from turnledger.engine.turn.validation import Input, JobOptions
 from turnledger.model.access.token import Token
-from turnledger.model.retention import policy_of
+from turnledger.model.ids import ConversationId, TurnId
+from turnledger.model.retention import ResetPolicy, policy_of
 from turnledger.model.turn import QUEUED, AttemptState
 from turnledger.runners.chat_runner import ChatRunner
 from turnledger.server.access.auth import ALL_BUT_ADMIN, Principal
 from turnledger.server.errors import RequestRefused
 from turnledger.server.ops.logs import log_unexpected
 from turnledger.server.requests.turn import TurnRequest
+from turnledger.server.responses.response import may_reduce
 from turnledger.server.service import Service
 from turnledger.server.turns.run import TurnExchange, recorded_settings, resolve_model
 from turnledger.server.wire.shapes import read_state
@@ -30,7 +33,38 @@ from turnledger.server.wire.shapes import read_state
 
 async def enqueue(exchange: TurnExchange, request: TurnRequest, options: JobOptions) -> None:
     """Store the turn, and respond with its id and state. Raises RequestRefused if no server may run it."""
-    service, principal, body = exchange.service, exchange.principal, request.body
+    body = request.body
+    turn, is_new = await store_turn(
+        exchange,
+        body.scope,
+        body.input,
+        conversation=body.chat,
+        conversation_key=body.conversation_key,
+        create=not request.must_exist,
+        reset=policy_of(body.reset),
+        **options,
+    )
+    service, principal = exchange.service, exchange.principal
+    state = await read_state(service.chats(principal), principal, turn)
+    report_stored(exchange, turn, state.chat.id, state.state, is_new=is_new)
+    exchange.set_header(b"location", f"/api/turns/{turn}")
+    exchange.send_whole(encode(view(AcceptedTurn, state, id=turn)), 202)
+
+
+async def store_turn(
+    exchange: TurnExchange,
+    scope: str | None,
+    input: Input,
+    *,
+    conversation: str | None,
+    conversation_key: str | None,
+    create: bool,
+    reset: ResetPolicy | None = None,
+    **options: Unpack[JobOptions],
+) -> tuple[TurnId, bool]:
+    """Store a background turn; return its id, and whether it is new. Raises RequestRefused if no server may
+    run it."""
+    service, principal = exchange.service, exchange.principal
     if not service.settings.limits.background_turns:
         message = "Background turns are switched off here (limits.background_turns). Omit `background`."
         raise RequestRefused(400, "background_off", message, param="background")
@@ -42,24 +76,27 @@ async def enqueue(exchange: TurnExchange, request: TurnRequest, options: JobOpti
     if principal.link is not None:
         message = "Visitors of a link cannot run background turns. Omit `background`."
         raise RequestRefused(403, "not_for_visitors", message, param="background")
-    turn, is_new = await service.host.enqueue(
-        exchange.chats(body.scope),
-        body.input,
-        conversation=body.chat,
-        conversation_key=body.conversation_key,
-        create=not request.must_exist,
-        reset=policy_of(body.reset),
+    return await service.host.enqueue(
+        exchange.chats(scope),
+        input,
+        conversation=conversation,
+        conversation_key=conversation_key,
+        create=create,
+        reset=reset,
         **options,
     )
-    state = await read_state(service.chats(principal), principal, turn)
-    exchange.set_header(b"x-conversation-id", state.chat.id)
+
+
+def report_stored(
+    exchange: TurnExchange, turn: TurnId, conversation: ConversationId, state: str, *, is_new: bool
+) -> None:
+    """Set the headers of the response for a stored turn, and record a retry."""
+    exchange.set_header(b"x-conversation-id", conversation)
     exchange.set_header(b"x-turn-id", turn)
-    exchange.set_header(b"location", f"/api/turns/{turn}")
     if not is_new:
         exchange.set_header(b"idempotency-replayed", "true")
-        exchange.record_retry("joined" if state.state in (QUEUED, AttemptState.RUNNING) else "replayed")
-    exchange.state["conversation"], exchange.state["turn"] = state.chat.id, turn
-    exchange.send_whole(encode(view(AcceptedTurn, state, id=turn)), 202)
+        exchange.record_retry("joined" if state in (QUEUED, AttemptState.RUNNING) else "replayed")
+    exchange.state["conversation"], exchange.state["turn"] = conversation, turn
 
 
 class BackgroundWork:
@@ -88,8 +125,8 @@ class BackgroundWork:
         recorded = recorded_settings(running.details)
         name = str(recorded.get("model", ""))
         model, settings = resolve_model(self._service, principal, name, recorded)
-        memory = self._service.context_memory
-        await ChatRunner(model, settings, asks_usage=True, memory=memory)(running)
+        memory, reduces = self._service.context_memory, may_reduce(running.details)
+        await ChatRunner(model, settings, asks_usage=True, memory=memory, reduces=reduces)(running)
 
     def _record_end(self, ended: Outcome, running: RunningTurn | None) -> None:
         service = self._service

@@ -83,7 +83,8 @@ class TurnExchange:
         self.has_sent_end = False
         """Whether the stream has reported the end of the turn: an error then adds nothing."""
         self.has_first_token = False
-        self._error = error
+        self.encode_error = error
+        """Encodes an error for a stream that has begun."""
         self._is_kept_alive = False
         self._is_stream = False
         self._headers: dict[bytes, bytes] = {}
@@ -216,7 +217,7 @@ class TurnExchange:
                 if is_repeat(problem):
                     self.record_retry("replayed")
         if self.client.has_begun:
-            self.client.end(b"" if self.has_sent_end else self._error(problem))
+            self.client.end(b"" if self.has_sent_end else self.encode_error(problem))
         else:
             kind = kind_of(problem)
             self.send_whole(error_body(problem), kind.status, kind.headers)

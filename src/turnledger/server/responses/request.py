@@ -1,0 +1,320 @@
+"""A request for a response, checked, and translated to what a turn and a chat-completions model need.
+
+A field that cannot be honoured is refused by its name. Hints that do not change the answer are accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from turnledger.engine.conversations.details import check_details
+from turnledger.errors import InvalidInput, MalformedItems
+from turnledger.model.ids import ConversationId
+from turnledger.model.item import Item, items_of
+from turnledger.model.text.plain import plain
+from turnledger.server.config.settings import LengthField
+from turnledger.server.errors import RequestRefused
+from turnledger.server.requests.body import decode_body
+from turnledger.server.requests.conversation_names import ConversationNames
+from turnledger.server.requests.turn import (
+    CONVERSATION,
+    KEY,
+    RESENT_HEADER_NAMES,
+    SCOPE,
+    RawHeaders,
+    TurnTerms,
+    digest_of,
+    fingerprint_of,
+    must_exist,
+    policies_of,
+    read_headers,
+    requested_context,
+    retry_count_of,
+    text_of,
+    unsupported_headers_error,
+)
+from turnledger.server.responses.response import RESPONSE
+from turnledger.server.responses.translation import (
+    SAME_NAME,
+    chat_format,
+    chat_tool_choice,
+    chat_tools,
+    unsupported,
+)
+
+REFERENCE = "item_reference"
+INPUT_TYPES = frozenset(
+    {
+        *("message", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"),
+        *("reasoning", REFERENCE),
+    }
+)
+PARTS = frozenset({"input_text", "output_text", "refusal", "input_image", "input_file", "input_audio"})
+PASSED = frozenset(
+    {
+        *("frequency_penalty", "presence_penalty", "logit_bias", "seed", "stop"),
+        *("min_p", "repetition_penalty", "top_k"),
+    }
+)
+"""Fields of chat completions that the Responses API lacks: clients add them for local models."""
+_SAID = (
+    "max_tool_calls",
+    "prompt_cache_key",
+    "safety_identifier",
+    "user",
+    "truncation",
+    "metadata",
+    "background",
+)
+
+
+class _ConversationName(msgspec.Struct):
+    id: str
+
+
+class ResponseBody(msgspec.Struct, kw_only=True):
+    """The fields that are understood. Others are refused, unless they are null."""
+
+    model: str = ""
+    input: msgspec.Raw = msgspec.Raw(b"[]")
+    conversation: str | _ConversationName | None = None
+    previous_response_id: str | None = None
+    instructions: str | None = None
+    store: bool | None = None
+    background: bool | None = None
+    stream: bool | None = None
+    stream_options: dict[str, Any] | None = None
+    metadata: dict[str, str] | None = None
+    truncation: Literal["auto", "disabled"] | None = None
+    max_output_tokens: int | None = None
+    max_tool_calls: int | None = None
+    tools: list[Any] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    text: dict[str, Any] | None = None
+    reasoning: dict[str, Any] | None = None
+    include: list[str] | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_retention: str | None = None
+    safety_identifier: str | None = None
+    service_tier: str | None = None
+    user: str | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_logprobs: int | None = None
+
+
+FIELDS = frozenset(ResponseBody.__struct_fields__)
+HINTS = ("include", "prompt_cache_retention", "service_tier", "stream_options")
+"""Accepted, and neither recorded nor passed on."""
+
+
+class ResponseRequest(TurnTerms, frozen=True, kw_only=True):
+    body: ResponseBody
+    settings: Mapping[str, Any]
+    """Fields for the model, in the names of chat completions; the length is added by `with_length`."""
+    conversation: str | None = None
+    conversation_key: str | None = None
+    scope: str | None = None
+    names_busy: bool = False
+    """Whether the request itself, not a default, says what to do while another turn runs."""
+
+    @property
+    def model(self) -> str:
+        return self.body.model
+
+    @property
+    def stream(self) -> bool:
+        return bool(self.body.stream)
+
+    @property
+    def is_named(self) -> bool:
+        """Whether it continues something that is stored."""
+        return (self.conversation or self.conversation_key or self.body.previous_response_id) is not None
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """What is recorded of the request beside the settings of its model."""
+        said = {name: value for name in _SAID if (value := getattr(self.body, name)) is not None}
+        said |= {"model": self.body.model}
+        if self.body.previous_response_id is not None:
+            said["previous_response_id"] = self.body.previous_response_id
+        if summary := (self.body.reasoning or {}).get("summary"):
+            said["summary"] = summary
+        return {RESPONSE: said}
+
+    def with_length(self, settings: Mapping[str, Any], field: LengthField) -> Mapping[str, Any]:
+        """Return the settings with the length of the answer, in the field of the model's upstream."""
+        length = self.body.max_output_tokens
+        return settings if length is None else {**settings, field: length}
+
+
+_bodies = msgspec.json.Decoder(ResponseBody)
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_values = msgspec.json.Decoder(Any)
+
+
+def response_request(
+    path: str,
+    headers: RawHeaders,
+    raw: bytes,
+    names: ConversationNames | None,
+    base_url_name: str | None,
+    passed_fields: Collection[str],
+) -> ResponseRequest:
+    """Check a request. Raises InvalidInput or RequestRefused, with the field and the remedy."""
+    body = decode_body(raw, _bodies)
+    fields = _fields.decode(raw)
+    _check_fields(body, fields, passed_fields)
+    other_headers = names.headers if names else frozenset[bytes]()
+    values = read_headers(headers, other_headers)
+    if strange := values.keys() & RESENT_HEADER_NAMES:
+        raise unsupported_headers_error(strange)
+    conversation, conversation_key = _conversation(body, text_of(values, CONVERSATION))
+    if names is not None and not (conversation or conversation_key or body.previous_response_id):
+        _, conversation_key = _conversation(body, names.find(values, base_url_name, fields))
+    named = conversation or conversation_key or ""
+    keyed = KEY in values
+    return ResponseRequest(
+        body=body,
+        settings={"model": body.model, **_settings(body, fields, passed_fields)},
+        conversation=conversation,
+        conversation_key=conversation_key,
+        scope=text_of(values, SCOPE),
+        must_exist=must_exist(values),
+        names_busy=b"x-turn-on-busy" in values,
+        policies=policies_of(values),
+        context=requested_context(values),
+        idempotency_key=text_of(values, KEY),
+        retry=retry_count_of(values),
+        fingerprint=fingerprint_of(path, "", fields) if keyed else digest_of(path, named, raw),
+    )
+
+
+def _check_fields(body: ResponseBody, fields: Mapping[str, msgspec.Raw], passed: Collection[str]) -> None:
+    for name, value in fields.items():
+        if name not in FIELDS and name not in PASSED and name not in passed and bytes(value) != b"null":
+            raise unsupported(name, "not supported here. Omit it.")
+    if body.top_logprobs:
+        raise unsupported("top_logprobs", "probabilities are not stored. Omit it.")
+    if body.max_output_tokens is not None and body.max_output_tokens < 1:
+        raise unsupported("max_output_tokens", "must be at least 1. Send more, or omit it.", "invalid_body")
+    if body.store is False and body.background:
+        raise unsupported("background", "needs `store: true`, to be read later. Omit one of them.")
+    check_details(None, body.metadata)
+    if body.previous_response_id is not None and body.conversation is not None:
+        message = "Send `conversation` or `previous_response_id`, not both."
+        raise RequestRefused(400, "mutually_exclusive", message, param="previous_response_id")
+
+
+def _conversation(body: ResponseBody, name: str | None) -> tuple[str | None, str | None]:
+    """Return the id and the conversation_key that a request names, in its body or by another name."""
+    given = body.conversation.id if isinstance(body.conversation, _ConversationName) else body.conversation
+    if given is not None:
+        if not given.startswith(ConversationId.prefix):
+            message = "conversation must be an id (conv_…). Send your own name in X-Conversation-Id."
+            raise RequestRefused(400, "invalid_body", message, param="conversation")
+        if name not in (None, given):
+            raise InvalidInput("Send X-Conversation-Id or `conversation`, not both.")
+        return given, None
+    if name is None:
+        return None, None
+    if body.previous_response_id is not None:
+        raise InvalidInput("Send X-Conversation-Id or `previous_response_id`, not both.")
+    return (name, None) if name.startswith(ConversationId.prefix) else (None, name)
+
+
+def _settings(
+    body: ResponseBody, fields: Mapping[str, msgspec.Raw], passed: Collection[str]
+) -> dict[str, Any]:
+    """Return the fields for the model as chat completions name them, except the length of the answer."""
+    others = (PASSED | frozenset(passed)) - FIELDS
+    settings: dict[str, Any] = {name: fields[name] for name in fields if name in others}
+    settings |= {name: value for name in SAME_NAME if (value := getattr(body, name)) is not None}
+    if body.tools:
+        settings["tools"] = chat_tools(body.tools)
+    else:
+        settings.pop("parallel_tool_calls", None)  # many upstreams refuse it without tools
+    if body.tool_choice is not None and body.tools:
+        settings["tool_choice"] = chat_tool_choice(body.tool_choice)
+    for name, value in (body.text or {}).items():
+        if name == "format" and value is not None and (given := chat_format(value)) is not None:
+            settings["response_format"] = given
+        elif name == "verbosity" and value is not None:
+            settings["verbosity"] = value
+        elif name not in ("format", "verbosity") and value is not None:
+            raise unsupported(f"text.{name}", "not supported here. Omit it.")
+    for name, value in (body.reasoning or {}).items():
+        if name == "effort" and value is not None:
+            settings["reasoning_effort"] = value
+        elif name not in ("effort", "summary", "generate_summary") and value is not None:
+            raise unsupported(f"reasoning.{name}", "not supported here. Omit it.")
+    return settings
+
+
+# Input.
+
+
+def input_items(raw: msgspec.Raw, most: int, field: str = "input") -> list[Item | str]:
+    """Return the items of a request; a text stands for a reference to a stored item. Raises RequestRefused
+    with the place of an item that no model here understands."""
+    given: Any = _values.decode(raw)
+    if given in (None, ""):
+        return []
+    if isinstance(given, str):
+        return list(items_of(given))
+    if not isinstance(given, list):
+        message = f"{field} must be a text or a list of items."
+        raise RequestRefused(400, "invalid_body", message, param=field)
+    if len(given) > most:
+        raise RequestRefused(
+            400, "invalid_body", f"{field} has more than {most} items. Send fewer.", param=field
+        )
+    return [_input_item(f"{field}[{number}]", each) for number, each in enumerate(given)]
+
+
+def _input_item(place: str, given: Any) -> Item | str:
+    if not isinstance(given, dict):
+        raise RequestRefused(400, "invalid_body", f"{place} must be an object.", param=place)
+    fields = {name: value for name, value in given.items() if value is not None}
+    kind = fields.setdefault("type", "message" if "role" in fields else None)
+    if kind == REFERENCE or (kind is None and isinstance(fields.get("id"), str)):
+        return _reference(place, fields)
+    if kind not in INPUT_TYPES:
+        known = ", ".join(sorted(INPUT_TYPES))
+        raise unsupported(
+            f"{place}.type", f"{plain(str(kind)[:40])!r} is not supported here. Known: {known}."
+        )
+    content = fields.get("content" if kind == "message" else "output")
+    if isinstance(content, list):
+        for number, part in enumerate(content):
+            _check_part(f"{place}.content[{number}]", part)
+    try:
+        return Item.of(fields)
+    except MalformedItems as problem:
+        raise RequestRefused(400, MalformedItems.code, f"{place}: {problem}", param=place) from None
+
+
+def _reference(place: str, fields: Mapping[str, Any]) -> str:
+    if not isinstance(fields.get("id"), str):
+        raise RequestRefused(
+            400, "invalid_body", f"{place}.id must be the id of an item.", param=f"{place}.id"
+        )
+    id: str = fields["id"]
+    return id
+
+
+def _check_part(place: str, part: Any) -> None:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind not in PARTS:
+        known = ", ".join(sorted(PARTS))
+        raise unsupported(
+            f"{place}.type", f"{plain(str(kind)[:40])!r} is not supported here. Known: {known}."
+        )
+    if kind == "input_image" and not isinstance(part.get("image_url"), str):
+        raise unsupported(place, "images need an `image_url`: files are not stored here.")
+    if kind == "input_file" and part.get("file_url") is not None:
+        raise unsupported(f"{place}.file_url", "nothing is fetched from URLs. Send `file_data`.")

@@ -1,0 +1,146 @@
+"""Settings of a model, from the Responses API to chat completions and back.
+
+Turns record the settings of chat completions, which every upstream understands. A response shows them in the
+words of its own API, whichever API the turn was requested with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from turnledger.model.text.plain import plain
+from turnledger.server.errors import RequestRefused
+
+SAME_NAME = ("temperature", "top_p", "parallel_tool_calls")
+"""Fields of both APIs."""
+_FORMAT_FIELDS = ("name", "description", "schema", "strict")
+_FUNCTION_FIELDS = ("name", "description", "parameters", "strict")
+_CHOICES = ("none", "auto", "required")
+_FORMATS = ("text", "json_object")
+
+
+def unsupported(name: str, reason: str, code: str = "unsupported_field") -> RequestRefused:
+    shown = plain(name[:80])
+    return RequestRefused(400, code, f"{shown}: {reason}", param=shown)
+
+
+# To chat completions.
+
+
+def chat_tools(tools: Sequence[Any]) -> list[dict[str, Any]]:
+    """Return the tools of a request. Raises RequestRefused for those that the client does not run itself."""
+    return [_chat_tool(f"tools[{number}]", tool) for number, tool in enumerate(tools)]
+
+
+def _chat_tool(place: str, tool: Any) -> dict[str, Any]:
+    kind = tool.get("type") if isinstance(tool, dict) else None
+    if kind not in ("function", "custom"):
+        reason = f"{plain(str(kind)[:40])!r} is not available here. Send tools of type function or custom."
+        raise unsupported(place, reason, "unsupported_tool")
+    if not isinstance(tool.get("name"), str) or not tool["name"]:
+        raise unsupported(f"{place}.name", "must be a text: the name of the tool.", "invalid_body")
+    if kind == "function":
+        return {
+            "type": kind,
+            kind: {name: tool[name] for name in _FUNCTION_FIELDS if tool.get(name) is not None},
+        }
+    body = {name: tool[name] for name in ("name", "description") if tool.get(name) is not None}
+    given = tool.get("format")
+    if isinstance(given, dict) and given.get("type") == "grammar":
+        grammar = {name: given[name] for name in ("definition", "syntax") if name in given}
+        body["format"] = {"type": "grammar", "grammar": grammar}
+    elif given is not None:
+        body["format"] = given
+    return {"type": kind, kind: body}
+
+
+def chat_tool_choice(choice: Any) -> Any:
+    """Return which tool the model is to call. Raises RequestRefused."""
+    if isinstance(choice, str) and choice in _CHOICES:
+        return choice
+    kind = choice.get("type") if isinstance(choice, dict) else None
+    if kind in ("function", "custom") and isinstance(choice.get("name"), str):
+        return {"type": kind, kind: {"name": choice["name"]}}
+    if kind == "allowed_tools" and isinstance(choice.get("tools"), list):
+        tools = [chat_tool_choice(tool) for tool in choice["tools"]]
+        return {"type": kind, kind: {"mode": choice.get("mode", "auto"), "tools": tools}}
+    reason = f"Send {', '.join(_CHOICES)}, or a tool of type function or custom with its name."
+    raise unsupported("tool_choice", f"not available here. {reason}")
+
+
+def chat_format(given: Any) -> dict[str, Any] | None:
+    """Return the `response_format` for `text.format`; None for plain text. Raises RequestRefused."""
+    kind = given.get("type") if isinstance(given, dict) else None
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        return {"type": kind}
+    if kind == "json_schema" and isinstance(given.get("name"), str) and isinstance(given.get("schema"), dict):
+        fields = {name: given[name] for name in _FORMAT_FIELDS if given.get(name) is not None}
+        return {"type": kind, kind: fields}
+    reason = f"must be {', '.join(_FORMATS)}, or json_schema with a `name` and a `schema`."
+    raise unsupported("text.format", reason)
+
+
+# From chat completions.
+
+
+def response_tools(tools: Any) -> list[Any]:
+    """Return recorded tools as a response shows them; unknown ones as they are."""
+    return [_response_tool(tool) for tool in tools] if isinstance(tools, list) else []
+
+
+def _response_tool(tool: Any) -> Any:
+    kind = tool.get("type", "function") if isinstance(tool, dict) else None
+    body = tool.get(kind) if isinstance(kind, str) else None
+    if kind not in ("function", "custom") or not isinstance(body, dict):
+        return tool
+    shown = {"type": kind, **body}
+    if kind == "function":
+        return {"parameters": None, "strict": None, **shown}
+    given = body.get("format")
+    if isinstance(given, dict) and isinstance(given.get("grammar"), dict):
+        shown["format"] = {"type": "grammar", **given["grammar"]}
+    return shown
+
+
+def response_tool_choice(choice: Any) -> Any:
+    if not isinstance(choice, dict):
+        return choice if isinstance(choice, str) else "auto"
+    kind = choice.get("type")
+    body = choice.get(kind) if isinstance(kind, str) else None
+    if not isinstance(body, dict):
+        return choice
+    if kind == "allowed_tools":
+        tools = [response_tool_choice(tool) for tool in body.get("tools") or ()]
+        return {"type": kind, "mode": body.get("mode", "auto"), "tools": tools}
+    return {"type": kind, **body}
+
+
+def response_format(given: Any) -> dict[str, Any]:
+    kind = given.get("type") if isinstance(given, dict) else None
+    if kind == "json_schema" and isinstance(given.get(kind), dict):
+        return {"type": kind, **given[kind]}
+    return {"type": kind if isinstance(kind, str) else "text"}
+
+
+def response_usage(usage: Any) -> dict[str, Any] | None:
+    """Return the tokens that a chat completion reported; None if it did not."""
+    if not isinstance(usage, Mapping):
+        return None
+    read, written = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
+    details = usage.get("prompt_tokens_details")
+    thoughts = usage.get("completion_tokens_details")
+    return {
+        "input_tokens": read,
+        "input_tokens_details": {"cache_write_tokens": 0, "cached_tokens": _count(details, "cached_tokens")},
+        "output_tokens": written,
+        "output_tokens_details": {"reasoning_tokens": _count(thoughts, "reasoning_tokens")},
+        "total_tokens": _count(usage, "total_tokens") or read + written,
+    }
+
+
+def _count(usage: Any, name: str) -> int:
+    value = usage.get(name) if isinstance(usage, Mapping) else None
+    return value if isinstance(value, int) else 0

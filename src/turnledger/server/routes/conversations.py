@@ -1,0 +1,365 @@
+"""/v1/conversations: chats as conversations, and their items."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from turnledger.api.json import encode
+from turnledger.chat import Chat
+from turnledger.engine.turn.validation import MoveOptions
+from turnledger.errors import InvalidId, InvalidInput, TurnNotFound
+from turnledger.model.access.token import TokenScope
+from turnledger.model.catalogue import ListPosition
+from turnledger.model.conversation import Conversation
+from turnledger.model.ids import ConversationId
+from turnledger.model.item import Item
+from turnledger.model.turn import Turn
+from turnledger.server.access.auth import Principal
+from turnledger.server.errors import RequestRefused
+from turnledger.server.openapi.endpoint import Endpoint, Parameter
+from turnledger.server.openapi.schemas import (
+    NUMBER,
+    QUOTA_REACHED,
+    STRING,
+    id_schema,
+    nullable,
+    object_schema,
+)
+from turnledger.server.requests.body import decode_body, read_body
+from turnledger.server.responses.items import PlacedItem, find_item, turn_of_item
+from turnledger.server.responses.lists import (
+    PAGING,
+    Paging,
+    list_of,
+    list_schema_of,
+    show_placed,
+    shown_items,
+)
+from turnledger.server.responses.request import input_items
+from turnledger.server.routes.branches import GONE, KEY_REUSED, MOVE_HEADERS, move_options
+from turnledger.server.routes.chat_history import PAGE_BYTES
+from turnledger.server.routes.responses import ITEM_OBJECT
+from turnledger.server.service import Service
+
+NO_ITEM = "No such item in this conversation."
+MOST_ITEMS = 20
+"""Items of one request, as in the API of OpenAI."""
+METADATA = {"type": "object", "additionalProperties": STRING, "maxProperties": 16}
+ITEMS = {"type": "array", "items": {"type": "object"}, "maxItems": MOST_ITEMS}
+CONVERSATION_OBJECT = object_schema(
+    {"id": STRING, "object": {"const": "conversation"}, "created_at": NUMBER, "metadata": METADATA}
+)
+IN_PATH = {"conversation": Parameter("The id of a conversation.", id_schema(ConversationId))}
+ITEM_IN_PATH = {**IN_PATH, "item": Parameter("The id of an item.", STRING)}
+NOT_FOUND = {404: "Conversation not found.", 410: "The conversation was deleted or has expired."}
+
+
+class NewConversation(msgspec.Struct):
+    items: msgspec.Raw = msgspec.Raw(b"null")
+    metadata: dict[str, str] | None = None
+
+
+class NewItems(msgspec.Struct):
+    items: msgspec.Raw
+
+
+class NewMetadata(msgspec.Struct):
+    metadata: dict[str, str] | None
+
+
+_new_conversations = msgspec.json.Decoder(NewConversation)
+_new_items = msgspec.json.Decoder(NewItems)
+
+
+class ConversationRoutes:
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def _open(self, request: Request) -> Chat:
+        chats = self._service.chats(request.state.principal)
+        return await chats.conversation(request.path_params["conversation"])
+
+    async def _body(self, request: Request) -> bytes:
+        limits = self._service.settings.limits
+        return await read_body(request.scope, request.receive, limit=limits.body_bytes, wait=limits.body_wait)
+
+    async def list_all(self, request: Request) -> Response:
+        query = request.query_params
+        paging = Paging.of(query)
+        if paging.is_ascending:
+            raise InvalidInput("order: conversations are listed with the last used first. Send desc.")
+        chats = self._service.chats(request.state.principal)
+        cursor = None
+        if paging.after is not None:
+            last = (await chats.conversation(paging.after)).as_opened
+            cursor = ListPosition(last.touched_at, last.id).cursor
+        page = await chats.list(archived=None, cursor=cursor, limit=paging.limit)
+        shown = [_show(entry.conversation) for entry in page.chats]
+        return _json(list_of(shown, has_more=page.next is not None))
+
+    async def create(self, request: Request) -> Response:
+        raw = await self._body(request)
+        body = decode_body(raw or b"{}", _new_conversations)
+        items = _items(body.items)
+        principal = await self._service.authenticator.admit(request.state.head)
+        self._service.persistence.check(principal.within.scope or "")
+        if not items:
+            chat = await self._service.chats(principal).conversation(metadata=body.metadata)
+            return _json(_show(chat.as_opened))
+        principal.check(TokenScope.TURNS_RUN)
+        chats = self._service.changeable_chats(principal, request.state.head, TokenScope.TURNS_RUN)
+        chat = await self._service.host.create_with_items(chats, items, metadata=body.metadata)
+        return _json(_show(chat.as_opened))
+
+    async def read(self, request: Request) -> Response:
+        return _json(_show((await self._open(request)).as_opened))
+
+    async def update(self, request: Request) -> Response:
+        body, principal = await self._service.read_request(request, NewMetadata)
+        chat = await self._service.chats(principal).conversation(request.path_params["conversation"])
+        return _json(_show(await chat.update(metadata=body.metadata or {})))
+
+    async def delete(self, request: Request) -> Response:
+        chats = self._service.chats(request.state.principal)
+        deleted = await chats.delete(request.path_params["conversation"])
+        return _json({"id": str(deleted.id), "object": "conversation.deleted", "deleted": True})
+
+    # Items.
+
+    async def add_items(self, request: Request) -> Response:
+        principal: Principal = request.state.principal
+        slot = self._service.quotas.admit_turn(
+            principal.owner, is_tokenless=principal.token is None, link=principal.link
+        )
+        try:
+            return await self._add_items(request, move_options(self._service, request))
+        finally:
+            slot.release()
+
+    async def _add_items(self, request: Request, options: MoveOptions) -> Response:
+        items = _items(decode_body(await self._body(request), _new_items).items)
+        principal = await self._service.authenticator.admit(request.state.head)
+        chats = self._service.changeable_chats(principal, request.state.head, TokenScope.TURNS_RUN)
+        chat = await chats.conversation(request.path_params["conversation"])
+        self._service.persistence.check(chat.scope)
+        turn = await chat.append(items, **options)
+        shown = [show_placed(turn, placed) for placed in shown_items(turn, ())]
+        return _json(list_of(shown, has_more=False))
+
+    async def list_items(self, request: Request) -> Response:
+        chat, paging = await self._open(request), Paging.of(request.query_params)
+        shown, has_more = await _page_of_items(chat, paging)
+        return _json(list_of(shown, has_more=has_more))
+
+    async def read_item(self, request: Request) -> Response:
+        _, turn, placed = await self._find_item(request)
+        return _json(show_placed(turn, placed))
+
+    async def delete_item(self, request: Request) -> Response:
+        """Hide an item, and its pair, from the user and from models."""
+        chat, turn, placed = await self._find_item(request)
+        await chat.flag(turn.id, placed.place, to_model=False, to_user=False)
+        return _json(_show(chat.as_opened))
+
+    async def _find_item(self, request: Request) -> tuple[Chat, Turn, PlacedItem]:
+        chat = await self._open(request)
+        turn, placed = await _turn_with(chat, request.path_params["item"])
+        [hidden] = await chat.hidden([turn])
+        if placed.place in hidden.from_user:
+            raise TurnNotFound(NO_ITEM)
+        return chat, turn, placed
+
+
+async def _turn_with(chat: Chat, item: str) -> tuple[Turn, PlacedItem]:
+    """Return an item of a chat, hidden or not, with its turn. Raises TurnNotFound."""
+    try:
+        turn = (await chat.status(turn_of_item(item))).turn
+    except (InvalidId, TurnNotFound):
+        turn = None
+    if turn is None:
+        raise TurnNotFound(NO_ITEM)
+    return turn, find_item(turn, item)
+
+
+async def _page_of_items(chat: Chat, paging: Paging) -> tuple[list[dict[str, Any]], bool]:
+    """Return a page of the items that the user sees, and whether more follow. Reads turns around the page
+    only, however long the chat is."""
+    step = 1 if paging.is_ascending else -1
+    number, place = (1, -1) if paging.is_ascending else (None, None)
+    if paging.after is not None:
+        turn, last = await _turn_with(chat, paging.after)
+        number, place = turn.number, last.place
+    found: list[dict[str, Any]] = []
+    while len(found) <= paging.limit:
+        turns = await _turns_from(chat, number, paging)
+        if not turns:
+            return found, False
+        hidden = await chat.hidden(turns)
+        for turn, each in list(zip(turns, hidden, strict=True))[::step]:
+            items = shown_items(turn, each.from_user)[::step]
+            if place is not None and turn.number == number:
+                items = [placed for placed in items if (placed.place - place) * step > 0]
+            found += [show_placed(turn, placed) for placed in items]
+        number, place = (turns[-1].number + 1 if paging.is_ascending else turns[0].number - 1), None
+        if not number:
+            break
+    return found[: paging.limit], len(found) > paging.limit
+
+
+async def _turns_from(chat: Chat, number: int | None, paging: Paging) -> Sequence[Turn]:
+    """Return some turns in order: those from this number on, or those up to it."""
+    count = paging.limit + 1
+    if not paging.is_ascending:
+        before = None if number is None else number + 1
+        return await chat.turns(before=before, limit=count, most_bytes=PAGE_BYTES)
+    assert number is not None  # noqa: S101 - it begins with 1
+    turns = await chat.turns(before=number + count, limit=count)
+    return [turn for turn in turns if turn.number >= number]
+
+
+def _items(raw: msgspec.Raw) -> list[Item]:
+    """Return the items of a request. Raises RequestRefused."""
+    items = input_items(raw, MOST_ITEMS, "items")
+    for number, item in enumerate(items):
+        if isinstance(item, str):
+            place = f"items[{number}].type"
+            message = f"{place}: a reference adds nothing. Send the item itself."
+            raise RequestRefused(400, "unsupported_field", message, param=place)
+    return [item for item in items if isinstance(item, Item)]
+
+
+def _show(conversation: Conversation) -> dict[str, Any]:
+    return {
+        "id": str(conversation.id),
+        "object": "conversation",
+        "created_at": conversation.created_at // 1000,
+        "metadata": conversation.metadata,
+    }
+
+
+def _json(shown: Mapping[str, Any]) -> Response:
+    return Response(encode(shown), media_type="application/json")
+
+
+def endpoints(service: Service) -> list[Endpoint]:
+    routes = ConversationRoutes(service)
+    shown = {200: {"application/json": CONVERSATION_OBJECT}}
+    return [
+        Endpoint(
+            method="GET",
+            path="/v1/conversations",
+            handler=routes.list_all,
+            needs=TokenScope.CHATS_READ,
+            summary="List conversations, most recently used first.",
+            tag="conversations",
+            query=PAGING,
+            content={200: {"application/json": list_schema_of(CONVERSATION_OBJECT)}},
+            responses={200: "A page of conversations.", **NOT_FOUND},
+        ),
+        Endpoint(
+            method="POST",
+            path="/v1/conversations",
+            handler=routes.create,
+            needs=TokenScope.CHATS_WRITE,
+            summary="Create a conversation, empty or with items.",
+            tag="conversations",
+            body=object_schema({}, optional={"items": nullable(ITEMS), "metadata": nullable(METADATA)}),
+            needs_body=False,
+            content=shown,
+            responses={200: "The new conversation.", 409: "Chats are not stored here.", **QUOTA_REACHED},
+        ),
+        Endpoint(
+            method="GET",
+            path="/v1/conversations/{conversation}",
+            handler=routes.read,
+            needs=TokenScope.CHATS_READ,
+            summary="Read a conversation.",
+            tag="conversations",
+            in_path=IN_PATH,
+            content=shown,
+            responses={200: "The conversation.", **NOT_FOUND},
+        ),
+        Endpoint(
+            method="POST",
+            path="/v1/conversations/{conversation}",
+            handler=routes.update,
+            needs=TokenScope.CHATS_WRITE,
+            summary="Replace the metadata of a conversation.",
+            tag="conversations",
+            in_path=IN_PATH,
+            body=object_schema({"metadata": nullable(METADATA)}),
+            content=shown,
+            responses={200: "The conversation.", **NOT_FOUND, **QUOTA_REACHED},
+        ),
+        Endpoint(
+            method="DELETE",
+            path="/v1/conversations/{conversation}",
+            handler=routes.delete,
+            needs=TokenScope.CHATS_WRITE,
+            summary="Delete a conversation, and end its running turn. It can be restored for a while.",
+            tag="conversations",
+            in_path=IN_PATH,
+            content={200: {"application/json": object_schema({"id": STRING, "deleted": {"const": True}})}},
+            responses={200: "It is deleted.", **NOT_FOUND},
+        ),
+        Endpoint(
+            method="GET",
+            path="/v1/conversations/{conversation}/items",
+            handler=routes.list_items,
+            needs=TokenScope.CHATS_READ,
+            summary="List the items of a conversation, in either order.",
+            tag="conversations",
+            in_path=IN_PATH,
+            query=PAGING,
+            content={200: {"application/json": list_schema_of(ITEM_OBJECT)}},
+            responses={200: "A page of items.", **NOT_FOUND},
+        ),
+        Endpoint(
+            method="POST",
+            path="/v1/conversations/{conversation}/items",
+            handler=routes.add_items,
+            needs=TokenScope.TURNS_RUN,
+            summary="Add items as a turn that no model answers.",
+            tag="conversations",
+            in_path=IN_PATH,
+            headers=MOVE_HEADERS,
+            body=object_schema({"items": ITEMS}),
+            content={200: {"application/json": list_schema_of(ITEM_OBJECT)}},
+            responses={
+                200: "The added items.",
+                **GONE,
+                409: "A turn is running there, the turn was stopped, or chats are not stored here.",
+                422: KEY_REUSED,
+                503: "The server is shutting down, its store is unavailable, or the outcome of the"
+                " commit is unknown.",
+                **QUOTA_REACHED,
+            },
+        ),
+        Endpoint(
+            method="GET",
+            path="/v1/conversations/{conversation}/items/{item}",
+            handler=routes.read_item,
+            needs=TokenScope.CHATS_READ,
+            summary="Read an item.",
+            tag="conversations",
+            in_path=ITEM_IN_PATH,
+            content={200: {"application/json": ITEM_OBJECT}},
+            responses={200: "The item.", **NOT_FOUND},
+        ),
+        Endpoint(
+            method="DELETE",
+            path="/v1/conversations/{conversation}/items/{item}",
+            handler=routes.delete_item,
+            needs=TokenScope.CHATS_WRITE,
+            summary="Hide an item, and its pair, from users and models.",
+            tag="conversations",
+            in_path=ITEM_IN_PATH,
+            content=shown,
+            responses={200: "The conversation.", **NOT_FOUND},
+        ),
+    ]

@@ -1,0 +1,277 @@
+"""/v1/responses: turns as responses, made, read, followed, cancelled and deleted."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from turnledger.api.json import encode
+from turnledger.chat import Chat
+from turnledger.errors import InvalidId, InvalidInput, TurnNotFound
+from turnledger.model.access.token import TokenScope
+from turnledger.model.ids import TurnId
+from turnledger.server.access.auth import Principal
+from turnledger.server.errors import RequestRefused
+from turnledger.server.openapi.endpoint import Endpoint, Parameter
+from turnledger.server.openapi.schemas import NUMBER, QUOTA_REACHED, STRING, Schema, object_schema
+from turnledger.server.requests.body import read_body
+from turnledger.server.requests.query import flag_of, number_of
+from turnledger.server.requests.turn import RESENT_HEADER_NAMES
+from turnledger.server.responses.items import response_id, turn_of
+from turnledger.server.responses.lists import (
+    PAGING,
+    Paging,
+    list_of,
+    list_schema_of,
+    show_placed,
+    shown_items,
+)
+from turnledger.server.routes.completions import ANSWER_HEADERS, HEADERS
+from turnledger.server.service import Service
+from turnledger.server.turns.responses import (
+    RESPONSES,
+    committed,
+    count_input,
+    read_response,
+    response_events,
+)
+from turnledger.server.turns.run import TurnEndpoint
+from turnledger.server.wire.sse import Stream, StreamEndpoint
+
+RESPONSE_OBJECT = object_schema(
+    {"id": STRING, "object": {"const": "response"}, "status": STRING, "output": {"type": "array"}}
+)
+ITEM_OBJECT: Schema = object_schema({"id": STRING, "type": STRING})
+BODY = object_schema(
+    {"model": STRING},
+    optional={
+        "input": {"anyOf": [STRING, {"type": "array", "items": {"type": "object"}}]},
+        "conversation": {"anyOf": [STRING, object_schema({"id": STRING}), {"type": "null"}]},
+        "previous_response_id": {"type": ["string", "null"]},
+        "instructions": {"type": ["string", "null"]},
+        "stream": {"type": ["boolean", "null"]},
+        "store": {"type": ["boolean", "null"]},
+        "background": {"type": ["boolean", "null"]},
+    },
+)
+IN_PATH = {"response": Parameter("The id of a response (`resp_…`), or of its turn (`turn_…`).", STRING)}
+GONE = {404: "Response not found.", 410: "Its conversation was deleted or has expired."}
+
+
+class ResponseRoutes:
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def _find(self, request: Request) -> tuple[Chat, TurnId]:
+        try:
+            turn = turn_of(request.path_params["response"])
+        except InvalidId:
+            raise TurnNotFound("No such response. Ids begin with resp_.") from None
+        return await self._service.chats(request.state.principal).of_turn(turn), turn
+
+    async def read(self, request: Request) -> Response:
+        if request.query_params.get("starting_after") is not None:
+            raise InvalidInput("starting_after needs stream=true.")
+        chat, turn = await self._find(request)
+        return _json(await read_response(chat, turn, request.state.principal))
+
+    @asynccontextmanager
+    async def events(self, principal: Principal, request: Request) -> AsyncIterator[Stream]:
+        """Follow a response; the caller counts as one of its readers."""
+        after = number_of(request.query_params.get("starting_after"), "starting_after", None)
+        chat, turn = await self._find(request)
+        await read_response(chat, turn, principal)  # it may be deleted
+        pieces = response_events(chat, turn, principal, -1 if after is None else after)
+        self._service.audience.join(turn)
+        try:
+            yield Stream(pieces, has_heartbeat=True)
+        finally:
+            self._service.audience.leave(turn)
+
+    async def cancel(self, request: Request) -> Response:
+        chat, turn = await self._find(request)
+        await chat.stop(turn)
+        return _json(await read_response(chat, turn, request.state.principal))
+
+    async def delete(self, request: Request) -> Response:
+        chat, turn = await self._find(request)
+        status = await chat.status(turn)
+        if status.turn is None:
+            message = f"The response is {status.state}. Only completed ones can be deleted."
+            raise RequestRefused(409, "response_not_completed", message)
+        await self._service.host.delete_response(chat, turn)
+        return _json({"id": response_id(turn), "object": "response", "deleted": True})
+
+    async def input_items(self, request: Request) -> Response:
+        chat, turn = await self._find(request)
+        paging = Paging.of(request.query_params)
+        found = committed(await chat.status(turn))
+        [hidden] = await chat.hidden([found])
+        items = [placed for placed in shown_items(found, hidden.from_user) if placed.place < len(found.input)]
+        if not paging.is_ascending:
+            items.reverse()
+        if paging.after is not None:
+            ids = [placed.id for placed in items]
+            if paging.after not in ids:
+                raise InvalidInput("Unknown `after`. Pass `last_id` from the previous page.")
+            items = items[ids.index(paging.after) + 1 :]
+        shown = [show_placed(found, placed) for placed in items[: paging.limit]]
+        return _json(list_of(shown, has_more=len(items) > paging.limit))
+
+    async def count(self, request: Request) -> Response:
+        limits = self._service.settings.limits
+        raw = await read_body(request.scope, request.receive, limit=limits.body_bytes, wait=limits.body_wait)
+        tokens = await count_input(self._service, request.state.principal, request.scope, raw)
+        return _json({"object": "response.input_tokens", "input_tokens": tokens})
+
+    async def compact(self, request: Request) -> Response:
+        message = "compact is not supported here. Long conversations are shortened for their model."
+        raise RequestRefused(400, "unsupported_endpoint", message)
+
+
+class _Retrieve:
+    """Responds with a response, or with its events: the parameter `stream` decides."""
+
+    def __init__(self, service: Service, routes: ResponseRoutes) -> None:
+        self._service = service
+        self._routes = routes
+        self._events = StreamEndpoint(service.streams, routes.events)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        if flag_of(request.query_params.get("stream"), "stream", default=False):
+            await self._events(scope, receive, send)
+            return
+        principal: Principal = request.state.principal
+        slot = self._service.quotas.admit_other(
+            principal.quota_name, is_tokenless=principal.token is None, link=principal.link
+        )
+        try:
+            response = await self._routes.read(request)
+            await response(scope, receive, send)
+        finally:
+            slot.release()
+
+
+def _json(shown: Mapping[str, Any]) -> Response:
+    return Response(encode(shown), media_type="application/json")
+
+
+def endpoints(service: Service) -> list[Endpoint]:
+    routes = ResponseRoutes(service)
+    return [
+        Endpoint(
+            method="POST",
+            path="/v1/responses",
+            handler=TurnEndpoint(service, RESPONSES),
+            needs=TokenScope.TURNS_RUN,
+            checks_version=True,
+            summary="Answer input as a turn of a conversation, after any response, or of a new one.",
+            tag="responses",
+            headers={
+                name: header
+                for name, header in HEADERS.items()
+                if name.lower().encode() not in RESENT_HEADER_NAMES
+            },
+            body=BODY,
+            response_headers=ANSWER_HEADERS,
+            content={200: {"application/json": RESPONSE_OBJECT, "text/event-stream": {}}},
+            responses={
+                200: "The response, or a stream of its events.",
+                404: "Conversation or model not found.",
+                409: "The conversation is busy, or the turn was stopped; or chats are not stored here.",
+                410: "The conversation was deleted or has expired.",
+                422: "The Idempotency-Key was used with another request.",
+                502: "The model gave no complete answer. The history is unchanged.",
+                503: "The server is shutting down, its store is unavailable, or the outcome of the"
+                " commit is unknown.",
+                504: "The model timed out. The history is unchanged.",
+                **QUOTA_REACHED,
+            },
+        ),
+        Endpoint(
+            method="POST",
+            path="/v1/responses/input_tokens",
+            is_fixed_path=True,
+            handler=routes.count,
+            needs=TokenScope.TURNS_RUN,
+            summary="Count the tokens that the model would be shown, by the estimate of the server.",
+            tag="responses",
+            body=object_schema({}, optional={"model": {"type": ["string", "null"]}}),
+            content={200: {"application/json": object_schema({"input_tokens": NUMBER})}},
+            responses={200: "The number of tokens.", 404: "Conversation not found."},
+        ),
+        Endpoint(
+            method="POST",
+            path="/v1/responses/compact",
+            is_fixed_path=True,
+            handler=routes.compact,
+            needs=TokenScope.TURNS_RUN,
+            summary="Not supported.",
+            tag="responses",
+            body=object_schema({}),
+            responses={400: "Always."},
+        ),
+        Endpoint(
+            method="GET",
+            path="/v1/responses/{response}",
+            handler=_Retrieve(service, routes),
+            needs=TokenScope.CHATS_READ,
+            summary="Read a response in any state, or follow its events.",
+            tag="responses",
+            in_path=IN_PATH,
+            query={
+                "stream": Parameter("Send its events, also those of a finished one.", {"type": "boolean"}),
+                "starting_after": Parameter(
+                    "The number of the last event received: later ones are sent.", NUMBER
+                ),
+                "include_obfuscation": Parameter("Accepted, and ignored.", {"type": "boolean"}),
+                "include": PAGING["include"],
+                "include[]": PAGING["include[]"],
+            },
+            is_stream=True,
+            content={200: {"application/json": RESPONSE_OBJECT, "text/event-stream": {}}},
+            responses={200: "The response, or a stream of its events.", **GONE},
+        ),
+        Endpoint(
+            method="DELETE",
+            path="/v1/responses/{response}",
+            handler=routes.delete,
+            needs=TokenScope.CHATS_WRITE,
+            summary="Delete a completed response. Its turn stays in the history.",
+            tag="responses",
+            in_path=IN_PATH,
+            content={200: {"application/json": object_schema({"id": STRING, "deleted": {"const": True}})}},
+            responses={200: "It is deleted.", 409: "It is not completed.", **GONE},
+        ),
+        Endpoint(
+            method="POST",
+            path="/v1/responses/{response}/cancel",
+            handler=routes.cancel,
+            needs=TokenScope.TURNS_RUN,
+            summary="Stop a running or queued response. Responds when it is final.",
+            tag="responses",
+            in_path=IN_PATH,
+            body=object_schema({}),
+            needs_body=False,
+            content={200: {"application/json": RESPONSE_OBJECT}},
+            responses={200: "The response, as it ended.", **GONE},
+        ),
+        Endpoint(
+            method="GET",
+            path="/v1/responses/{response}/input_items",
+            handler=routes.input_items,
+            needs=TokenScope.CHATS_READ,
+            summary="List the input of a completed response.",
+            tag="responses",
+            in_path=IN_PATH,
+            query=PAGING,
+            content={200: {"application/json": list_schema_of(ITEM_OBJECT)}},
+            responses={200: "A page of items.", **GONE},
+        ),
+    ]

@@ -1,0 +1,449 @@
+"""POST /v1/responses: every request is a turn, unless nothing of it is to be stored.
+
+A response that is not stored runs as a turn of a ledger in memory, which nobody else sees, so that its
+answer and its events are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+from typing import Any, cast
+
+from msgspec.structs import replace
+from starlette.types import Scope
+
+from turnledger.api.json import encode
+from turnledger.chat import Chat
+from turnledger.engine.attempt.wait import TurnStatus, committed_turn
+from turnledger.engine.history.context import Context
+from turnledger.engine.turn.block import TurnBlock
+from turnledger.engine.turn.policies import OnDisconnect
+from turnledger.engine.turn.running_turn import RunningTurn
+from turnledger.engine.turn.validation import JobOptions, TurnOptions
+from turnledger.errors import (
+    ConversationNotFound,
+    InvalidId,
+    NoNewInput,
+    TurnNotFound,
+)
+from turnledger.model.event import Event, TurnFinished
+from turnledger.model.flags import NOTHING_HIDDEN
+from turnledger.model.ids import ConversationId, TurnId
+from turnledger.model.item import Item, message
+from turnledger.model.turn import AttemptState, Turn
+from turnledger.runners.chat_model import ChatModel
+from turnledger.runners.chat_runner import ChatRunner
+from turnledger.runners.context_limit import tokens_of_tools
+from turnledger.server.access.auth import Principal
+from turnledger.server.errors import RequestRefused, error_details
+from turnledger.server.models.redaction import redact_failure
+from turnledger.server.requests.allowed_fields import length_field_of
+from turnledger.server.requests.turn import NOT_KEPT, UNKEPT
+from turnledger.server.responses.items import find_item, turn_of, turn_of_item
+from turnledger.server.responses.request import ResponseRequest, input_items, response_request
+from turnledger.server.responses.response import ResponseFields, fields_of, may_reduce, show_status
+from turnledger.server.responses.stream import ResponseStream, error_event
+from turnledger.server.service import Service
+from turnledger.server.turns.background import report_stored, store_turn
+from turnledger.server.turns.run import TurnApi, TurnExchange
+from turnledger.server.wire.sse import redact_events
+
+
+async def read(exchange: TurnExchange, raw: bytes) -> ResponseTurn | None:
+    """Read a request. If it is for a background response, or nothing of it is stored, respond here, and
+    return None."""
+    service, principal = exchange.service, exchange.principal
+    request = _request(service, principal, exchange.scope, raw)
+    if not request.model:
+        raise RequestRefused(400, "invalid_body", "model is missing. Name one.", param="model")
+    field = length_field_of(service.models.find(request.model, principal))
+    model, settings = exchange.resolve_model(
+        request.model, request.with_length(request.settings, field), None
+    )
+    request = exchange.with_defaults(replace(request, settings=settings), request.model)
+    items = await _input(service, principal, request)
+    if not items:
+        raise NoNewInput
+    chat, after = await _previous(service, principal, request)
+    options = _options(exchange, request, after)
+    if not await _is_kept(exchange, request, chat):
+        await _answer_unstored(exchange, request, model, items, chat, options)
+        return None
+    conversation = request.conversation if chat is None else chat.id
+    if request.body.background:
+        await _enqueue(exchange, request, items, conversation, options)
+        return None
+    return ResponseTurn(exchange, request, model, items, conversation, options)
+
+
+def _request(service: Service, principal: Principal, scope: Scope, raw: bytes) -> ResponseRequest:
+    names, base_url_name = service.names, scope["state"].get("base_url_name")
+    passed = service.settings.passed_fields
+    request = response_request(scope["path"], scope["headers"], raw, names, base_url_name, passed)
+    principal.check_chat_scope(request.scope)
+    return request
+
+
+async def _input(service: Service, principal: Principal, request: ResponseRequest) -> list[Item]:
+    """Return the items of a request, with the stored ones that it refers to. Raises RequestRefused."""
+    turns: dict[TurnId, Turn] = {}
+    items: list[Item] = []
+    for number, item in enumerate(input_items(request.body.input, service.settings.limits.input_items)):
+        if isinstance(item, str):
+            try:
+                turn = turn_of_item(item)
+                if turn not in turns:
+                    chat = await service.chats(principal).of_turn(turn)
+                    turns[turn] = committed(await chat.status(turn))
+                item = find_item(turns[turn], item).item
+            except (InvalidId, TurnNotFound):
+                place = f"input[{number}].id"
+                message = f"{place}: no stored item has this id. Send the item itself."
+                raise RequestRefused(400, "item_not_found", message, param=place) from None
+        items.append(item)
+    return items
+
+
+async def _previous(
+    service: Service, principal: Principal, request: ResponseRequest
+) -> tuple[Chat | None, TurnId | None]:
+    """Return the chat and the turn that a request continues. Raises RequestRefused if the turn is not in the
+    history."""
+    id = request.body.previous_response_id
+    if id is None:
+        return None, None
+    try:
+        turn = turn_of(id)
+        chat = await service.chats(principal).of_turn(turn)
+        committed(await chat.status(turn))
+    except (InvalidId, TurnNotFound):
+        message = "No completed response has this previous_response_id. Send one from an earlier response."
+        code = "previous_response_not_found"
+        raise RequestRefused(400, code, message, param="previous_response_id") from None
+    return chat, turn
+
+
+def committed(status: TurnStatus) -> Turn:
+    """Return a turn that is in the history. Raises TurnNotFound for any other, and for a deleted response."""
+    if status.turn is None or status.is_deleted_response:
+        raise TurnNotFound("No such response.")
+    return status.turn
+
+
+def _options(exchange: TurnExchange, request: ResponseRequest, after: TurnId | None) -> TurnOptions:
+    body = request.body
+    options = exchange.turn_options(request, request.model, request.settings)
+    options["details"] = {**(options["details"] or {}), **request.said}
+    options["admits_answers"] = True
+    if body.instructions is not None:
+        options["instructions_once"] = body.instructions
+    if body.truncation == "disabled" and request.context is None:
+        options["context"] = Context.all()
+    if after is not None:
+        options["after"] = after
+        if not request.names_busy:
+            options.pop("on_busy", None)  # it waits for no other turn
+    return options
+
+
+async def _is_kept(exchange: TurnExchange, request: ResponseRequest, chat: Chat | None) -> bool:
+    """Return whether the response is stored. Raises RequestRefused if it is not, and needs to be."""
+    persistence, body = exchange.service.persistence, request.body
+    is_kept = body.store is not False
+    if is_kept and not persistence.keeps_all:
+        if chat is None and request.conversation is not None:
+            chat = await exchange.service.chats(exchange.principal).conversation(request.conversation)
+        scope = chat.scope if chat is not None else request.scope or exchange.principal.within.scope or ""
+        if body.store or body.background or request.is_named:
+            persistence.check(scope)
+        is_kept = persistence.keeps(scope)
+    if not is_kept and request.idempotency_key is not None:
+        message = "Idempotency-Key: nothing is stored to replay. Omit it."
+        raise RequestRefused(400, NOT_KEPT, message, param="Idempotency-Key")
+    return is_kept
+
+
+class _Events:
+    """Sends the events of a turn to the client, as those of its response. A separate class: the turn refers
+    to it, and must not thereby refer to the request."""
+
+    def __init__(self, exchange: TurnExchange) -> None:
+        self._exchange = exchange
+        self._held: list[Event] | None = []
+        self._running: RunningTurn | None = None
+        self.stream: ResponseStream | None = None
+
+    def on_event(self, event: Event) -> None:
+        """Send an event, or hold it until `begin`: the headers need the place of the turn."""
+        if self._held is not None:
+            self._held.append(event)
+            return
+        if not self._exchange.has_first_token:
+            self._exchange.record_first_token()
+        self._send(event)
+
+    def begin(self, running: RunningTurn, fields: ResponseFields) -> None:
+        self._running, self.stream = running, ResponseStream(fields)
+        self._exchange.encode_error = partial(_error, self.stream)
+        held, self._held = self._held or (), None
+        for event in held:
+            self._send(event)
+
+    def _send(self, event: Event) -> None:
+        assert self.stream is not None  # noqa: S101 - it has begun
+        if isinstance(event, TurnFinished):
+            running, self._running = self._running, None  # a cycle otherwise
+            if event.state is AttemptState.COMPLETED or running is None:
+                return  # sent by `finish`
+            failure = event.failure
+            if self._exchange.principal.is_narrowed:
+                failure = redact_failure(failure)
+            fields = self.stream.fields
+            if running.turn is not None:
+                shown = fields.show_turn(running.turn, failure)
+            else:
+                shown = fields.show("failed" if failure is not None else "cancelled", failure=failure)
+            self._exchange.has_sent_end = True
+            self._exchange.write(self.stream.last(shown))
+        elif sent := self.stream.from_event(event):
+            self._exchange.write(sent)
+
+
+class ResponseTurn:
+    def __init__(
+        self,
+        exchange: TurnExchange,
+        request: ResponseRequest,
+        model: ChatModel,
+        items: Sequence[Item],
+        conversation: str | None,
+        options: TurnOptions,
+    ) -> None:
+        self._exchange = exchange
+        self._request = request
+        self._model = model
+        self._events = _Events(exchange)
+        self.on_disconnect = request.policies.on_disconnect or OnDisconnect.YIELD
+        options["gives_way"] = self.on_disconnect is OnDisconnect.YIELD
+        self.block: TurnBlock = exchange.chats(request.scope).turn(
+            items,
+            conversation=conversation,
+            conversation_key=request.conversation_key,
+            create=not request.must_exist,
+            on_event=self._events.on_event if request.stream else None,
+            **options,
+        )
+
+    async def answer(self, running: RunningTurn) -> None:
+        self._fields = _fields_of(self._request, running, running.conversation.id)
+        if self._request.stream:
+            self._events.begin(running, self._fields)
+        await _run(self._exchange, self._request, self._model, running)
+
+    async def finish(self, running: RunningTurn, *, is_cancelled: bool = False) -> None:
+        _finish(self._exchange, self._fields, self._events.stream, running)
+
+    async def replay(self, turn: Turn) -> None:
+        self._exchange.report_reduced(turn.details)
+        await self.follow(turn.id)
+
+    async def follow(self, turn: TurnId) -> None:
+        exchange = self._exchange
+        chat = await exchange.chat_of(turn)
+        if not self._request.stream:
+            committed_turn(await chat.outcome(turn))
+            exchange.send_whole(encode(await read_response(chat, turn, exchange.principal)))
+            return
+        async for piece in response_events(chat, turn, exchange.principal):
+            exchange.write(piece)
+            await exchange.client.wait_for_room()
+        exchange.end()
+
+
+def _fields_of(
+    request: ResponseRequest, running: RunningTurn, conversation: ConversationId | None
+) -> ResponseFields:
+    return ResponseFields(running.id, conversation, dict(running.details), request.body.instructions)
+
+
+async def _run(
+    exchange: TurnExchange, request: ResponseRequest, model: ChatModel, running: RunningTurn
+) -> None:
+    runner = ChatRunner(
+        model,
+        request.settings,
+        stream=request.stream,
+        asks_usage=True,
+        on_reduced=exchange.report_reduced,
+        memory=exchange.service.context_memory,
+        reduces=may_reduce(running.details),
+    )
+    await runner(running)
+
+
+def _finish(
+    exchange: TurnExchange, fields: ResponseFields, stream: ResponseStream | None, running: RunningTurn
+) -> None:
+    """End the response of a committed turn."""
+    turn = running.turn
+    assert turn is not None  # noqa: S101 - it has just been committed
+    shown = replace(fields, details=turn.details).show_turn(turn, None)
+    if stream is not None:
+        exchange.end(stream.last(shown))
+    else:
+        exchange.send_whole(encode(shown))
+
+
+async def _answer_unstored(
+    exchange: TurnExchange,
+    request: ResponseRequest,
+    model: ChatModel,
+    items: Sequence[Item],
+    chat: Chat | None,
+    options: TurnOptions,
+) -> None:
+    """Respond with a turn that nothing is stored of. Ends when the client leaves."""
+    service, principal = exchange.service, exchange.principal
+    # Without a begin, nothing else checks that the caller is still authorized.
+    await service.authenticator.admit(exchange.state["head"])
+    shown = await _history(service, principal, request, items, chat, options)
+    exchange.slot.begin()
+    exchange.set_header(b"x-conversation-state", UNKEPT)
+    events = _Events(exchange)
+    async with exchange.client.cancel_on_disconnect(), await service.host.temporary_ledger() as ledger:
+        async with ledger.turn(
+            shown,
+            admits_answers=True,
+            details=options["details"],
+            instructions_once=options.get("instructions_once") if chat is None else None,
+            on_event=events.on_event if request.stream else None,
+        ) as running:
+            fields = _fields_of(request, running, None)
+            if request.stream:
+                events.begin(running, fields)
+            await _run(exchange, request, model, running)
+        _finish(exchange, fields, events.stream, running)
+
+
+async def _history(
+    service: Service,
+    principal: Principal,
+    request: ResponseRequest,
+    items: Sequence[Item],
+    chat: Chat | None,
+    options: TurnOptions,
+) -> Sequence[Item]:
+    """Return what the model of a turn that is not stored is shown: the history that it continues, if any, and
+    its input. Raises ConversationNotFound."""
+    if chat is None and request.is_named:
+        chats = service.chats(principal, request.scope)
+        key = request.conversation_key
+        try:
+            chat = await chats.conversation(request.conversation, conversation_key=key, create=False)
+        except ConversationNotFound:
+            if request.conversation is not None or request.must_exist:
+                raise
+    if chat is None:
+        return items
+    names = ("instructions_once", "context", "after", "admits_answers")
+    seen = cast(TurnOptions, {name: options[name] for name in names if name in options})  # type: ignore[literal-required]
+    return (await chat.snapshot(items, **seen)).items
+
+
+async def _enqueue(
+    exchange: TurnExchange,
+    request: ResponseRequest,
+    items: Sequence[Item],
+    conversation: str | None,
+    options: TurnOptions,
+) -> None:
+    """Store a background response, and respond with it, or with its events as they come."""
+    kept = [name for name in options if name not in ("attach", "on_busy")]
+    turn, is_new = await store_turn(
+        exchange,
+        request.scope,
+        items,
+        conversation=conversation,
+        conversation_key=request.conversation_key,
+        create=not request.must_exist,
+        **cast(JobOptions, {name: options[name] for name in kept}),  # type: ignore[literal-required]
+    )
+    chat = await exchange.chat_of(turn)
+    status = await chat.status(turn)
+    report_stored(exchange, turn, chat.id, status.state, is_new=is_new)
+    if not request.stream:
+        exchange.send_whole(encode(await read_response(chat, turn, exchange.principal)))
+        return
+    exchange.slot.begin()
+    with exchange.service.streams.while_authorized(exchange.principal):
+        async with exchange.client.cancel_on_disconnect():
+            async for piece in response_events(chat, turn, exchange.principal):
+                exchange.write(piece)
+                await exchange.client.wait_for_room()
+            exchange.end()
+
+
+async def count_input(service: Service, principal: Principal, scope: Scope, raw: bytes) -> int:
+    """Return the tokens that the model of a response would be shown, as the server estimates them."""
+    request = _request(service, principal, scope, raw)
+    items: Sequence[Item] = await _input(service, principal, request)
+    chat, after = await _previous(service, principal, request)
+    given = request.body.instructions
+    options: TurnOptions = {"admits_answers": True, "instructions_once": given}
+    context = request.context or service.models.context(request.model, request.settings)
+    if context is not None:
+        options["context"] = context
+    if after is not None:
+        options["after"] = after
+    shown = await _history(service, principal, request, items, chat, options)
+    if shown is items and given:
+        shown = [message("system", given), *items]
+    return (context or Context.all()).count_all(shown) + tokens_of_tools(request.settings)
+
+
+async def read_response(chat: Chat, turn: TurnId, principal: Principal) -> dict[str, Any]:
+    """Return the response of a turn in any state. Raises TurnNotFound, also if it was deleted."""
+    status = await chat.status(turn)
+    if status.is_deleted_response:
+        raise TurnNotFound("No such response.")
+    [hidden] = await chat.hidden([status.turn]) if status.turn is not None else [NOTHING_HIDDEN]
+    return show_status(turn, _seen_by(principal, status), hidden)
+
+
+def _seen_by(principal: Principal, status: TurnStatus) -> TurnStatus:
+    """Return the status of a turn without details of a failure for a narrowed caller."""
+    if status.failure is None or not principal.is_narrowed:
+        return status
+    return TurnStatus(
+        status.state,
+        status.turn,
+        redact_failure(status.failure),
+        status.chat,
+        status.details,
+        status.instructions,
+    )
+
+
+async def response_events(
+    chat: Chat, turn: TurnId, principal: Principal, after: int = -1
+) -> AsyncIterator[bytes]:
+    """Yield the events of a response that follow the one numbered `after`, while its turn runs or from its
+    log."""
+    status = await chat.status(turn)
+    stream = ResponseStream(fields_of(turn, status), after)
+    if stream.fields.is_background and (sent := stream.queued()):
+        yield sent
+    async for event in redact_events(principal, chat.events(turn)):
+        if not isinstance(event, TurnFinished) and (sent := stream.from_event(event)):
+            yield sent
+    if sent := stream.last(await read_response(chat, turn, principal)):
+        yield sent
+
+
+def _error(stream: ResponseStream | None, problem: BaseException) -> bytes:
+    """Encode an error for a stream that has begun, and whose turn has not reported its end."""
+    return error_event(error_details(problem), stream.number if stream is not None else 0)
+
+
+RESPONSES = TurnApi(read, partial(_error, None))
