@@ -104,6 +104,7 @@ class ResponseRoutes:
         if status.turn is None:
             message = f"The response is {status.state}. Only completed ones can be deleted."
             raise RequestRefused(409, "response_not_completed", message)
+        committed(status)
         await self._service.host.delete_response(chat, turn)
         return _json({"id": response_id(turn), "object": "response", "deleted": True})
 

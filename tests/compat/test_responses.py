@@ -1,0 +1,524 @@
+"""The Responses API through the official client."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import openai
+import pytest
+from pydantic import BaseModel
+
+from tests.compat.completions import send_whole
+from tests.compat.conftest import Serve
+from tests.compat.live_server import MODEL
+from tests.compat.responses import (
+    checked,
+    checked_events,
+    checked_item,
+    conversation_of,
+    create,
+    raw_events,
+    raw_stream,
+    stream,
+    types,
+)
+from turnledger.testing.gates import Gate
+from turnledger.testing.upstream import CUT, Call, Data, End, Refusal, Status
+
+WEATHER: Any = {"type": "function", "name": "weather", "parameters": {"type": "object"}, "strict": False}
+THOUGHT = Data(b'{"choices":[{"delta":{"reasoning_content":"Hm"}}]}')
+MORE_THOUGHT = Data(b'{"choices":[{"delta":{"reasoning_content":", yes"}}]}')
+EVERY_KIND = [THOUGHT, MORE_THOUGHT, "Let me", " look.", Call("weather", '{"city": "Rome"}', "call_a")]
+
+
+def test_response_is_the_same_created_streamed_and_read_again(serve: Serve, store_url: str) -> None:
+    served = serve(["Hel", "lo"], ["Hel", "lo"], store=store_url)
+    client = served.client()
+    whole = create(client, "Hi", temperature=0.5, max_output_tokens=9, metadata={"a": "b"}, user="u")
+    assert (whole.status, whole.output_text, whole.store) == ("completed", "Hello", True)  # type: ignore[attr-defined]
+    assert (whole.temperature, whole.max_output_tokens, whole.metadata) == (0.5, 9, {"a": "b"})
+    sent = served.upstream.received[-1].body
+    assert (sent["temperature"], sent["max_tokens"]) == (0.5, 9)
+    assert not {"metadata", "store", "user", "max_output_tokens"} & sent.keys()
+    assert checked(client.responses.retrieve(whole.id)) == whole
+    events = stream(client, "Hi")
+    assert events[-1].response.output_text == "Hello"
+    assert checked(client.responses.retrieve(events[-1].response.id)) == events[-1].response
+
+
+def test_stream_has_an_event_for_each_part_of_every_kind(serve: Serve) -> None:
+    events = stream(serve(EVERY_KIND).client(), "Weather?", tools=[WEATHER])
+    assert types(events) == [
+        *("created", "in_progress"),
+        *("output_item.added", "content_part.added", "reasoning_text.delta", "reasoning_text.delta"),
+        *("reasoning_text.done", "content_part.done", "output_item.done"),
+        *("output_item.added", "content_part.added", "output_text.delta", "output_text.delta"),
+        "output_item.added",
+        *["function_call_arguments.delta"] * 4,
+        *("output_text.done", "content_part.done", "output_item.done"),
+        *("function_call_arguments.done", "output_item.done", "completed"),
+    ]
+    final = events[-1].response
+    assert [item.type for item in final.output] == ["reasoning", "message", "function_call"]
+    done = [event.item for event in events if event.type == "response.output_item.done"]
+    assert sorted(item.id for item in done) == sorted(item.id for item in final.output)
+
+
+def test_reasoning_is_sent_as_a_summary_when_the_request_asks_for_one(serve: Serve) -> None:
+    client = serve([THOUGHT, "Yes"], [THOUGHT, "Yes"]).client()
+    events = stream(client, "Well?", reasoning={"effort": "low", "summary": "auto"})
+    assert "reasoning_summary_text.delta" in types(events)
+    [thought, _] = events[-1].response.output
+    assert [part.text for part in thought.summary] == ["Hm"]
+    assert checked(client.responses.retrieve(events[-1].response.id)) == events[-1].response
+
+
+def test_refusal_is_sent_as_the_content_of_a_message(serve: Serve) -> None:
+    client = serve([Refusal("No.")]).client()
+    events = stream(client, "Please")
+    assert {"refusal.delta", "refusal.done"} <= set(types(events))
+    assert events[-1].response.output[0].content[0].refusal == "No."
+
+
+def test_events_read_later_are_the_bytes_that_were_streamed_from_every_number_on(
+    serve: Serve, store_url: str
+) -> None:
+    served = serve(EVERY_KIND, store=store_url)
+    live = raw_stream(served, input="Weather?", tools=[WEATHER])
+    id = served.client().responses.retrieve(_id_in(live[0])).id
+    assert raw_events(served, id) == live
+    for number in range(len(live)):
+        assert raw_events(served, id, number) == live[number + 1 :]
+
+
+def _id_in(event: bytes) -> str:
+    return "resp_" + event.partition(b'"resp_')[2].partition(b'"')[0].decode()
+
+
+def test_running_response_is_followed_from_any_event_and_by_several_readers(
+    serve: Serve, threads: ThreadPoolExecutor
+) -> None:
+    gate = Gate()
+    served = serve(["Hel", gate, "lo"])
+    client = served.client()
+    live = client.responses.create(model=MODEL, input="Hi", stream=True)
+    started = [next(live) for _ in range(5)]
+    id = started[0].response.id  # type: ignore[union-attr]
+    assert checked(client.responses.retrieve(id)).status == "in_progress"
+    followers = [
+        threads.submit(
+            lambda after=after: checked_events(
+                served.client().responses.retrieve(id, stream=True, starting_after=after)
+            )
+        )
+        for after in (0, 3)
+    ]
+    served.wait_until(lambda: len(served.app.service.audience.turns))
+    served.release(gate)
+    events = [*started, *live]
+    for after, follower in zip((0, 3), followers, strict=True):
+        assert follower.result() == events[after + 1 :]
+
+
+def test_stream_helper_parses_a_schema_and_its_stream_resumes(serve: Serve) -> None:
+    class City(BaseModel):
+        name: str
+
+    served = serve(['{"name": ', '"Rome"}'], ['{"name": "Oslo"}'])
+    client = served.client()
+    with client.responses.stream(model=MODEL, input="Where?", text_format=City) as events:
+        final = events.until_done().get_final_response()
+    assert final.output_parsed == City(name="Rome")
+    sent = served.upstream.received[-1].body["response_format"]
+    assert (sent["type"], sent["json_schema"]["name"]) == ("json_schema", "City")
+    with client.responses.stream(response_id=final.id, text_format=City, starting_after=4) as rest:
+        assert rest.until_done().get_final_response().output_parsed == City(name="Rome")
+    assert client.responses.parse(model=MODEL, input="Else?", text_format=City).output_parsed == City(
+        name="Oslo"
+    )
+
+
+# Where a response continues.
+
+
+def test_previous_response_continues_its_conversation_and_instructions_are_not_inherited(
+    serve: Serve,
+) -> None:
+    served = serve(["one"], ["two"], ["three"])
+    client = served.client()
+    first = create(client, "1", instructions="Be brief.")
+    assert first.instructions == "Be brief."
+    second = create(client, "2", previous_response_id=first.id)
+    assert second.previous_response_id == first.id
+    assert second.instructions is None
+    assert conversation_of(second) == conversation_of(first)
+    assert [each["content"] for each in served.upstream.received[-1].body["messages"]] == ["1", "one", "2"]
+    third = create(client, "3", conversation=conversation_of(first))
+    seen = [each["content"] for each in served.upstream.received[-1].body["messages"]]
+    assert seen == ["1", "one", "2", "two", "3"]
+    assert checked(client.responses.retrieve(third.id)).conversation == third.conversation
+
+
+def test_parallel_continuations_of_one_response_never_queue_and_move_the_pointer_once(
+    serve: Serve, threads: ThreadPoolExecutor
+) -> None:
+    gates = [Gate() for _ in range(8)]
+    served = serve(["one"], *[[gate, "more"] for gate in gates], ["last"])
+    client = served.client()
+    first = create(client, "1")
+    answers = [
+        threads.submit(create, client, f"2.{number}", previous_response_id=first.id) for number in range(8)
+    ]
+    for gate in gates:
+        served.wait_arrived(gate)  # all run at once
+    for gate in gates:
+        served.release(gate)
+    made = [answer.result() for answer in answers]
+    items = client.conversations.items.list(conversation_of(first), order="asc").data
+    texts = [item.content[0].text for item in items]  # type: ignore[union-attr]
+    assert len(texts) == 4
+    assert texts[2] in {f"2.{number}" for number in range(8)}
+    another = next(each for each in made if each.id not in {_response_of(items[2].id or "")})
+    create(client, "3", previous_response_id=another.id)
+    seen = [each["content"] for each in served.upstream.received[-1].body["messages"]]
+    assert seen[:2] == ["1", "one"]
+    assert len(seen) == 5
+    assert len(client.conversations.items.list(conversation_of(first)).data) == 4
+
+
+def _response_of(item: str) -> str:
+    return "resp_" + item.partition("_")[2][:32]
+
+
+@pytest.mark.parametrize("id", ["resp_nothing", "resp_01a1edd419f6771dacfa8ac1dbb12efb"])
+def test_unknown_previous_response_is_refused_by_name(serve: Serve, id: str) -> None:
+    with pytest.raises(openai.BadRequestError) as refused:
+        create(serve().client(), "Hi", previous_response_id=id)
+    assert (refused.value.code, refused.value.param) == (
+        "previous_response_not_found",
+        "previous_response_id",
+    )
+
+
+def test_failed_response_is_reported_and_cannot_be_continued(serve: Serve) -> None:
+    served = serve(["Half", CUT], [Status(503)], ["fine"])
+    client = served.client("k")
+    events = stream(client, "Hi")
+    assert types(events)[-1] == "failed"
+    failed = events[-1].response
+    assert (failed.status, failed.error.code, failed.output) == ("failed", "server_error", [])
+    assert checked(client.responses.retrieve(failed.id)).status == "failed"
+    with pytest.raises(openai.BadRequestError, match="previous_response_id"):
+        create(client, "More", previous_response_id=failed.id)
+    with pytest.raises(openai.InternalServerError):
+        create(client, "Hi")
+    create(client, "Again")
+    assert served.messages("k") == [("user", "Again"), ("assistant", "fine")]
+
+
+def test_answer_cut_by_its_length_is_incomplete_and_stored(serve: Serve) -> None:
+    client = serve(["Half", End("length")]).client()
+    events = stream(client, "Hi")
+    assert types(events)[-1] == "incomplete"
+    assert events[-1].response.incomplete_details.reason == "max_output_tokens"
+    assert checked(client.responses.retrieve(events[-1].response.id)) == events[-1].response
+
+
+# Tools that the client runs.
+
+
+def test_function_calls_commit_and_their_outputs_continue(serve: Serve) -> None:
+    served = serve(
+        [Call("weather", '{"city": "Rome"}', "call_a"), Call("weather", "{}", "call_b", 1)], ["Warm."]
+    )
+    client = served.client()
+    first = create(client, "Weather?", tools=[WEATHER], tool_choice={"type": "function", "name": "weather"})
+    sent = served.upstream.received[-1].body
+    assert sent["tools"][0]["function"]["name"] == "weather"
+    assert sent["tool_choice"] == {"type": "function", "function": {"name": "weather"}}
+    assert (first.tools[0].type, first.tools[0].name) == ("function", "weather")  # type: ignore[union-attr]
+    one: Any = {"type": "function_call_output", "call_id": "call_a", "output": "30"}
+    two: Any = {
+        "type": "function_call_output",
+        "call_id": "call_b",
+        "output": [{"type": "input_text", "text": "5"}],
+    }
+    with pytest.raises(openai.BadRequestError, match="call_b") as missing:
+        create(client, [one], previous_response_id=first.id)
+    assert missing.value.code == "missing_tool_results"
+    second = create(client, [one, two], previous_response_id=first.id)
+    assert second.output_text == "Warm."
+    messages = served.upstream.received[-1].body["messages"]
+    assert [each["role"] for each in messages] == ["user", "assistant", "tool", "tool"]
+    assert [each["content"] for each in messages[2:]] == ["30", "5"]
+
+
+def test_input_may_be_a_copy_of_a_history_with_calls_reasoning_and_references(serve: Serve) -> None:
+    served = serve([THOUGHT, Call("weather", "{}", "call_a")], ["Warm."], ["Yes."])
+    client = served.client()
+    first = stream(client, "Weather?", tools=[WEATHER])[-1].response
+    question: Any = {"role": "user", "content": "Weather?"}
+    output: Any = {"type": "function_call_output", "call_id": "call_a", "output": "30"}
+    copied: Any = [item.model_dump(exclude_unset=True) for item in first.output]
+    second = create(client, [question, *copied, output])
+    assert conversation_of(second) != conversation_of(first)
+    roles = [each["role"] for each in served.upstream.received[-1].body["messages"]]
+    assert roles == ["user", "assistant", "tool"]
+    reference: Any = {"type": "item_reference", "id": second.output[0].id}
+    create(client, [question, reference, {"role": "user", "content": "Sure?"}])
+    seen = [each["content"] for each in served.upstream.received[-1].body["messages"]]
+    assert seen == ["Weather?", "Warm.", "Sure?"]
+    with pytest.raises(openai.BadRequestError, match="no stored item"):
+        create(client, [{"type": "item_reference", "id": "msg_unknown"}, question])
+
+
+# Not stored, in the background, cancelled, deleted.
+
+
+def test_unstored_response_sees_the_history_and_leaves_nothing(serve: Serve) -> None:
+    served = serve(["one"], ["two"], ["three"], ["four"])
+    client = served.client()
+    first = create(client, "1")
+    second = create(client, "2", previous_response_id=first.id, store=False)
+    assert (second.store, second.conversation, second.output_text) == (False, None, "two")  # type: ignore[attr-defined]
+    seen = [each["content"] for each in served.upstream.received[-1].body["messages"]]
+    assert seen == ["1", "one", "2"]
+    events = stream(client, "alone", instructions="Be brief.", store=False)
+    assert events[-1].response.instructions == "Be brief."
+    assert [each["role"] for each in served.upstream.received[-1].body["messages"]] == ["system", "user"]
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(second.id)
+    assert len(served.http.get("/v1/conversations").json()["data"]) == 1
+    assert len(client.conversations.items.list(conversation_of(first)).data) == 2
+
+
+def test_unstored_response_that_fails_reports_its_failure(serve: Serve) -> None:
+    client = serve(["Half", CUT], [Status(429)]).client()
+    assert types(stream(client, "Hi", store=False))[-1] == "failed"
+    with pytest.raises(openai.RateLimitError):
+        create(client, "Hi", store=False)
+
+
+def test_background_response_is_queued_runs_and_is_streamed(serve: Serve, store_url: str) -> None:
+    gate = Gate()
+    served = serve(["one"], [gate, "two"], ["three"], store=store_url)
+    client = served.client()
+    first = create(client, "1")
+    queued = create(client, "2", previous_response_id=first.id, background=True, instructions="Be brief.")
+    assert (queued.background, queued.status) == (True, "queued")
+    assert queued.instructions == "Be brief."
+    served.wait_arrived(gate)
+    assert checked(client.responses.retrieve(queued.id)).status == "in_progress"
+    served.release(gate)
+    events = checked_events(client.responses.retrieve(queued.id, stream=True))
+    assert types(events)[:3] == ["created", "queued", "in_progress"]
+    assert events[-1].response.output_text == "two"
+    assert [each["content"] for each in served.upstream.received[-1].body["messages"]] == [
+        "Be brief.",
+        "1",
+        "one",
+        "2",
+    ]
+    live = stream(client, "3", background=True)
+    assert types(live)[:3] == ["created", "queued", "in_progress"]
+    assert checked_events(client.responses.retrieve(live[0].response.id, stream=True)) == live
+
+
+def test_background_responses_after_one_response_run_side_by_side(serve: Serve) -> None:
+    gates = [Gate(), Gate()]
+    served = serve(["one"], *[[gate, "more"] for gate in gates])
+    client = served.client()
+    first = create(client, "1")
+    for number in range(2):
+        create(client, f"2.{number}", previous_response_id=first.id, background=True)
+    for gate in gates:
+        served.wait_arrived(gate)
+    for gate in gates:
+        served.release(gate)
+
+
+def test_cancel_ends_a_running_response_and_keeps_its_beginning(serve: Serve) -> None:
+    gate = Gate()
+    served = serve(["Hel", gate])
+    client = served.client()
+    live = client.responses.create(model=MODEL, input="Hi", stream=True)
+    started = [next(live) for _ in range(5)]
+    id = started[0].response.id  # type: ignore[union-attr]
+    cancelled = checked(client.responses.cancel(id))
+    assert (cancelled.status, cancelled.output_text) == ("cancelled", "Hel")
+    last = checked_events([*started, *live])[-1]
+    assert (last.type, last.response.status) == ("response.incomplete", "cancelled")
+    assert checked(client.responses.retrieve(id)) == cancelled
+    assert checked(client.responses.cancel(id)) == cancelled
+    assert checked_events(client.responses.retrieve(id, stream=True))[-1].response == cancelled
+
+
+def test_cancel_withdraws_a_queued_background_response(serve: Serve) -> None:
+    gate = Gate()
+    served = serve([gate, "one"], ["two"])
+    client = served.client()
+    running = create(client, "1", background=True)
+    served.wait_arrived(gate)
+    queued = create(client, "2", background=True, conversation=conversation_of(running))
+    assert checked(client.responses.cancel(queued.id)).status == "cancelled"
+    served.release(gate)
+    assert checked_events(client.responses.retrieve(running.id, stream=True))[-1].type == "response.completed"
+    assert len(served.upstream.received) == 1
+
+
+def test_deleted_response_is_gone_and_its_turn_stays(serve: Serve, store_url: str) -> None:
+    served = serve(["one"], ["two"], store=store_url)
+    client = served.client("k")
+    first = create(client, "1")
+    client.responses.delete(first.id)
+    for read in (client.responses.retrieve, client.responses.input_items.list, client.responses.delete):
+        with pytest.raises(openai.NotFoundError):
+            read(first.id)
+    with pytest.raises(openai.BadRequestError):
+        create(client, "2", previous_response_id=first.id)
+    create(client, "2")
+    assert [text for _, text in served.messages("k")] == ["1", "one", "2", "two"]
+    assert served.do(served.ledger.check()) == []
+
+
+def test_input_items_are_listed_in_pages_in_either_order(serve: Serve) -> None:
+    client = serve(["fine"]).client()
+    image: Any = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
+    parts: Any = [{"role": "user", "content": [{"type": "input_text", "text": "0"}, image]}]
+    made = create(client, parts + [{"role": "user", "content": str(number)} for number in range(1, 5)])
+    items = client.responses.input_items.list(made.id, order="asc", limit=2)
+    texts = [checked_item(item).content[0].text for item in items]
+    assert texts == ["0", "1", "2", "3", "4"]
+    newest = client.responses.input_items.list(made.id, limit=2)
+    assert [item.content[0].text for item in newest.data] == ["4", "3"]  # type: ignore[union-attr]
+    assert newest.has_more
+
+
+def test_input_tokens_are_counted_with_the_history(serve: Serve) -> None:
+    client = serve(["one " * 100]).client()
+    first = create(client, "1")
+    alone = client.responses.input_tokens.count(model=MODEL, input="2").input_tokens
+    after = client.responses.input_tokens.count(
+        model=MODEL, input="2", previous_response_id=first.id, tools=[WEATHER]
+    ).input_tokens
+    assert 0 < alone < 100 < after
+
+
+# What is refused, and what is repeated.
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "param"),
+    [
+        ({"prompt": {"id": "p"}}, "unsupported_field", "prompt"),
+        ({"extra_body": {"context_management": []}}, "unsupported_field", "context_management"),
+        ({"top_logprobs": 2}, "unsupported_field", "top_logprobs"),
+        ({"tools": [{"type": "web_search"}]}, "unsupported_tool", "tools[0]"),
+        ({"tools": [{"type": "mcp", "server_label": "x"}]}, "unsupported_tool", "tools[0]"),
+        ({"text": {"format": {"type": "grammar"}}}, "unsupported_field", "text.format"),
+        ({"store": False, "background": True}, "unsupported_field", "background"),
+        ({"conversation": "conv_x", "previous_response_id": "resp_x"}, "mutually_exclusive", "previous_response_id"),
+        ({"conversation": "mine"}, "invalid_body", "conversation"),
+        ({"max_output_tokens": 0}, "invalid_body", "max_output_tokens"),
+        ({"input": [{"type": "web_search_call", "id": "ws"}]}, "unsupported_field", "input[0].type"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image", "file_id": "f"}]}]}, "unsupported_field", None),
+        ({"input": [{"role": "user", "content": [{"type": "input_file", "file_url": "http://x"}]}]}, "unsupported_field", None),
+        ({"input": []}, "no_new_input", None),
+        ({"input": [{"role": "assistant", "content": "Hm"}]}, "no_new_input", None),
+        ({"input": [{"type": "function_call_output", "call_id": "c", "output": "1"}]}, "malformed_items", None),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_request_that_cannot_be_honoured_is_refused_by_name_and_stores_nothing(
+    serve: Serve, fields: dict[str, Any], code: str, param: str | None
+) -> None:
+    served = serve(["never"])
+    client = served.client()
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.responses.create(**{"model": MODEL, "input": "Hi", **fields})
+    assert refused.value.code == code
+    assert param is None or refused.value.param == param
+    assert not served.upstream.received
+    assert served.http.get("/v1/conversations").json()["data"] == []
+
+
+def test_hints_are_accepted_and_reach_no_model(serve: Serve) -> None:
+    served = serve(["fine"])
+    made = create(
+        served.client(),
+        "Hi",
+        safety_identifier="s",
+        prompt_cache_key="p",
+        include=["reasoning.encrypted_content"],
+        service_tier="auto",
+        truncation="disabled",
+        max_tool_calls=3,
+        parallel_tool_calls=False,
+    )
+    assert (made.safety_identifier, made.prompt_cache_key, made.max_tool_calls) == ("s", "p", 3)
+    assert served.upstream.received[-1].body.keys() == {"model", "messages", "stream"}
+
+
+def test_compaction_is_refused_by_name(serve: Serve) -> None:
+    with pytest.raises(openai.BadRequestError, match="compact"):
+        serve().client().responses.compact(model=MODEL)
+
+
+def test_retry_of_an_unnamed_request_whose_connection_broke_joins_its_response(serve: Serve) -> None:
+    gate = Gate()
+    served = serve([gate, "one"], ["never"])
+    body = {"model": MODEL, "input": "Hi", "stream": True}
+    with served.http.stream("POST", "/v1/responses", json=body, headers={"X-Stainless-Retry-Count": "0"}):
+        served.wait_arrived(gate)
+    served.wait_alone()
+    served.release(gate)
+    retry = served.http.post("/v1/responses", json=body, headers={"X-Stainless-Retry-Count": "1"})
+    assert '"delta":"one"' in retry.text
+    assert len(served.http.get("/v1/conversations").json()["data"]) == 1
+
+
+def test_request_with_an_idempotency_key_is_answered_once(serve: Serve) -> None:
+    served = serve(["one"])
+    client = served.client(Idempotency_Key="k")
+    first = create(client, "Hi")
+    assert create(client, "Hi") == first
+    assert stream(client, "Hi")[-1].response == first
+    with pytest.raises(openai.UnprocessableEntityError):
+        create(client, "Else")
+    with pytest.raises(openai.BadRequestError, match="Idempotency-Key"):
+        create(client, "Hi", store=False)
+    assert len(served.upstream.received) == 1
+
+
+def test_busy_conversation_queues_responses_or_rejects_them(
+    serve: Serve, threads: ThreadPoolExecutor
+) -> None:
+    gate = Gate()
+    served = serve([gate, "one"], ["two"])
+    client = served.client("k")
+    first = threads.submit(create, client, "1")
+    served.wait_arrived(gate)
+    with pytest.raises(openai.ConflictError):
+        create(served.client("k", X_Turn_On_Busy="reject"), "2")
+    second = threads.submit(create, client, "2")
+    served.wait_queued("k")
+    served.release(gate)
+    assert (first.result().output_text, second.result().output_text) == ("one", "two")
+
+
+# One history.
+
+
+def test_turn_of_chat_completions_is_a_response_that_can_be_read_streamed_and_continued(serve: Serve) -> None:
+    served = serve(["Hello"], ["again"])
+    client = served.client("k")
+    send_whole(client, "Hi")
+    [turn] = served.chat_json("k")["turns"]
+    id = "resp_" + turn["id"].removeprefix("turn_")
+    read = checked(client.responses.retrieve(turn["id"]))
+    assert (read.id, read.output_text, read.model) == (id, "Hello", MODEL)
+    events = checked_events(client.responses.retrieve(id, stream=True))
+    assert events[-1].response == read
+    create(served.client(), "More", previous_response_id=id)
+    assert [text for _, text in served.messages("k")] == ["Hi", "Hello", "More", "again"]
