@@ -18,7 +18,9 @@ from tests.docs.scripts import run_script
 
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md")), ROOT / "clients" / "typescript" / "README.md"]
-APART = (DOCS / "branches.md", DOCS / "stores.md", *(DOCS / "recipes").iterdir())
+PROGRAMS = {DOCS / "branches.md": 7, DOCS / "responses.md": 4}
+"""Pages whose examples are one program, and how many there are."""
+APART = (*PROGRAMS, DOCS / "stores.md", *(DOCS / "recipes").iterdir())
 """Pages whose examples build on each other, or are files of a program."""
 URL = "http://127.0.0.1:8383"
 LOCAL = r"```python\n(.*?)```\s*(?:```text\n(.*?)```)?"
@@ -65,10 +67,11 @@ def test_example_with_a_server_prints_the_output_on_its_page(
     assert done.stdout == printed
 
 
-def test_branches_page_examples_run_as_one_program(server: LiveServer, tmp_path: Path) -> None:
-    page = (DOCS / "branches.md").read_text()
-    examples = re.findall(SERVED, page, re.DOTALL)
-    assert len(examples) == page.count("```py\n") == 7
+@pytest.mark.parametrize("page", PROGRAMS, ids=lambda page: page.stem)
+def test_examples_of_a_page_run_as_one_program(server: LiveServer, tmp_path: Path, page: Path) -> None:
+    text = page.read_text()
+    examples = re.findall(SERVED, text, re.DOTALL)
+    assert len(examples) == text.count("```py\n") == PROGRAMS[page]
     code = "print('---')\n".join(code for code, _ in examples)
     (tmp_path / "examples.py").write_text(code.replace(URL, server.url))
     done = run_script(tmp_path / "examples.py", cwd=tmp_path)

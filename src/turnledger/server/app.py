@@ -26,7 +26,6 @@ from turnledger.server.ops.logs import current_request, log, log_unexpected
 from turnledger.server.requests.query import check_names
 from turnledger.server.requests.turn import KEEP, KEY, RETRY_COUNT, unsupported_headers_error
 from turnledger.server.routes import (
-    append,
     branches,
     chat_history,
     chats,
@@ -83,7 +82,6 @@ def all_endpoints(service: Service) -> list[Endpoint]:
             *passed_paths.endpoints(service),
             *models.endpoints(service),
             *new_turn.endpoints(service),
-            *append.endpoints(service),
             *flags.endpoints(service),
             *turns.endpoints(service),
             *jobs.endpoints(service),

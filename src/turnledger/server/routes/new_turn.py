@@ -1,20 +1,74 @@
-"""POST /api/turns: run a turn in an existing or new chat, edit one, or regenerate one."""
+"""Turns to add: run one in an existing or new chat, edit or regenerate one, or append one that no model
+answers."""
 
 from __future__ import annotations
 
-from turnledger.api.requests import TurnBody
+from starlette.requests import Request
+from starlette.responses import Response
+
+from turnledger.api.json import decoder_of
+from turnledger.api.requests import AppendBody, TurnBody
 from turnledger.api.turns import AcceptedTurn, TurnAnswer
+from turnledger.api.views import show_turn
 from turnledger.model.access.token import TokenScope
+from turnledger.model.turn import BeginKind
+from turnledger.server.access.auth import Principal
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.openapi.schemas import (
     QUOTA_REACHED,
 )
+from turnledger.server.requests.body import decode_body, read_body
 from turnledger.server.requests.turn import TURN_HEADER_NAMES
-from turnledger.server.routes.branches import REPLAYED
+from turnledger.server.routes.branches import (
+    GONE,
+    KEY_REUSED,
+    MOVE_HEADERS,
+    REPLAYED,
+    move_options,
+    show_moved,
+)
+from turnledger.server.routes.chat_history import CHAT
 from turnledger.server.routes.completions import ANSWER_HEADERS, HEADERS
 from turnledger.server.service import Service
 from turnledger.server.turns.api import NATIVE
 from turnledger.server.turns.run import TurnEndpoint
+from turnledger.server.wire.json import json_response
+
+
+class AppendRoute:
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def append(self, request: Request) -> Response:
+        principal: Principal = request.state.principal
+        slot = self._service.quotas.admit_turn(
+            principal.owner, is_tokenless=principal.token is None, link=principal.link
+        )
+        try:
+            return await self._append(request)
+        finally:
+            slot.release()
+
+    async def _append(self, request: Request) -> Response:
+        service, limits, options = (
+            self._service,
+            self._service.settings.limits,
+            move_options(self._service, request),
+        )
+        raw = await read_body(request.scope, request.receive, limit=limits.body_bytes, wait=limits.body_wait)
+        body = decode_body(raw, decoder_of(AppendBody))
+        principal = await service.authenticator.admit(request.state.head)
+        chats = service.changeable_chats(principal, request.state.head, TokenScope.TURNS_RUN)
+        chat = await chats.conversation(request.path_params["chat"])
+        service.persistence.check(chat.scope)
+        turn = await chat.append(body.items, details=body.details, interaction=body.interaction, **options)
+        answer = TurnAnswer(
+            turn=show_turn(turn),
+            chat=await show_moved(principal, chat, turn.branch, turn.number, ""),
+            branch=turn.branch,
+            state=BeginKind.CONTINUED,
+        )
+        return json_response(answer)
 
 
 def endpoints(service: Service) -> list[Endpoint]:
@@ -51,5 +105,26 @@ def endpoints(service: Service) -> list[Endpoint]:
                 504: "The model timed out. The history is unchanged.",
                 **QUOTA_REACHED,
             },
-        )
+        ),
+        Endpoint(
+            method="POST",
+            path="/api/chats/{chat}/items",
+            handler=AppendRoute(service).append,
+            needs=TokenScope.TURNS_RUN,
+            summary="Add a turn that no model answers, such as messages from another system.",
+            tag="turns",
+            in_path=CHAT,
+            headers=MOVE_HEADERS,
+            body=AppendBody,
+            content={200: TurnAnswer},
+            responses={
+                200: "The committed turn.",
+                **GONE,
+                409: "A turn is running there, the turn was stopped, or chats are not stored here.",
+                422: KEY_REUSED,
+                503: "The server is shutting down, its store is unavailable, or the outcome of the"
+                " commit is unknown.",
+                **QUOTA_REACHED,
+            },
+        ),
     ]

@@ -215,7 +215,6 @@ def endpoints(service: Service) -> list[Endpoint]:
             needs=TokenScope.TURNS_RUN,
             summary="Not supported.",
             tag="responses",
-            body=object_schema({}),
             responses={400: "Always."},
         ),
         Endpoint(
@@ -258,8 +257,6 @@ def endpoints(service: Service) -> list[Endpoint]:
             summary="Stop a running or queued response. Responds when it is final.",
             tag="responses",
             in_path=IN_PATH,
-            body=object_schema({}),
-            needs_body=False,
             content={200: {"application/json": RESPONSE_OBJECT}},
             responses={200: "The response, as it ended.", **GONE},
         ),

@@ -264,7 +264,14 @@ async def test_openapi_document_describes_the_events_of_a_stream_and_their_data(
 @pytest.mark.parametrize("body", [b"", b" ", b"\r\n\t "])
 async def test_body_without_json_is_refused_unless_it_is_empty_and_optional(body: bytes) -> None:
     ids = IdSource(lambda: 1_700_000_000_000, SystemEntropy())
-    names = {"chat": ids.new(ConversationId), "turn": ids.new(TurnId)}
+    conversation, turn = ids.new(ConversationId), ids.new(TurnId)
+    names = {
+        "chat": conversation,
+        "turn": turn,
+        "response": turn,
+        "conversation": conversation,
+        "item": "msg",
+    }
     async with run_app() as app:
         _, token = await Host(app.service.ledger).tokens.create(owner="ann", scopes=list(TokenScope))
         headers = (HOST, JSON, (b"authorization", b"Bearer " + token.encode()))

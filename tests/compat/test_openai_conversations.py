@@ -1,0 +1,141 @@
+"""The Conversations API through the official client."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import openai
+import pytest
+from openai.types.conversations import Conversation
+
+from tests.compat.conftest import Serve
+from tests.compat.live_server import MODEL
+from tests.compat.responses import checked_conversation_item, create
+from turnledger.testing.upstream import Call
+
+WEATHER: Any = {"type": "function", "name": "weather", "parameters": {"type": "object"}, "strict": False}
+
+
+def message(text: str, role: str = "user") -> Any:
+    return {"type": "message", "role": role, "content": text}
+
+
+def texts(items: Any) -> list[str]:
+    return [checked_conversation_item(item).content[0].text for item in items]
+
+
+def test_conversation_is_created_read_updated_listed_and_deleted(serve: Serve, store_url: str) -> None:
+    served = serve(store=store_url)
+    client = served.client()
+    empty = client.conversations.create()
+    Conversation.model_validate(empty.to_dict())
+    made = client.conversations.create(items=[message("Hi")], metadata={"topic": "a"})
+    assert made.metadata == {"topic": "a"}
+    assert client.conversations.retrieve(made.id) == made
+    assert client.conversations.update(made.id, metadata={"topic": "b"}).metadata == {"topic": "b"}
+    listed = served.http.get("/v1/conversations", params={"limit": 1}).json()
+    assert [each["id"] for each in listed["data"]] == [made.id]
+    deleted = client.conversations.delete(made.id)
+    assert (deleted.deleted, deleted.object) == (True, "conversation.deleted")
+    with pytest.raises(openai.APIStatusError) as gone:
+        client.conversations.retrieve(made.id)
+    assert gone.value.status_code == 410
+
+
+def test_conversations_are_listed_in_pages(serve: Serve) -> None:
+    served = serve()
+    client = served.client()
+    made = [client.conversations.create(items=[message(str(number))]).id for number in range(5)]
+    found: list[str] = []
+    after: dict[str, str] = {}
+    while True:
+        page = served.http.get("/v1/conversations", params={"limit": "2", **after}).json()
+        found += [each["id"] for each in page["data"]]
+        if not page["has_more"]:
+            break
+        after = {"after": page["last_id"]}
+    assert found == made[::-1]
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+def test_items_are_listed_in_pages_in_either_order(serve: Serve, order: Any) -> None:
+    served = serve(*[[f"a{number}"] for number in range(6)])
+    client = served.client()
+    id = client.conversations.create().id
+    for number in range(6):
+        create(client, f"q{number}", conversation=id)
+    found = list(client.conversations.items.list(id, order=order, limit=5))
+    expected = [text for number in range(6) for text in (f"q{number}", f"a{number}")]
+    assert texts(found) == (expected if order == "asc" else expected[::-1])
+    assert len({item.id for item in found}) == 12
+
+
+def test_items_added_are_shown_to_the_next_model_and_read_by_their_ids(serve: Serve) -> None:
+    served = serve(["Yes."])
+    client = served.client()
+    id = client.conversations.create(items=[message("Be brief.", "system"), message("Hi")]).id
+    added = client.conversations.items.create(id, items=[message("Hello.", "assistant"), message("So?")])
+    assert texts(added.data) == ["Hello.", "So?"]
+    create(client, "Well?", conversation=id)
+    seen = [each["content"] for each in served.upstream.received[-1].body["messages"]]
+    assert seen == ["Be brief.", "Hi", "Hello.", "So?", "Well?"]
+    for item in client.conversations.items.list(id):
+        assert client.conversations.items.retrieve(str(item.id), conversation_id=id) == item
+
+
+def test_deleted_item_is_hidden_with_its_pair_from_lists_and_models(serve: Serve) -> None:
+    served = serve([Call("weather", "{}", "call_a")], ["Warm."], ["Sure."])
+    client = served.client()
+    id = client.conversations.create().id
+    create(client, "Weather?", conversation=id, tools=[WEATHER])
+    create(client, [{"type": "function_call_output", "call_id": "call_a", "output": "30"}], conversation=id)
+    items = list(client.conversations.items.list(id, order="asc"))
+    assert [item.type for item in items] == ["message", "function_call", "function_call_output", "message"]
+    assert client.conversations.items.delete(str(items[2].id), conversation_id=id).id == id
+    left = list(client.conversations.items.list(id, order="asc"))
+    assert [item.type for item in left] == ["message", "message"]
+    with pytest.raises(openai.NotFoundError):
+        client.conversations.items.retrieve(str(items[2].id), conversation_id=id)
+    create(client, "Sure?", conversation=id)
+    roles = [each["role"] for each in served.upstream.received[-1].body["messages"]]
+    assert roles == ["user", "assistant", "user"]
+
+
+def test_item_of_another_conversation_is_not_found(serve: Serve) -> None:
+    client = serve().client()
+    one = client.conversations.create(items=[message("1")]).id
+    two = client.conversations.create(items=[message("2")]).id
+    [item] = client.conversations.items.list(one)
+    for use in (client.conversations.items.retrieve, client.conversations.items.delete):
+        with pytest.raises(openai.NotFoundError):
+            use(str(item.id), conversation_id=two)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"items": [message(str(number)) for number in range(21)]}, "items"),
+        ({"items": [{"type": "web_search_call"}]}, "items[0].type"),
+        ({"items": [{"type": "item_reference", "id": "msg_x"}]}, "items[0].type"),
+        ({"metadata": {str(number): "" for number in range(17)}}, None),
+        ({"metadata": {"long": "x" * 513}}, None),
+    ],
+    ids=["21 items", "hosted call", "reference", "17 pairs", "long value"],
+)
+def test_conversation_beyond_the_limits_is_refused_and_not_created(
+    serve: Serve, fields: dict[str, Any], param: str | None
+) -> None:
+    served = serve()
+    with pytest.raises(openai.BadRequestError) as refused:
+        served.client().conversations.create(**fields)
+    assert refused.value.param == param
+    assert served.http.get("/v1/conversations").json()["data"] == []
+
+
+def test_chat_completions_conversation_is_a_conversation_with_items(serve: Serve) -> None:
+    served = serve(["Hello"])
+    client = served.client("k")
+    client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "Hi"}])
+    id = served.id_of("k")
+    assert client.conversations.retrieve(id).id == id
+    assert texts(client.conversations.items.list(id, order="asc")) == ["Hi", "Hello"]
