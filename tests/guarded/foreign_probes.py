@@ -16,10 +16,10 @@ from turnledger.hosting import Host
 from turnledger.model.access.token import digest_of
 from turnledger.model.ids import TurnId
 
-_ID = re.compile(rb"(conv|turn|branch|share|tok|req)_[0-9a-f]{24,32}")
+_ID = re.compile(rb"(conv|turn|resp|msg|branch|share|tok|req)_[0-9a-f]{24,39}")
 _TIME = re.compile(rb"\b1\d{9}(?:\d{3})?\b")
 _SEALED = re.compile(rb'"as_of":"[^"]*"')
-_OWN_KINDS = ("{chat}", "{turn}", "{share}", "{token}")
+_OWN_KINDS = ("{chat}", "{turn}", "{share}", "{token}", "{response}", "{conversation}")
 
 
 class Ids(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +29,15 @@ class Ids(msgspec.Struct, frozen=True, kw_only=True):
     share: str
     token: str
     conversation_key: str
+
+    @property
+    def response(self) -> str:
+        return "resp_" + self.turn.removeprefix("turn_")
+
+    @property
+    def item(self) -> str:
+        """The first item of the turn."""
+        return f"msg_{self.turn.removeprefix('turn_')}0000000"
 
     def never(self) -> Ids:
         """Return ids like these that never existed, with the same sort order."""
@@ -52,6 +61,7 @@ class Probe(NamedTuple):
 def probes(place: Town, theirs: Ids, own: Ids) -> Iterator[Probe]:
     """Yield requests with their ids, alone or beside own ids."""
     named = {name: getattr(theirs, name) for name in ("chat", "turn", "share", "token")}
+    named |= {"response": theirs.response, "conversation": theirs.chat, "item": theirs.item}
     for operation in place.operations():
         if not any(kind in operation.path for kind in _OWN_KINDS):
             continue
@@ -82,6 +92,10 @@ def _mixed(theirs: Ids, own: Ids) -> Iterator[Probe]:
     for field in ("replaces", "regenerates", "after"):
         body = {"model": "demo", "input": "Hi", "chat": own.chat, field: theirs.turn}
         yield Probe(f"{field} their turn", "POST", "/api/turns", body)
+    yield Probe("their item in my chat", "GET", f"/v1/conversations/{own.chat}/items/{theirs.item}")
+    yield Probe("hide their item", "DELETE", f"/v1/conversations/{own.chat}/items/{theirs.item}")
+    yield Probe("items behind theirs", "GET", f"/v1/conversations/{own.chat}/items?after={theirs.item}")
+    yield Probe("my item in their chat", "GET", f"/v1/conversations/{theirs.chat}/items/{own.item}")
     reset = {"conversation_key": own.conversation_key, "replaces": theirs.chat}
     yield Probe("reset from their chat", "POST", "/api/chats/reset", reset)
 
@@ -93,6 +107,19 @@ def _fields(theirs: Ids) -> Iterator[Probe]:
     yield Probe("a turn there", "POST", "/api/turns", {"model": "demo", "input": "Hi", "chat": theirs.chat})
     background = {"model": "demo", "input": "Hi", "chat": theirs.chat, "background": True}
     yield Probe("a background turn there", "POST", "/api/turns", background)
+    for stored in ({}, {"store": False}, {"background": True}):
+        body = {"model": "demo", "input": "Hi", **stored}
+        yield Probe(
+            "continue theirs", "POST", "/v1/responses", {**body, "previous_response_id": theirs.response}
+        )
+        yield Probe("respond there", "POST", "/v1/responses", {**body, "conversation": theirs.chat})
+        yield Probe("respond at their key", "POST", "/v1/responses", body, theirs.conversation_key)
+        quoted = [{"type": "item_reference", "id": theirs.item}, {"role": "user", "content": "Hi"}]
+        yield Probe("quote their item", "POST", "/v1/responses", {**body, "input": quoted})
+    counted = {"model": "demo", "input": "Hi", "previous_response_id": theirs.response}
+    yield Probe("count theirs", "POST", "/v1/responses/input_tokens", counted)
+    yield Probe("stream theirs", "GET", f"/v1/responses/{theirs.response}?stream=true")
+    yield Probe("conversations behind theirs", "GET", f"/v1/conversations?after={theirs.chat}")
     yield Probe("jobs behind theirs", "GET", f"/api/jobs?after={theirs.turn}")
     yield Probe("jobs of theirs", "GET", f"/api/jobs?chat={theirs.chat}")
     yield Probe("find their key", "GET", f"/api/chats?conversation_key={theirs.conversation_key}")

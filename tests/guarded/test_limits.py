@@ -296,6 +296,10 @@ async def test_large_bodies_are_accepted_only_for_turns_and_imports() -> None:
     async with town() as place:
         large = {
             "POST /v1/chat/completions",
+            "POST /v1/responses",
+            "POST /v1/responses/input_tokens",
+            "POST /v1/conversations",
+            "POST /v1/conversations/{conversation}/items",
             "POST /api/turns",
             "POST /api/chats/{chat}/items",
             "POST /api/import",

@@ -16,12 +16,13 @@ from turnledger import Ledger
 from turnledger.engine.ports import Store
 from turnledger.hosting import Host
 from turnledger.model.access.token import TokenScope, new_token_text
-from turnledger.model.ids import SystemEntropy
+from turnledger.model.ids import SystemEntropy, TurnId
 from turnledger.runners.demo import DemoModel
 from turnledger.server.app import App, make_app
 from turnledger.server.config.settings import Settings
 from turnledger.server.models.models import Models, ResolvedModel
 from turnledger.server.openapi.document import PATH, describe
+from turnledger.server.responses.items import response_id
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.fake_clock import FakeClock
 
@@ -51,7 +52,7 @@ class Operation(msgspec.Struct, frozen=True):
     @property
     def names_hers(self) -> bool:
         """Whether it takes an id from one of Alice's chats."""
-        by_path = any(name in self.path for name in ("{chat}", "{turn}", "{share}"))
+        by_path = any(name in self.path for name in ("{chat}", "{turn}", "{share}", "{response}", "{conv"))
         return by_path or self.name == "POST /api/shares"
 
     @property
@@ -83,6 +84,11 @@ class Town:
         assert reply.status == 200, reply.body
         self.ids["chat"] = (reply.header(b"x-conversation-id") or b"").decode()
         self.ids["turn"] = (reply.header(b"x-turn-id") or b"").decode()
+        self.ids["response"], self.ids["conversation"] = (
+            response_id(TurnId(self.ids["turn"])),
+            self.ids["chat"],
+        )
+        self.ids["item"] = f"msg_{self.ids['turn'].removeprefix('turn_')}0000000"
         self.ids["model"] = "demo"
         # A background turn that no server runs: only its owner may find it listed.
         await self.ledger.for_owner("alice").enqueue(SECRETS[0], details={"model": SECRETS[0]})
@@ -116,7 +122,7 @@ class Town:
         document = describe(self.app.endpoints)
         for path, methods in document["paths"].items():
             for method, about in methods.items():
-                if path != PATH:
+                if path not in (PATH, REFUSED):
                     yield Operation(method.upper(), path, about)
 
     async def walk(self, operation: Operation, who: str | None) -> Reply:
@@ -155,7 +161,14 @@ def chat_body(text: str) -> dict[str, Any]:
     return {"model": "demo", "messages": [{"role": "user", "content": text}]}
 
 
+REFUSED = "/v1/responses/compact"
+"""Refused whoever asks."""
 BODIES: dict[str, Any] = {
+    "POST /v1/responses": {"model": "demo", "input": "Hello"},
+    "POST /v1/responses/input_tokens": {"model": "demo", "input": "Hello"},
+    "POST /v1/conversations": {"metadata": {"a": "b"}},
+    "POST /v1/conversations/{conversation}": {"metadata": {"a": "b"}},
+    "POST /v1/conversations/{conversation}/items": {"items": [{"role": "user", "content": "Hello"}]},
     "POST /v1/chat/completions": chat_body("Hello"),
     "POST /api/turns": {"model": "demo", "input": "Hello"},
     "POST /api/chats/{chat}/items": {"items": "Hello"},

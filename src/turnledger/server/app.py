@@ -77,8 +77,6 @@ def all_endpoints(service: Service) -> list[Endpoint]:
     return with_document(
         [
             *completions.endpoints(service),
-            *responses.endpoints(service),
-            *conversations.endpoints(service),
             *passed_paths.endpoints(service),
             *models.endpoints(service),
             *new_turn.endpoints(service),
@@ -94,6 +92,8 @@ def all_endpoints(service: Service) -> list[Endpoint]:
             *transfer.endpoints(service),
             *tokens.endpoints(service),
             *shares.endpoints(service),
+            *responses.endpoints(service),
+            *conversations.endpoints(service),
             *page.endpoints(service),
             *health.endpoints(service),
         ]

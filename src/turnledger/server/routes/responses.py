@@ -96,7 +96,11 @@ class ResponseRoutes:
     async def cancel(self, request: Request) -> Response:
         chat, turn = await self._find(request)
         await chat.stop(turn)
-        return _json(await read_response(chat, turn, request.state.principal))
+        principal: Principal = request.state.principal
+        response = await read_response(chat, turn, principal)
+        if not principal.has(TokenScope.CHATS_READ):
+            response["output"] = []
+        return _json(response)
 
     async def delete(self, request: Request) -> Response:
         chat, turn = await self._find(request)
@@ -127,7 +131,8 @@ class ResponseRoutes:
     async def count(self, request: Request) -> Response:
         limits = self._service.settings.limits
         raw = await read_body(request.scope, request.receive, limit=limits.body_bytes, wait=limits.body_wait)
-        tokens = await count_input(self._service, request.state.principal, request.scope, raw)
+        principal = await self._service.authenticator.admit(request.state.head)
+        tokens = await count_input(self._service, principal, request.scope, raw)
         return _json({"object": "response.input_tokens", "input_tokens": tokens})
 
     async def compact(self, request: Request) -> Response:
@@ -218,6 +223,29 @@ def endpoints(service: Service) -> list[Endpoint]:
             responses={400: "Always."},
         ),
         Endpoint(
+            method="POST",
+            path="/v1/responses/{response}/cancel",
+            handler=routes.cancel,
+            needs=TokenScope.TURNS_RUN,
+            summary="Stop a running or queued response. Responds when it is final.",
+            tag="responses",
+            in_path=IN_PATH,
+            content={200: {"application/json": RESPONSE_OBJECT}},
+            responses={200: "The response, as it ended.", **GONE},
+        ),
+        Endpoint(
+            method="GET",
+            path="/v1/responses/{response}/input_items",
+            handler=routes.input_items,
+            needs=TokenScope.CHATS_READ,
+            summary="List the input of a completed response.",
+            tag="responses",
+            in_path=IN_PATH,
+            query=PAGING,
+            content={200: {"application/json": list_schema_of(ITEM_OBJECT)}},
+            responses={200: "A page of items.", **GONE},
+        ),
+        Endpoint(
             method="GET",
             path="/v1/responses/{response}",
             handler=_Retrieve(service, routes),
@@ -248,28 +276,5 @@ def endpoints(service: Service) -> list[Endpoint]:
             in_path=IN_PATH,
             content={200: {"application/json": object_schema({"id": STRING, "deleted": {"const": True}})}},
             responses={200: "It is deleted.", 409: "It is not completed.", **GONE},
-        ),
-        Endpoint(
-            method="POST",
-            path="/v1/responses/{response}/cancel",
-            handler=routes.cancel,
-            needs=TokenScope.TURNS_RUN,
-            summary="Stop a running or queued response. Responds when it is final.",
-            tag="responses",
-            in_path=IN_PATH,
-            content={200: {"application/json": RESPONSE_OBJECT}},
-            responses={200: "The response, as it ended.", **GONE},
-        ),
-        Endpoint(
-            method="GET",
-            path="/v1/responses/{response}/input_items",
-            handler=routes.input_items,
-            needs=TokenScope.CHATS_READ,
-            summary="List the input of a completed response.",
-            tag="responses",
-            in_path=IN_PATH,
-            query=PAGING,
-            content={200: {"application/json": list_schema_of(ITEM_OBJECT)}},
-            responses={200: "A page of items.", **GONE},
         ),
     ]
