@@ -19,6 +19,9 @@ from turnledger.errors import (
     IdempotencyMismatch,
     InvalidInput,
     LedgerClosed,
+    MalformedItems,
+    MissingToolResults,
+    NoNewInput,
     TurnAttached,
     TurnFailed,
     TurnNotFound,
@@ -26,12 +29,14 @@ from turnledger.errors import (
     TurnStopped,
 )
 from turnledger.model.ids import TurnId
+from turnledger.model.item import message, result_of
 from turnledger.model.turn import AttemptState, BeginKind, TurnKind
 from turnledger.testing.gates import Gate
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.stage import (
     Stage,
     StageProcess,
+    call,
     chain,
     chats_of,
     exchange,
@@ -509,3 +514,17 @@ class TestOnce:
         await here.tend()
         attached = stage.start(chat.run(NEVER, "q", idempotency_key="i"))
         assert await holder.finish() == await soon(attached)
+
+    async def test_input_with_answers_is_admitted_only_where_it_is_allowed(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        copied = [message("user", "q"), call("look", "c"), result_of(call("look", "c"), "r")]
+        with pytest.raises(MalformedItems, match="only models"):
+            chat.turn(copied)
+        assert await soon(began(chat.turn(copied, admits_answers=True))) is BeginKind.CONTINUED
+        with pytest.raises(MissingToolResults):
+            await soon(began(chat.turn(copied[:2], admits_answers=True)))
+        with pytest.raises(NoNewInput):
+            chat.turn(message("assistant", "a"), admits_answers=True)
+        [turn] = await chat.turns()
+        assert [item.type for item in turn.input] == ["message", "function_call", "function_call_output"]

@@ -14,6 +14,7 @@ from turnledger.engine.limits import Limits
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.commit import commit
 from turnledger.errors import ConversationDeleted, InvalidInput, TurnNotFound
+from turnledger.hosting import Host
 from turnledger.model.flags import Flags, HiddenItems
 from turnledger.model.ids import TurnId
 from turnledger.model.item import Item
@@ -288,3 +289,32 @@ class TestFlags:
         await chat.delete()
         with pytest.raises(ConversationDeleted):
             await chat.flag(turn.id, to_model=False)
+
+    async def test_deleted_response_is_marked_and_its_items_stay_as_they_were(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat, host = await here.chat(), Host(here.ledger)
+        turn = await exchange(chat, "q", "a")
+        await chat.flag(turn.id, 1, to_model=False)
+        await host.delete_response(chat, turn.id)
+        await host.delete_response(chat, turn.id)
+        assert (await chat.status(turn.id)).is_deleted_response
+        assert await chat.flags(turn.id) == {turn.id: {1: Flags(to_model=False)}}
+        assert await chat.hidden([turn]) == [HiddenItems((), (1,))]
+        assert [item.text for item in await chat.history()] == ["q", "a"]
+        await chat.flag(turn.id, to_model=True)
+        assert (await chat.status(turn.id)).is_deleted_response
+        assert await chat.flags(turn.id) == {}
+        assert await shown(chat) == ["q", "a"]
+        fork = await chat.fork()
+        assert (await fork.status(turn.id)).is_deleted_response
+        assert await here.ledger.check(at_rest=True) == []
+
+    async def test_response_of_another_conversation_or_owner_cannot_be_deleted(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat, host = await here.chat(), Host(here.ledger)
+        turn = await exchange(chat, "q", "a")
+        others = [await here.chat(), await here.ledger.for_owner("eve").conversation()]
+        for other in others:
+            with pytest.raises(TurnNotFound):
+                await host.delete_response(other, turn.id)
+        assert not (await chat.status(turn.id)).is_deleted_response

@@ -23,11 +23,20 @@ from turnledger.engine.ports import Tables, WholeStore
 from turnledger.engine.process import Process
 from turnledger.errors import ConversationDeleted, ConversationExpired, ConversationNotFound
 from turnledger.model.change import ChangeKind
-from turnledger.model.conversation import EVERYWHERE, NOBODY, Conversation, ConversationState, Within
-from turnledger.model.ids import ConversationId
+from turnledger.model.conversation import (
+    EVERYWHERE,
+    NOBODY,
+    Conversation,
+    ConversationState,
+    Ticket,
+    Within,
+)
+from turnledger.model.ids import ConversationId, TurnId
 
 TRIED = 100
 """Attempts of a conversation without a committed turn that are checked for a recent one."""
+JOBS = 100
+"""Jobs read at once."""
 REQUESTED, FOR_GOOD, EXPIRED = "deleted", "purged", "expired"
 """The reasons in the feed for a deleted chat; see model.retention for automatic ones."""
 
@@ -112,12 +121,24 @@ async def _close_lanes(tables: Tables, conversation: Conversation, now: int, *, 
             await end_running(tables, raised, running, DELETED, now, forget=forget, drop=drop)
     # Read again: an edit kept on the way has moved the queue.
     ended = await tables.conversation(conversation.id) or conversation
-    for ticket in await tables.tickets(ended.branch):
+    for ticket in (*await tables.tickets(ended.branch), *await _jobs_beside(tables, ended)):
         await tables.drop_ticket(ticket.attempt)
         if ticket.lease == NOBODY:
             await drop_job(tables, ticket.attempt)
             await return_claim(tables, ticket, now)
         await record_change(tables, ChangeKind.TURN_WITHDRAWN, conversation, now, turn=ticket.attempt)
+
+
+async def _jobs_beside(tables: Tables, conversation: Conversation) -> list[Ticket]:
+    """Return the tickets of durable work that waits on side branches; an owner has few jobs."""
+    found: list[Ticket] = []
+    after: TurnId | None = None
+    while page := await tables.jobs(after, JOBS):
+        for job in page:
+            if job.conversation == conversation.id and (ticket := await tables.ticket(job.id)) is not None:
+                found += [ticket] if ticket.branch != conversation.branch else []
+        after = page[-1].id
+    return found
 
 
 @dataclass(frozen=True)

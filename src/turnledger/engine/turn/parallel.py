@@ -184,6 +184,8 @@ async def _is_unused(tables: Tables, branch: Branch, used_by: int) -> bool:
     """Decide again, in the transaction that removes it: it may have been used or shown since."""
     if branch.used_at is None or branch.used_at > used_by or branch.running is not None:
         return False
+    if branch.last_ticket and await tables.tickets(branch.id):
+        return False  # durable work waits there
     found = await tables.conversation(branch.conversation)
     is_live = found is not None and found.state is ConversationState.LIVE and found.branch != branch.id
     return is_live and not await tables.has_offshoots(branch.id)

@@ -459,6 +459,57 @@ class DurableWork(Contract):
         agent.gates[0].release()
         assert (await chat.turns())[-1].input[0].text == "next"
 
+    async def test_work_after_one_turn_runs_side_by_side_and_leaves_the_shown_branch(
+        self, stage: Stage
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        first, _ = await chain(chat, 2)
+        holder = await stage.hold_lane(chat, "q3")
+        agent = Agent([Gate(), Gate(), Gate()])
+        ids = [await chat.enqueue(f"p{number}", after=first.id) for number in range(3)]
+        worker = work(stage, there, agent)
+        for gate in agent.gates:
+            await stage.reach(gate, worker)  # none waits for another, nor for the turn that runs
+        for gate in agent.gates:
+            gate.release()
+        ended = [(await soon(chat.outcome(id))).turn for id in ids]
+        await holder.finish()
+        assert {turn.parent for turn in ended if turn is not None} == {first.id}
+        assert [turn.input[0].text for turn in await chat.turns()] == ["q1", "q2", "q3"]
+        assert await here.ledger.check(at_rest=False) == []
+
+    async def test_work_after_the_head_continues_its_free_branch_once(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        [first] = await chain(chat, 1)
+        one, two = await chat.enqueue("q2", after=first.id), await chat.enqueue("p", after=first.id)
+        work(stage, here, Agent())
+        for id in (one, two):
+            await soon(chat.outcome(id))
+        assert [turn.input[0].text for turn in await chat.turns()] == ["q1", "q2"]
+
+    async def test_work_on_a_side_branch_is_resumed_there_and_ends_with_its_chat(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        first, _ = await chain(chat, 2)
+        agent = Agent([Gate()])
+        id = await chat.enqueue("p", after=first.id)
+        await stage.reach(agent.gates[0], work(stage, here, agent))
+        here.store.ignores_hints = True
+        await stage.bury_others(there)
+        work(stage, there, agent)
+        same = await there.chat(chat)
+        turn = (await soon(same.outcome(id))).turn
+        agent.gates[0].release()
+        assert turn is not None
+        assert (turn.parent, agent.runs, agent.paid) == (first.id, [id, id], ["p"])
+        waiting = await same.enqueue("r", after=first.id)
+        await same.delete()
+        with pytest.raises(ConversationDeleted):
+            await soon(same.outcome(waiting))
+        assert await there.ledger.jobs() == []
+
     async def test_deleted_chat_ends_its_work(self, stage: Stage) -> None:
         agent = Agent([Gate()])
         here, there = await stage.processes()

@@ -16,7 +16,7 @@ from turnledger.model.conversation import (
     Usage,
     branch_bytes,
 )
-from turnledger.model.flags import Flags
+from turnledger.model.flags import SHOWN, WHOLE, Flags
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.text.search import Phrase
 from turnledger.model.turn import Turn, TurnKind
@@ -457,7 +457,7 @@ class StoredFlags(Contract):
         found = await insert_conversation(here)
         first, second = await grow(here, found.branch, 2)
         await write(here, do("save_flags", second.id, FLAGS))
-        for flags in (FLAGS, {1: Flags(False, False)}):
+        for flags in (FLAGS, {1: Flags(False, False)}, {WHOLE: SHOWN}):
             await write(there, do("save_flags", first.id, flags))
             expected = {first.id: flags, second.id: FLAGS}
             assert await read(here, do("flags", (first.id, second.id))) == expected
