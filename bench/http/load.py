@@ -51,9 +51,9 @@ class Client(asyncio.Protocol):
             self._waiting.set_exception(exc or ConnectionError(bytes(self._received[:500])))
 
 
-def request(body: bytes, headers: Sequence[str] = ()) -> bytes:
+def request(body: bytes, headers: Sequence[str] = (), path: str = "/v1/chat/completions") -> bytes:
     lines = [
-        "POST /v1/chat/completions HTTP/1.1",
+        f"{'POST' if body else 'GET'} {path} HTTP/1.1",
         "host: 127.0.0.1",
         "content-type: application/json",
         *headers,

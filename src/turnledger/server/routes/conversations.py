@@ -213,7 +213,7 @@ async def _page_of_items(chat: Chat, paging: Paging) -> tuple[list[dict[str, Any
 
 async def _turns_from(chat: Chat, number: int | None, paging: Paging) -> Sequence[Turn]:
     """Return some turns in order: those from this number on, or those up to it."""
-    count = paging.limit + 1
+    count = paging.limit // 2 + 1  # most turns have a question and an answer
     if not paging.is_ascending:
         before = None if number is None else number + 1
         return await chat.turns(before=before, limit=count, most_bytes=PAGE_BYTES)

@@ -18,7 +18,7 @@ from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.engine.turn.validation import JobOptions, TurnOptions
 from turnledger.errors import InvalidInput, TurnledgerError
 from turnledger.model.catalogue import ChatEntry
-from turnledger.model.event import Event, TurnFinished
+from turnledger.model.event import TurnFinished
 from turnledger.model.flags import NOTHING_HIDDEN, HiddenItems
 from turnledger.model.ids import TurnId
 from turnledger.model.retention import policy_of
@@ -27,7 +27,7 @@ from turnledger.runners.chat_model import ChatModel
 from turnledger.runners.chat_runner import ChatRunner
 from turnledger.server.requests.turn import TurnRequest, turn_request
 from turnledger.server.turns import background
-from turnledger.server.turns.run import TurnApi, TurnExchange
+from turnledger.server.turns.run import EventSender, TurnApi, TurnExchange
 from turnledger.server.wire.client_stream import Headers
 from turnledger.server.wire.events import error_event, event_bytes
 from turnledger.server.wire.shapes import without_content
@@ -86,35 +86,6 @@ async def _check_persistence(exchange: TurnExchange, request: TurnRequest) -> No
     service.persistence.check(scope)
 
 
-class _Events:
-    """Sends the events of the turn to the client. A separate class: the turn refers to it, and must not
-    thereby refer to the request, or the two would form a reference cycle."""
-
-    def __init__(self, exchange: TurnExchange) -> None:
-        self._exchange = exchange
-        self._held: list[Event] | None = []
-
-    def on_event(self, event: Event) -> None:
-        """Send an event, or hold it until `begin`: the headers need the place of the turn."""
-        if self._held is not None:
-            self._held.append(event)
-            return
-        if not self._exchange.has_first_token:
-            self._exchange.record_first_token()
-        self.send(event)
-
-    def begin(self) -> None:
-        """Send the held events: the place of the turn is known."""
-        held, self._held = self._held or (), None
-        for event in held:
-            self.send(event)
-
-    def send(self, event: Event) -> None:
-        # The last event reports how the turn ended, here as to every other reader.
-        self._exchange.has_sent_end = isinstance(event, TurnFinished)
-        self._exchange.write(event_bytes(event))
-
-
 class NativeTurn:
     def __init__(
         self, exchange: TurnExchange, request: TurnRequest, model: ChatModel, options: TurnOptions
@@ -123,7 +94,7 @@ class NativeTurn:
         self._exchange = exchange
         self._request = request
         self._model = model
-        self._events = _Events(exchange)
+        self._events = EventSender(exchange)
         self.on_disconnect = request.policies.on_disconnect or OnDisconnect.CONTINUE
         options["gives_way"] = self.on_disconnect is OnDisconnect.YIELD
         self.block = exchange.chats(body.scope).turn(
@@ -150,7 +121,7 @@ class NativeTurn:
         return self._exchange.queued_headers(self.block.id, self._queued_state, conversation)
 
     async def answer(self, running: RunningTurn) -> None:
-        self._events.begin()
+        self._events.begin(event_bytes)
         request = self._request
         runner = ChatRunner(
             self._model,
@@ -158,6 +129,7 @@ class NativeTurn:
             stream=request.stream,
             stream_options=request.stream_options,
             asks_usage=True,
+            on_payloads=self._events.flush,
             on_reduced=self._exchange.report_reduced,
             memory=self._exchange.service.context_memory,
         )
@@ -199,7 +171,8 @@ class NativeTurn:
     async def _send_events(self, turn: TurnId) -> None:
         chat = await self._exchange.chat_of(turn)
         async for event in redact_events(self._exchange.principal, chat.events(turn)):
-            self._events.send(event)
+            self._exchange.has_sent_end = isinstance(event, TurnFinished)
+            self._exchange.write(event_bytes(event))
             await self._exchange.client.wait_for_room()
         self._exchange.end()
 

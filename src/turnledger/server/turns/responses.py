@@ -46,7 +46,7 @@ from turnledger.server.responses.response import ResponseFields, fields_of, may_
 from turnledger.server.responses.stream import ResponseStream, error_event
 from turnledger.server.service import Service
 from turnledger.server.turns.background import report_stored, store_turn
-from turnledger.server.turns.run import TurnApi, TurnExchange
+from turnledger.server.turns.run import EventSender, TurnApi, TurnExchange
 from turnledger.server.wire.sse import redact_events
 
 
@@ -164,50 +164,27 @@ async def _is_kept(exchange: TurnExchange, request: ResponseRequest, chat: Chat 
     return is_kept
 
 
-class _Events:
-    """Sends the events of a turn to the client, as those of its response. A separate class: the turn refers
-    to it, and must not thereby refer to the request."""
+class _Streamed:
+    """A response that is streamed while its turn runs: the events that those of the turn lead to."""
 
-    def __init__(self, exchange: TurnExchange) -> None:
-        self._exchange = exchange
-        self._held: list[Event] | None = []
-        self._running: RunningTurn | None = None
-        self.stream: ResponseStream | None = None
+    def __init__(self, exchange: TurnExchange, running: RunningTurn, fields: ResponseFields) -> None:
+        self._hides_failures = exchange.principal.is_narrowed
+        self._running = running
+        self.stream = ResponseStream(fields)
+        exchange.encode_error = partial(_error, self.stream)
 
-    def on_event(self, event: Event) -> None:
-        """Send an event, or hold it until `begin`: the headers need the place of the turn."""
-        if self._held is not None:
-            self._held.append(event)
-            return
-        if not self._exchange.has_first_token:
-            self._exchange.record_first_token()
-        self._send(event)
-
-    def begin(self, running: RunningTurn, fields: ResponseFields) -> None:
-        self._running, self.stream = running, ResponseStream(fields)
-        self._exchange.encode_error = partial(_error, self.stream)
-        held, self._held = self._held or (), None
-        for event in held:
-            self._send(event)
-
-    def _send(self, event: Event) -> None:
-        assert self.stream is not None  # noqa: S101 - it has begun
-        if isinstance(event, TurnFinished):
-            running, self._running = self._running, None  # a cycle otherwise
-            if event.state is AttemptState.COMPLETED or running is None:
-                return  # sent by `finish`
-            failure = event.failure
-            if self._exchange.principal.is_narrowed:
-                failure = redact_failure(failure)
-            fields = self.stream.fields
-            if running.turn is not None:
-                shown = fields.show_turn(running.turn, failure)
-            else:
-                shown = fields.show("failed" if failure is not None else "cancelled", failure=failure)
-            self._exchange.has_sent_end = True
-            self._exchange.write(self.stream.last(shown))
-        elif sent := self.stream.from_event(event):
-            self._exchange.write(sent)
+    def encode(self, event: Event) -> bytes:
+        """Encode an event. The end of a completed turn is sent by `finish`."""
+        if not isinstance(event, TurnFinished):
+            return self.stream.from_event(event)
+        if event.state is AttemptState.COMPLETED:
+            return b""
+        failure = redact_failure(event.failure) if self._hides_failures else event.failure
+        fields, turn = self.stream.fields, self._running.turn
+        if turn is not None:
+            return self.stream.last(fields.show_turn(turn, failure))
+        status = "failed" if failure is not None else "cancelled"
+        return self.stream.last(fields.show(status, failure=failure))
 
 
 class ResponseTurn:
@@ -223,7 +200,8 @@ class ResponseTurn:
         self._exchange = exchange
         self._request = request
         self._model = model
-        self._events = _Events(exchange)
+        self._events = EventSender(exchange)
+        self._stream: ResponseStream | None = None
         self.on_disconnect = request.policies.on_disconnect or OnDisconnect.YIELD
         options["gives_way"] = self.on_disconnect is OnDisconnect.YIELD
         self.block: TurnBlock = exchange.chats(request.scope).turn(
@@ -238,11 +216,13 @@ class ResponseTurn:
     async def answer(self, running: RunningTurn) -> None:
         self._fields = _fields_of(self._request, running, running.conversation.id)
         if self._request.stream:
-            self._events.begin(running, self._fields)
-        await _run(self._exchange, self._request, self._model, running)
+            streamed = _Streamed(self._exchange, running, self._fields)
+            self._stream = streamed.stream
+            self._events.begin(streamed.encode)
+        await _run(self._exchange, self._request, self._model, running, self._events)
 
     async def finish(self, running: RunningTurn, *, is_cancelled: bool = False) -> None:
-        _finish(self._exchange, self._fields, self._events.stream, running)
+        _finish(self._exchange, self._fields, self._stream, running)
 
     async def replay(self, turn: Turn) -> None:
         self._exchange.report_reduced(turn.details)
@@ -268,13 +248,18 @@ def _fields_of(
 
 
 async def _run(
-    exchange: TurnExchange, request: ResponseRequest, model: ChatModel, running: RunningTurn
+    exchange: TurnExchange,
+    request: ResponseRequest,
+    model: ChatModel,
+    running: RunningTurn,
+    events: EventSender,
 ) -> None:
     runner = ChatRunner(
         model,
         request.settings,
         stream=request.stream,
         asks_usage=True,
+        on_payloads=events.flush,
         on_reduced=exchange.report_reduced,
         memory=exchange.service.context_memory,
         reduces=may_reduce(running.details),
@@ -310,7 +295,7 @@ async def _answer_unstored(
     shown = await _history(service, principal, request, items, chat, options)
     exchange.slot.begin()
     exchange.set_header(b"x-conversation-state", UNKEPT)
-    events = _Events(exchange)
+    events, stream = EventSender(exchange), None
     async with exchange.client.cancel_on_disconnect(), await service.host.temporary_ledger() as ledger:
         async with ledger.turn(
             shown,
@@ -321,9 +306,11 @@ async def _answer_unstored(
         ) as running:
             fields = _fields_of(request, running, None)
             if request.stream:
-                events.begin(running, fields)
-            await _run(exchange, request, model, running)
-        _finish(exchange, fields, events.stream, running)
+                streamed = _Streamed(exchange, running, fields)
+                stream = streamed.stream
+                events.begin(streamed.encode)
+            await _run(exchange, request, model, running, events)
+        _finish(exchange, fields, stream, running)
 
 
 async def _history(

@@ -36,6 +36,7 @@ from turnledger.errors import (
     TurnStopped,
 )
 from turnledger.model.access.token import TokenScope
+from turnledger.model.event import Event, TurnFinished
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.turn import AttemptState, Turn
 from turnledger.runners.chat_model import ChatModel
@@ -231,6 +232,52 @@ class TurnExchange:
                 self.service.streams.stop_keep_alive(self.client)
             if self._is_stream:
                 self.service.metrics.streams.dec()
+
+
+class EventSender:
+    """Sends the events of a turn to the client, those of one batch of chunks in one piece. A separate class:
+    the turn refers to it, and must not thereby refer to the request, or the two would form a reference
+    cycle."""
+
+    def __init__(self, exchange: TurnExchange) -> None:
+        self._exchange = exchange
+        self._held: list[Event] | None = []
+        self._encode: Callable[[Event], bytes] | None = None
+        self._unsent: list[bytes] = []
+
+    def on_event(self, event: Event) -> None:
+        """Take an event; before `begin` it is held, since the headers need the place of the turn."""
+        if self._held is not None:
+            self._held.append(event)
+            return
+        if not self._exchange.has_first_token:
+            self._exchange.record_first_token()
+        self._add(event)
+
+    def begin(self, encode: Callable[[Event], bytes]) -> None:
+        """Send what was held: the place of the turn is known."""
+        self._encode = encode
+        held, self._held = self._held or (), None
+        for event in held:
+            self._add(event)
+        self.flush()
+
+    def _add(self, event: Event) -> None:
+        if self._encode is None:
+            return
+        if sent := self._encode(event):
+            self._unsent.append(sent)
+        if isinstance(event, TurnFinished):
+            self._encode = None  # it may refer to the turn: break the cycle
+            # The last event reports how the turn ended, here as to every other reader.
+            self._exchange.has_sent_end = bool(sent)
+            self.flush()
+
+    def flush(self, _: object = None) -> None:
+        """Send what was taken; called with each batch of chunks that the model has sent."""
+        if self._unsent:
+            self._exchange.write(b"".join(self._unsent))
+            self._unsent.clear()
 
 
 def resolve_model(
