@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from openai import OpenAI
+import msgspec
+from openai import OpenAI, omit
+from openai._models import construct_type
+from openai.lib.streaming.responses._responses import ResponseStreamState
 from openai.types.conversations import ConversationItem
 from openai.types.responses import Response, ResponseItem, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter
 
 from tests.compat.live_server import MODEL, LiveServer
+from turnledger.model.event import Event
+from turnledger.model.turn import Turn
+from turnledger.server.responses.response import ResponseFields
+from turnledger.server.responses.stream import ResponseStream
 
 _events: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 _items: TypeAdapter[Any] = TypeAdapter(ResponseItem)
@@ -81,3 +88,22 @@ def types(events: Iterable[Any]) -> list[str]:
 def conversation_of(response: Response) -> str:
     assert response.conversation is not None
     return response.conversation.id
+
+
+def follow_officially(turn: Turn, events: Iterable[Event]) -> None:
+    """Pass the response events of a completed turn to the official stream helper, which raises RuntimeError
+    if items change their identity or are left open."""
+    fields = ResponseFields(turn.id, None, turn.details)
+    made = ResponseStream(fields)
+    sent = b"".join(made.from_event(event) for event in events) + made.last(fields.show_turn(turn, None))
+    state = ResponseStreamState(input_tools=omit, text_format=omit)
+    done = {}
+    for raw in _split(sent):
+        event = construct_type(
+            type_=ResponseStreamEvent, value=msgspec.json.decode(raw.partition(b"data: ")[2])
+        )
+        state.handle_event(event)  # type: ignore[arg-type]
+        if event.type == "response.output_item.done":  # type: ignore[attr-defined]
+            done[event.item.id] = event.item.to_dict()  # type: ignore[attr-defined]
+    final = fields.show_turn(turn, None)["output"]
+    assert [done[item["id"]] for item in final] == final

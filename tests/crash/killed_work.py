@@ -21,6 +21,7 @@ from threading import Lock
 
 import apsw
 
+from tests.compat.responses import follow_officially
 from tests.crash.processes import Worker
 from tests.crash.promises import check_promises, recovered
 from turnledger import ItemDone, Ledger, Limits, TextDelta, TurnFinished, TurnResumed
@@ -242,6 +243,7 @@ class WorkStorm:
         items = items_of(job.received)
         if status.turn is not None and status.state is AttemptState.COMPLETED:
             assert items == list(status.turn.output)
+            follow_officially(status.turn, job.received)
         self.counts["calls of unknown outcome"] += sum(
             item.fields.get("output") == OUTCOME_UNKNOWN for item in items
         )
