@@ -249,7 +249,7 @@ def text_of(events: list[Any]) -> str:
     """Return the text of a stream; a resumed turn voids what came since its last item."""
     text, finished = "", 0
     for event in events:
-        if event[0] == "text.delta":
+        if event[0] in ("text.delta", "refusal.delta"):
             text += event[2]
         elif event[0] == "item.done":
             finished = len(text)

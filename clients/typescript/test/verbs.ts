@@ -62,7 +62,7 @@ const milliseconds = (seconds: Fields = {}): Fields =>
 function eventOf(event: TurnEvent): unknown[] {
   if (event.type === "turn.restarted") return [event.type, 0];
   const errorIn: unknown[] = [event.type, event.number];
-  if (event.type === "text.delta") errorIn.push(event.text);
+  if ("text" in event) errorIn.push(event.text);
   if (event.type === "turn.finished") errorIn.push(event.state);
   return errorIn;
 }

@@ -22,7 +22,14 @@ from turnledger.engine.history.context import context_of
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.errors import TurnAttached, TurnledgerError, TurnReplayed, TurnStopped
 from turnledger.hosting import OWNER
-from turnledger.model.event import Event, TextDelta, TurnFinished
+from turnledger.model.event import (
+    ArgumentsDelta,
+    Event,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    TurnFinished,
+)
 from turnledger.model.ids import ConversationId
 from turnledger.model.retention import policy_of
 from turnledger.model.turn import Turn
@@ -427,7 +434,7 @@ def turn_shown(turn: Turn) -> dict[str, Any]:
 
 def event_shown(event: Event) -> list[Any]:
     shown: list[Any] = [str(event.__struct_config__.tag), event.number]
-    if isinstance(event, TextDelta):
+    if isinstance(event, TextDelta | ReasoningDelta | RefusalDelta | ArgumentsDelta):
         shown.append(event.text)
     elif isinstance(event, TurnFinished):
         shown.append(str(event.state))

@@ -15,7 +15,7 @@ import msgspec
 from tests.clients.drivers.driver import ClientError, Command, Driver, OnEvent
 from turnledger.client import AsyncClient, Client, Retries, Timeouts
 from turnledger.errors import TurnledgerError
-from turnledger.model.event import TextDelta, TurnFinished
+from turnledger.model.event import ArgumentsDelta, ReasoningDelta, RefusalDelta, TextDelta, TurnFinished
 
 TURN_HEADER_NAMES = frozenset({"chat.send", "chat.edit", "chat.regenerate"})
 MAKERS = frozenset({"chats.create", "chats.open", "chats.reset", "chat.fork"})
@@ -302,7 +302,7 @@ def event_shown(event: Any) -> list[Any]:
     if kind == "turn.restarted":
         return [kind, 0]
     shown: list[Any] = [kind, event.number]
-    if isinstance(event, TextDelta):
+    if isinstance(event, TextDelta | ReasoningDelta | RefusalDelta | ArgumentsDelta):
         shown.append(event.text)
     elif isinstance(event, TurnFinished):
         shown.append(str(event.state))
