@@ -46,9 +46,6 @@ from turnledger.model.ids import BranchId, ConversationId, IdSource, LeaseId, Ra
 from turnledger.model.turn import OnStop
 
 if TYPE_CHECKING:
-    from turnledger.engine.turn.running_turn import OpenTurn
-
-if TYPE_CHECKING:
     from turnledger.engine.attempt.end import EndRequest
     from turnledger.engine.events.live_log import LiveLog
     from turnledger.engine.turn.running_turn import OpenTurn

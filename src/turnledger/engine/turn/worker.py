@@ -181,7 +181,8 @@ class JobWorker:
         problem: BaseException | None = None
         turn = RunningTurn(running)
         try:
-            await self._runner(turn, taken.token)
+            if running.stop_requested is None:  # no stop came while it was taken
+                await self._runner(turn, taken.token)
         except BaseException as raised:
             problem = raised
         left_by = problem

@@ -439,6 +439,27 @@ class DurableWork(Contract):
         assert again is not None
         assert again.state is AttemptState.KEPT
 
+    async def test_stop_after_it_was_taken_and_before_its_runner_begins_runs_nothing(
+        self, stage: Stage
+    ) -> None:
+        here, there = await stage.processes()
+        chat, agent = await there.chat(), Agent()
+        await exchange(chat, "q0")
+        id = await chat.enqueue("q")
+        with here.store.hold(read_turns) as gate:
+            worker = work(stage, here, agent)
+            await stage.reach(gate, worker)
+            same = await here.chat(chat)
+            stopping = stage.start(same.stop(id))
+            while id not in here.ledger._process.early_stops:
+                await asyncio.sleep(0)
+        stopped = await soon(stopping)
+        assert stopped is not None
+        assert (stopped.state, agent.runs, agent.paid) == (AttemptState.KEPT, [], [])
+        assert await there.ledger.jobs() == []
+        await exchange(chat, "next")
+        assert not worker.done()
+
     async def test_stop_ends_work_that_waits_to_be_resumed(self, stage: Stage) -> None:
         agent = Agent([Gate()])
         there, chat, id = await dying(stage, agent)
