@@ -164,7 +164,7 @@ async def test_foreign_id_is_answered_like_an_unknown_one(who: str) -> None:
     async with town() as place:
         await add_roles(place)
         chat = await place.ledger.for_owner("alice").conversation(conversation_key="private-of-alice")
-        async with chat.turn("Hi") as turn:
+        async with chat.turn("Hi", idempotency_key="private-of-alice") as turn:
             turn.emit("Hello.")
         theirs, own = await ids_of(place, chat, turn.id), await own_of(place, who)
         before = await place.alices()

@@ -1,8 +1,8 @@
 """An id of another owner is answered as one that never was: every route and role, whatever state it is in.
 
 Alice's chats are live, deleted, purged and expired; her turns committed, interrupted, failed, stopped,
-running and queued. Each is requested on every route with an id, by callers without access, on both stores,
-and beside it an id that never existed. The answers are compared byte for byte, without ids and times.
+running, queued and enqueued. Each is requested on every route with an id, by callers without access, on both
+stores, and beside it an id that never existed. The answers are compared byte for byte, without ids and times.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from turnledger.stores.url import open_store
 SECONDS = 900
 
 
-async def _run_turn(chat: Chat, text: str = "Hi") -> TurnId:
-    async with chat.turn(text) as turn:
+async def _run_turn(chat: Chat, text: str = "Hi", idempotency_key: str | None = None) -> TurnId:
+    async with chat.turn(text, idempotency_key=idempotency_key) as turn:
         turn.emit("Hello.")
     return turn.id
 
@@ -61,7 +61,7 @@ async def _ids_by_state(place: Town) -> AsyncIterator[dict[str, Ids]]:
         found[state] = await ids_of(place, of, turn)
 
     live = await chat("live")
-    await note("live", live, await _run_turn(live))
+    await note("live", live, await _run_turn(live, idempotency_key=live.conversation_key))
     failed = await chat("failed")
     await note("failed", failed, await _run_failing_turn(failed))
     for policy in ("keep", "discard"):
@@ -86,6 +86,8 @@ async def _ids_by_state(place: Town) -> AsyncIterator[dict[str, Ids]]:
         running = await stack.enter_async_context(busy.turn("Wait"))
         running.emit("Half")
         await note("running", busy, running.id)
+        job = await busy.enqueue("Later", idempotency_key=busy.conversation_key)
+        await note("enqueued", busy, job)
         queued = busy.turn("Next")
         waiting = asyncio.create_task(_enter(queued))
         while not Host(place.ledger).at_work().waiting:
