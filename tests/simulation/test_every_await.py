@@ -8,7 +8,7 @@ commits.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from contextlib import aclosing, suppress
 from enum import Enum
 from itertools import product
@@ -23,13 +23,17 @@ from turnledger.chat import Chat
 from turnledger.engine.attempt import end as end_module
 from turnledger.engine.lane.shield import Unstoppable
 from turnledger.engine.ports import Result, Store
+from turnledger.engine.tables.jobs import ReadyJob
 from turnledger.engine.turn import begin as begin_module
 from turnledger.engine.turn import block as block_module
 from turnledger.engine.turn import commit
+from turnledger.engine.turn import worker as worker_module
 from turnledger.engine.turn.block import TurnBlock
+from turnledger.engine.turn.worker import JobWorker
 from turnledger.engine.wrapped_store import AnyOperation, WrappedStore, Write
 from turnledger.errors import TurnledgerError, TurnStopped, turn_of
 from turnledger.model.ids import TurnId
+from turnledger.model.item import OUTCOME_UNKNOWN
 from turnledger.testing.gates import Gate
 from turnledger.testing.loop import SimulatedLoop
 from turnledger.testing.simulation.stores import open_inner
@@ -263,6 +267,21 @@ async def an_undo(scene: Scene) -> Coroutine[Any, Any, None]:
     return undo()
 
 
+async def a_turn_in_parallel(scene: Scene) -> Coroutine[Any, Any, None]:
+    first = await scene.chat.run(_answer, "first")
+    await _hold(scene)
+    return scene.play(scene.chat.turn("q", after=first.id))
+
+
+async def an_append_in_the_queue(scene: Scene) -> Coroutine[Any, Any, None]:
+    await _hold(scene)
+
+    async def append() -> None:
+        await scene.chat.append(["q", {"role": "assistant", "content": "From elsewhere."}])
+
+    return append()
+
+
 def _fail(_: RunningTurn) -> None:
     raise ValueError("broken")
 
@@ -305,6 +324,8 @@ SCENES: list[SceneRun] = [
     a_generator,
     an_edit,
     an_undo,
+    a_turn_in_parallel,
+    an_append_in_the_queue,
 ]
 
 
@@ -370,8 +391,78 @@ def test_cancellation_at_every_await_catches_the_broken_engine(
             cancel_at_every_await("memory", asyncio.Future, scene, when)
 
 
+@pytest.mark.parametrize("when", When, ids=[when.value for when in When])
+@pytest.mark.parametrize("kind", [asyncio.Future, Unstoppable])
+def test_durable_work_cancelled_at_every_await_is_resumed_and_completed(
+    kind: type[asyncio.Future[Any]], when: When
+) -> None:
+    cancel_work_at_every_await(kind, when)
+
+
+@pytest.mark.parametrize(
+    ("where", "what", "how"),
+    [(worker_module, "abandon_block", leaves_what_it_began), (commit, "_let_go", does_nothing)],
+)
+def test_durable_work_cancelled_at_every_await_catches_the_broken_engine(
+    monkeypatch: pytest.MonkeyPatch, where: Any, what: str, how: Any
+) -> None:
+    monkeypatch.setattr(where, what, how)
+    with pytest.raises((AssertionError, TurnledgerError, TimeoutError)):
+        for when in When:
+            cancel_work_at_every_await(asyncio.Future, when)
+
+
+def cancel_work_at_every_await(kind: type[asyncio.Future[Any]], when: When) -> None:
+    async def cancel_at(ledger: Ledger, at: int) -> bool:
+        return await _work_cancelled_at(ledger, at, when)
+
+    _try_every_await("memory", kind, cancel_at)
+
+
+async def _work_cancelled_at(ledger: Ledger, at: int, when: When) -> bool:
+    """Run a job whose first execution is cancelled, and check everything after it."""
+    scene = Scene(ledger, await ledger.conversation())
+    id, victim, executions = await scene.chat.enqueue("q"), Victim(at, when), 0
+
+    class Worker(JobWorker):
+        async def _run_job(self, ready: ReadyJob) -> None:
+            nonlocal executions
+            executions += 1
+            work = super()._run_job(ready)
+            await (victim.run(work) if executions == 1 else work)
+
+    async def answer(turn: RunningTurn, _: object) -> None:
+        await turn.call(CALL, lambda: scene._pay(turn))
+        turn.emit("Three.")
+
+    worker = asyncio.create_task(Worker(ledger._process, answer, 1).run())
+    async with asyncio.timeout(600):
+        ended = await scene.chat.outcome(id)
+    worker.cancel()
+    await asyncio.wait((worker,))
+    where = f"await {at}"
+    assert ended.turn is not None, where
+    assert ended.turn.kind is TurnKind.COMPLETED, where
+    results = [item.fields["output"] for item in ended.turn.output if item.is_result]
+    # A call that was started, and whose outcome is unknown, is not run again.
+    assert results == ["paid"] or (results == [OUTCOME_UNKNOWN] and executions == 2), where
+    assert await ledger.jobs() == [], where
+    await _check(scene, None, where)
+    return victim.awaits >= at
+
+
 def cancel_at_every_await(store: str, kind: type[asyncio.Future[Any]], scene: SceneRun, when: When) -> None:
     """Play the scene until its victim has been cancelled at each of its awaits."""
+
+    async def cancel_at(ledger: Ledger, at: int) -> bool:
+        return await _cancelled_at(ledger, scene, at, when)
+
+    _try_every_await(store, kind, cancel_at)
+
+
+def _try_every_await(
+    store: str, kind: type[asyncio.Future[Any]], cancel_at: Callable[[Ledger, int], Awaitable[bool]]
+) -> None:
     loop = SimulatedLoop(0, disorder=0.0)
     server = loop.process("server")
 
@@ -379,7 +470,7 @@ def cancel_at_every_await(store: str, kind: type[asyncio.Future[Any]], scene: Sc
         inner: Any = HesitantStore(await open_store(), kind)
         ledger = await Ledger.over(inner, clock=SimulatedClock(loop, WallClock(loop), 0), random=Random(0))
         for at in range(1, MOST_AWAITS):
-            if not await _cancelled_at(ledger, scene, at, when):
+            if not await cancel_at(ledger, at):
                 assert at > 1, "the victim never waited"
                 assert await ledger.check(at_rest=True) == []
                 await ledger.close()
@@ -428,7 +519,8 @@ async def _check(scene: Scene, problem: BaseException | None, where: str) -> Non
         chats = [chat]
         with suppress(TurnledgerError):
             chats.append(await ledger.conversation(conversation_key=f"key of {chat.id}", create=False))
-        turns = {turn.id: turn for each in chats for turn in await each.turns()}
+        branches = [(each, listed.branch.id) for each in chats for listed in await each.branches()]
+        turns = {turn.id: turn for each, branch in branches for turn in await each.turns(branch=branch)}
         found = turns.get(scene.turn)
         if problem is not None:
             assert turn_of(problem) == found, where
