@@ -40,9 +40,9 @@ ways_to_leave_out = pytest.mark.parametrize(
 PAYING = (Tool("pay", "paid"), "Half")
 
 
-async def interrupt(stage: Stage, chat: Chat, script: Sequence[Step] = PAYING) -> Turn:
+async def interrupt(stage: Stage, chat: Chat, script: Sequence[Step] = PAYING, **options: Any) -> Turn:
     """Stop a turn after this script has run, and keep it."""
-    await stage.hold_lane(chat, "Pay.", script)
+    await stage.hold_lane(chat, "Pay.", script, **options)
     ended = await soon(chat.stop(policy="keep"))
     assert ended.turn is not None
     return ended.turn
@@ -88,14 +88,14 @@ class TestEffects:
         await run_block(chat.edit(first.id, "q1"), "a1")
         other = await shown(chat)
         await soon(chat.switch(first.branch))
-        stopped = await interrupt(stage, chat)
+        stopped = await interrupt(stage, chat, details={"model": "m"})
         assert kinds(await chat.turns()) == ["completed", "interrupted"]
         left = await left_out(same, way, first, stopped, other)
         turns = await left.turns()
         assert "interrupted" not in kinds(turns)
         [settled] = [turn for turn in turns if turn.kind is TurnKind.SETTLED]
         assert results(settled) == {"call_0": "paid"}
-        assert settled.input == stopped.input
+        assert (settled.input, settled.details) == (stopped.input, {"model": "m"})
         assert "Half" not in [each.text for each in settled.output]
         assert settled.output[-1].role == "developer"
         messages = await seen_next(left)

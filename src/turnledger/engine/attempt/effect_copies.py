@@ -62,6 +62,7 @@ async def make_copies(
             input=input,
             output=output,
             instructed=end.instructed,
+            details=turn.raw_details,
         )
         flags = move_flags(hidden.get(turn.id, {}), turn.items, (*input, *output))
         made.append(Copy(copy, turn, flags))
