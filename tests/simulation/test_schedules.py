@@ -76,6 +76,10 @@ def test_background_write_lost_with_the_power_breaks_no_promise(seed: int, store
     simulate(seed, store)  # it writes a clock mark, or indexes words, during a request
 
 
+def test_effects_after_a_parallel_turn_began_are_not_missed_when_its_begin_is_repeated() -> None:
+    simulate(50653, "memory", ("append", "parallel"))
+
+
 def _violation(seed: int) -> str | None:
     try:
         simulate(seed)

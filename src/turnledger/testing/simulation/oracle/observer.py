@@ -198,7 +198,8 @@ async def _run_begin(tables: Tables, operation: AnyOperation, request: BeginRequ
             _check_order(queue, request, world)
         if before is not None and request.content.after is not None:
             world.violations += [
-                problem async for problem in _check_beside(tables, before, request, result, world)
+                problem
+                async for problem in _check_beside(tables, before, request, result, world, is_new=is_new)
             ]
     appends = (
         request.content.is_whole
@@ -259,7 +260,7 @@ async def _run_take(tables: Tables, operation: AnyOperation, request: TakeReques
 
 
 async def _check_beside(
-    tables: Tables, current: Branch, request: BeginRequest, begun: Begun, world: World
+    tables: Tables, current: Branch, request: BeginRequest, begun: Begun, world: World, *, is_new: bool
 ) -> AsyncIterator[str]:
     """Check a turn that follows another one without waiting: its line ends with that turn and settled ones,
     lacks no effect of the shown line, and is the same whenever its begin is repeated."""
@@ -272,7 +273,7 @@ async def _check_beside(
         yield f"{attempt.id} does not follow {request.content.after}"
     if any(turn.kind is not TurnKind.SETTLED for turn in behind):
         yield f"{attempt.id} follows more than {request.content.after}"
-    if made.fence > 1 or made.id == current.id:
+    if not is_new or made.fence > 1 or made.id == current.id:
         return  # an old branch: others may have acted since it was made
     listed = {effect for turn in turns for effect in effects_in(turn)} | world.forgotten_effects
     for turn in await turns_on(tables, current.id):
