@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from turnledger.engine.attempt.client_retries import Deliveries
@@ -304,11 +305,19 @@ class Process:
         self._released = asyncio.Event()
 
     async def persist(
-        self, operation: Operation[Request, Result], request: Request, owner: str, sync: Sync = Sync.DISK
+        self,
+        operation: Operation[Request, Result],
+        request: Request,
+        owner: str,
+        sync: Sync = Sync.DISK,
+        *,
+        again: Request | None = None,
     ) -> Result:
         """Run a repeatable operation until its outcome is known or patience ends; a cancelled caller tries
-        once. If the outcome of one try is unknown, so is the outcome of all."""
-        return await self._repeat(lambda: self.store.transact(operation, request, owner, sync))
+        once. If the outcome of one try is unknown, so is the outcome of all. `again` replaces the request
+        when it is repeated."""
+        requests = chain((request,), repeat(request if again is None else again))
+        return await self._repeat(lambda: self.store.transact(operation, next(requests), owner, sync))
 
     async def persist_whole(
         self, operation: WholeOperation[Request, Result], request: Request, sync: Sync = Sync.DISK

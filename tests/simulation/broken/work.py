@@ -73,9 +73,11 @@ def passes_work_that_waits_for_a_process() -> list[Patch]:
 def enqueues_without_sync() -> list[Patch]:
     true = Process.persist
 
-    async def persist(self: Any, operation: Any, request: Any, owner: Any, sync: Any = Sync.DISK) -> Any:
+    async def persist(
+        self: Any, operation: Any, request: Any, owner: Any, sync: Any = Sync.DISK, **options: Any
+    ) -> Any:
         is_job = isinstance(request, begin.BeginRequest) and request.job is not None
-        return await true(self, operation, request, owner, Sync.PROCESS if is_job else sync)
+        return await true(self, operation, request, owner, Sync.PROCESS if is_job else sync, **options)
 
     return [(Process, "persist", persist)]
 

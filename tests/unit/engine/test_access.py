@@ -121,7 +121,7 @@ class Persisting(Process):
         self.tried = 0
 
     async def persist(
-        self, operation: Operation[Request, Result], request: Request, owner: str, sync: object = None
+        self, operation: Operation[Request, Result], request: Request, owner: str, *_: object, **__: object
     ) -> Result:
         self.tried += 1
         return await operation(self.whole.of(owner), request)

@@ -597,7 +597,8 @@ async def _enqueue(
     """Store the request with a place in the queue that belongs to no process, and claim its key."""
     _demand_disk(request)
     assert request.job is not None  # noqa: S101 - for the type checker
-    waiting = [ticket for ticket in await tables.tickets(branch.id) if ticket.lease == NOBODY]
+    tickets = await tables.tickets(branch.id) if branch.last_ticket else []
+    waiting = [ticket for ticket in tickets if ticket.lease == NOBODY]
     if len(waiting) >= request.bounds.queue_limit or await tables.count_jobs() >= request.bounds.owner_jobs:
         raise QueueFull
     attempt, now = request.attempt, request.round.now

@@ -223,8 +223,7 @@ def job_request(
     input: Input,
     **options: Unpack[JobOptions],
 ) -> AcquireRequest:
-    """Make a request that stores a turn as durable work. Its first round is a repeated one: it may be sent
-    again as it is."""
+    """Make a request that stores a turn as durable work."""
     asked, limits = turn_request(process, target, authorization, input, **options), process.limits
     begin, context = asked.begin, asked.context
     if context.count is not ALL.count:
@@ -245,7 +244,7 @@ def job_request(
         job=body,
         retry=None,
         bounds=replace(begin.bounds, queue_limit=limits.lane_jobs, owner_jobs=limits.owner_jobs),
-        round=replace(begin.round, is_repeated=True, is_durable=True),
+        round=replace(begin.round, is_durable=True),
     )
     return replace(asked, begin=begin)
 

@@ -64,11 +64,13 @@ async def enqueue(process: Process, asked: AcquireRequest) -> tuple[TurnId, bool
     if process.is_closed:
         raise LedgerClosed
     while True:
+        # The first may have succeeded; only a repeated one, which reads more, recognizes that.
+        again = replace_struct(request, round=replace_struct(request.round, is_repeated=True))
         try:
-            answer = await process.persist(begin, request, request.target.owner)
+            answer = await process.persist(begin, request, request.target.owner, again=again)
         except AdmissionMoved:
             version = await readmitted(asked.authorization, request.admitted)
-            request = replace_struct(request, admitted=version)
+            request = replace_struct(again, admitted=version)
         else:
             assert isinstance(answer, Enqueued | SharedOutcome)  # noqa: S101 - it asks for a job
             process.waiters.notify(answer.conversation)

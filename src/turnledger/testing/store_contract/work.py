@@ -446,13 +446,15 @@ class DurableWork(Contract):
         chat, agent = await there.chat(), Agent()
         await exchange(chat, "q0")
         id = await chat.enqueue("q")
+
+        async def has_arrived() -> bool:
+            return id in here.ledger._process.early_stops
+
         with here.store.hold(read_turns) as gate:
             worker = work(stage, here, agent)
             await stage.reach(gate, worker)
-            same = await here.chat(chat)
-            stopping = stage.start(same.stop(id))
-            while id not in here.ledger._process.early_stops:
-                await asyncio.sleep(0)
+            stopping = stage.start((await here.chat(chat)).stop(id))
+            await stage.until(has_arrived)
         stopped = await soon(stopping)
         assert stopped is not None
         assert (stopped.state, agent.runs, agent.paid) == (AttemptState.KEPT, [], [])
