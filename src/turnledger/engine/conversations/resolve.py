@@ -29,14 +29,17 @@ from turnledger.model.conversation import (
     Branch,
     Conversation,
     ConversationState,
+    Ticket,
     TitleSource,
     Within,
 )
 from turnledger.model.flags import hidden_from_user
-from turnledger.model.ids import BranchId, ConversationId, LeaseId
+from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.retention import NEVER, ResetPolicy
 from turnledger.model.turn import Turn, first_words, preview_of
 
+JOBS = 100
+"""Jobs read at once."""
 PREVIEW_TURNS = 16
 """Turns searched for a preview text, if the last ones are all calls, results or hidden."""
 ENDS = 1_000
@@ -290,7 +293,21 @@ async def is_stale(tables: Tables, target: Target, found: Conversation, now: int
 
 async def is_in_use(tables: Tables, found: Conversation) -> bool:
     """Return whether a turn runs or waits there, on any branch, which is an interaction in progress."""
-    return bool(await tables.tickets(found.branch) or await tables.running_in(found.id))
+    if await tables.tickets(found.branch) or await tables.running_in(found.id):
+        return True
+    return bool(await tickets_beside(tables, found))
+
+
+async def tickets_beside(tables: Tables, conversation: Conversation) -> list[Ticket]:
+    """Return the tickets of durable work that waits on side branches: an owner has few jobs."""
+    found: list[Ticket] = []
+    after: TurnId | None = None
+    while page := await tables.jobs(after, JOBS):
+        for job in page:
+            if job.conversation == conversation.id and (ticket := await tables.ticket(job.id)) is not None:
+                found += [ticket] if ticket.branch != conversation.branch else []
+        after = page[-1].id
+    return found
 
 
 def changes_policy(target: Target, found: Conversation) -> bool:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from turnledger.engine.attempt.durable import drop_job
 from turnledger.engine.attempt.end import DELETED, end_running, return_claim
-from turnledger.engine.conversations.resolve import is_in_use
+from turnledger.engine.conversations.resolve import is_in_use, tickets_beside
 from turnledger.engine.feed import record_change
 from turnledger.engine.ports import Tables, WholeStore
 from turnledger.engine.process import Process
@@ -28,15 +28,12 @@ from turnledger.model.conversation import (
     NOBODY,
     Conversation,
     ConversationState,
-    Ticket,
     Within,
 )
-from turnledger.model.ids import ConversationId, TurnId
+from turnledger.model.ids import ConversationId
 
 TRIED = 100
 """Attempts of a conversation without a committed turn that are checked for a recent one."""
-JOBS = 100
-"""Jobs read at once."""
 REQUESTED, FOR_GOOD, EXPIRED = "deleted", "purged", "expired"
 """The reasons in the feed for a deleted chat; see model.retention for automatic ones."""
 
@@ -121,24 +118,12 @@ async def _close_lanes(tables: Tables, conversation: Conversation, now: int, *, 
             await end_running(tables, raised, running, DELETED, now, forget=forget, drop=drop)
     # Read again: an edit kept on the way has moved the queue.
     ended = await tables.conversation(conversation.id) or conversation
-    for ticket in (*await tables.tickets(ended.branch), *await _jobs_beside(tables, ended)):
+    for ticket in (*await tables.tickets(ended.branch), *await tickets_beside(tables, ended)):
         await tables.drop_ticket(ticket.attempt)
         if ticket.lease == NOBODY:
             await drop_job(tables, ticket.attempt)
             await return_claim(tables, ticket, now)
         await record_change(tables, ChangeKind.TURN_WITHDRAWN, conversation, now, turn=ticket.attempt)
-
-
-async def _jobs_beside(tables: Tables, conversation: Conversation) -> list[Ticket]:
-    """Return the tickets of durable work that waits on side branches; an owner has few jobs."""
-    found: list[Ticket] = []
-    after: TurnId | None = None
-    while page := await tables.jobs(after, JOBS):
-        for job in page:
-            if job.conversation == conversation.id and (ticket := await tables.ticket(job.id)) is not None:
-                found += [ticket] if ticket.branch != conversation.branch else []
-        after = page[-1].id
-    return found
 
 
 @dataclass(frozen=True)

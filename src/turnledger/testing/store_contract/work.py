@@ -512,6 +512,16 @@ class DurableWork(Contract):
             await soon(chat.outcome(id))
         assert [turn.input[0].text for turn in await chat.turns()] == ["q1", "q2"]
 
+    async def test_conversation_with_work_on_a_side_branch_does_not_expire(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat(expires_after=60.0)
+        first, _ = await chain(chat, 2)
+        id = await chat.enqueue("p", after=first.id)
+        stage.clock.advance(100)
+        await here.tend()
+        work(stage, here, Agent())
+        assert (await soon(chat.outcome(id))).state is AttemptState.COMPLETED
+
     async def test_work_on_a_side_branch_is_resumed_there_and_ends_with_its_chat(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
