@@ -76,22 +76,24 @@ async def fill(folder: Path, length: int) -> tuple[str, str, str]:
 async def measure(folder: Path, *, quick: bool) -> list[str]:
     rounds, each, length = (1, 1, 100) if quick else (6, 20, DELTAS)
     stream, long, short = await fill(folder, length)
-    with started("-m", "bench.http.upstream") as upstream:
-        with serving(folder, f"http://127.0.0.1:{upstream.port}/v1") as ours:
-            lines = await turns(ours, rounds, each, stream=False)
-            lines += await turns(ours, rounds, max(each // 4, 1), stream=True)
-            events = f"/v1/responses/{stream}?stream=true", f"/api/turns/{stream}/events"
-            again, native = await reads(ours, events, rounds * 5)
-            ratio = again / native
-            lines.append(
-                line(f"{length} events of a response, of those of its turn", ratio, "≤ 1.2", ratio <= 1.2)
-            )
-            for order in ("asc", "desc"):
-                pages = [f"/v1/conversations/{id}/items?order={order}" for id in (long, short)]
-                of_long, of_short = await reads(ours, pages, rounds * 50)
-                ratio = of_long / of_short
-                name = f"first page of items at {length} turns, {order}, of one at 10"
-                lines.append(line(name, ratio, "≤ 1.2", ratio <= 1.2))
+    with (
+        started("-m", "bench.http.upstream") as upstream,
+        serving(folder, f"http://127.0.0.1:{upstream.port}/v1") as ours,
+    ):
+        lines = await turns(ours, rounds, each, stream=False)
+        lines += await turns(ours, rounds, max(each // 4, 1), stream=True)
+        events = f"/v1/responses/{stream}?stream=true", f"/api/turns/{stream}/events"
+        again, native = await reads(ours, events, rounds * 5)
+        ratio = again / native
+        lines.append(
+            line(f"{length} events of a response, of those of its turn", ratio, "≤ 1.2", ratio <= 1.2)
+        )
+        for order in ("asc", "desc"):
+            pages = [f"/v1/conversations/{id}/items?order={order}" for id in (long, short)]
+            of_long, of_short = await reads(ours, pages, rounds * 50)
+            ratio = of_long / of_short
+            name = f"first page of items at {length} turns, {order}, of one at 10"
+            lines.append(line(name, ratio, "≤ 1.2", ratio <= 1.2))
     return lines
 
 

@@ -24,6 +24,7 @@ TASTES = {
     "counts_a_closed_ledger_as_a_death": ("work",),
     "decides_to_give_way_before_its_transaction": ("leave",),
     "ends_only_the_shown_turn_of_a_deleted_chat": ("parallel",),
+    "enqueues_work_after_any_turn_behind_the_head": ("beside",),
     "expires_beside_a_parallel_turn": ("lapse", "parallel"),
     "forgets_the_queue_behind_a_kept_dead_edit": ("late",),
     "gives_way_while_others_read": ("leave",),

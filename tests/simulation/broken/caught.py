@@ -48,6 +48,7 @@ CAUGHT: dict[tuple[str, str], int] = {
     ("memory", "ends_the_work_of_a_dead_process"): 1,
     ("memory", "ends_without_sync"): 26,
     ("memory", "enqueues_without_sync"): 107,
+    ("memory", "enqueues_work_after_any_turn_behind_the_head"): 1,
     ("memory", "expires_beside_a_parallel_turn"): 54,
     ("memory", "expires_by_the_wall_clock"): 36,
     ("memory", "fails_work_whose_store_was_out_of_reach"): 138,

@@ -232,3 +232,13 @@ def records_before_it_stores_what_a_resume_made_void() -> list[Patch]:
 @broken
 def resumes_without_voiding_the_text() -> list[Patch]:
     return [(Draft, "void", lambda draft: "")]
+
+
+@broken
+def enqueues_work_after_any_turn_behind_the_head() -> list[Patch]:
+    true = begin._enqueue
+
+    async def enqueue(tables: Any, conversation: Any, branch: Any, *others: Any) -> Any:
+        return await true(tables, conversation, await tables.branch(conversation.branch), *others)
+
+    return [(begin, "_enqueue", enqueue)]

@@ -67,11 +67,12 @@ FEATURES: dict[str, Callable[[int], list[str]]] = {
     "die": lambda count: [],
     "late": lambda count: ["late"] * count,
     "ask again": lambda count: ["ask again"] * count,
+    "beside": lambda count: ["work beside"] * count,
 }
 """Additional actions of some schedules, by the number of actions already drawn."""
 FEATURE_SHARE = 0.2
 """Share of schedules that have each feature."""
-ON_REQUEST = ("die", "late", "ask again")
+ON_REQUEST = ("die", "late", "ask again", "beside")
 """Features that are never drawn: drawing them would change the schedules recorded for broken engines."""
 RARE_FEATURES = {"lapse": 0.05, "forget": 0.05, "append": 0.1, "parallel": 0.1, "leave": 0.1}
 """Long turns are slow to simulate, forgotten effects cannot be checked, appended turns run no model, and many
@@ -80,7 +81,7 @@ TTL_SHARE = 0.03
 """Share of schedules on a memory store whose `ttl` ends conversations."""
 DAY = 24 * 3600.0
 """Longer than any schedule."""
-BRANCHING = frozenset({"diverge", "undo", "switch", "fork", "wander", "forget", "parallel"})
+BRANCHING = frozenset({"diverge", "undo", "switch", "fork", "wander", "forget", "parallel", "work beside"})
 NEEDS_HISTORY = BRANCHING | {"resend", "flag", "restore", "undo once", "say", "late", "ask again"}
 FEW, MANY = (1, 2, 3, 5), (2, 3, 5, 7)
 """Actions per client: more where they need a history."""
@@ -166,7 +167,7 @@ class Schedule:
         follow = self._listening.follow if self._listening else None
         self._work = WorkClients(self._scene, self._sender, f"{seed} work", follow, dies="die" in features)
         self._leaving = LeavingClients(self._scene, self._sender, f"{seed} leave")
-        servers.runs_jobs = "work" in features
+        servers.runs_jobs = "work" in features or "beside" in features
 
     async def run(self) -> ScheduleReport:
         """Run the clients under faults, wait until all is calm, then check."""
@@ -249,6 +250,8 @@ class Schedule:
                 await self._keyless.send(name, token)
             case "work":
                 await self._work.send(token)
+            case "work beside":
+                await self._work.send_beside(name, token)
             case "leave":
                 await self._leaving.leave(token)
             case "flag":

@@ -51,10 +51,24 @@ class WorkClients:
         self._follow = follow
         self._dies = dies
 
-    async def send(self, token: str) -> None:
-        """Enqueue a turn: sometimes twice at once under one key, sometimes stopped soon after."""
+    async def send_beside(self, name: str, token: str) -> None:
+        """Enqueue several turns after one that any branch has."""
+        turns = await self._sender.read_turns(name, all_branches=True)
+        if not turns:
+            await self.send(token)
+            return
+        after = self._random.choice(turns).id
+        count = self._random.choice((1, 2, 3))
+        places = [(f"{token}|{number}", (name, after)) for number in range(count)]
+        await asyncio.gather(*(self.send(each, place) for each, place in places))
+
+    async def send(self, token: str, place: tuple[str, TurnId] | None = None) -> None:
+        """Enqueue a turn: sometimes twice at once under one key, sometimes stopped soon after. `place` is a
+        conversation, and the turn to follow there."""
         random, servers = self._random, self._scene.servers
         drawn = self._sender.draw(token)
+        if place is not None:
+            drawn = replace(drawn, conversation=place[0], after=place[1])
         is_late, pace = random.random() < 0.1, min(drawn.pace, LEASE_TIME)
         request = replace(drawn, leaves_call=False, is_late=is_late, pace=pace)
         if request.idempotency_key is not None:

@@ -167,6 +167,12 @@ async def _run_begin(tables: Tables, operation: AnyOperation, request: BeginRequ
         world.enqueued.add(result.attempt)
         world.waiting_since.setdefault(result.attempt, world.begins)
         lapses.note_use(world, result.attempt, result.conversation)
+        ticket = await tables.ticket(result.attempt)
+        if request.content.after is not None and ticket is not None and result.attempt == request.attempt:
+            turns = await turns_on(tables, ticket.branch)
+            behind = [turn for turn in turns if turn.number > _number_of(turns, request.content.after)]
+            if not turns or any(turn.kind is not TurnKind.SETTLED for turn in behind):
+                world.violations.append(f"{request.attempt} waits behind more than {request.content.after}")
     if isinstance(result, Queued) and request.content.after is not None:
         world.violations.append(f"{request.attempt} waits, although it runs in parallel")
     if isinstance(result, Queued):
