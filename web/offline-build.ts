@@ -3,7 +3,8 @@
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import type { Plugin } from "vite";
-import { strings } from "./src/strings.ts";
+import { english } from "./src/strings/english.ts";
+import { german } from "./src/strings/german.ts";
 
 const read = (name: string): string => readFileSync(new URL(`src/offline/${name}`, import.meta.url), "utf-8");
 const source = (text: string): string => `'sha256-${createHash("sha256").update(text).digest("base64")}'`;
@@ -17,10 +18,15 @@ export function offlinePage(): Plugin {
   };
 }
 
+/** Fill in `%name%`. */
+const fill = (name: string, parts: Readonly<Record<string, string>>): string =>
+  read(name).replace(/%(\w+)%/g, (_, part: string) => parts[part] as string);
+
 function serviceWorker(): string {
   const [style, script] = [read("page.css"), read("page.js")];
-  const parts: Record<string, string> = { language: strings.language, ...strings.offline, style, script };
-  const page = read("page.html").replace(/%(\w+)%/g, (_, name: string) => parts[name] as string);
+  const texts = [english, german].map(({ language, offline }) => fill("text.html", { language, ...offline }));
+  const { language, offline } = english;
+  const page = fill("page.html", { language, title: offline.title, texts: texts.join(""), style, script });
   const policy = [
     "default-src 'none'",
     `script-src ${source(script)}`,

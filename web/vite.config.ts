@@ -1,16 +1,20 @@
 import { fileURLToPath } from "node:url";
 import { defineConfig } from "vitest/config";
 import { offlinePage } from "./offline-build.ts";
-import { strings } from "./src/strings.ts";
+import { english } from "./src/strings/english.ts";
+import { german } from "./src/strings/german.ts";
 
 const of = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
 const CLIENT = "../clients/typescript/src";
 const TESTS = ["test/**/*.test.{ts,tsx}"];
 const WITH_MOCKS = ["test/markdown/code-block.test.ts", "test/markdown/renderer.test.ts"];
 
-/** Fill in `%name%` from strings.ts. */
+/** Fill in `%name%`. Without scripts no language can be chosen. */
 function transformIndexHtml(html: string): string {
-  return html.replace(/%(language|product|needsJavaScript)%/g, (_, name: string) => strings[name as "product"]);
+  const needsJavaScript = [english, german].map((each) => `<p lang="${each.language}">${each.needsJavaScript}</p>`);
+  const { language, product } = english;
+  const parts: Record<string, string> = { language, product, needsJavaScript: needsJavaScript.join("") };
+  return html.replace(/%(\w+)%/g, (all, name: string) => parts[name] ?? all);
 }
 
 export default defineConfig({

@@ -283,7 +283,7 @@ WHERE = {"writing": "in the field", "anywhere": "anywhere", "list": "in the chat
 
 def test_chat_page_lists_every_shortcut_of_the_page() -> None:
     known = SHORTCUT.findall((SOURCES / "composer" / "shortcuts.ts").read_text())
-    actions = (SOURCES / "strings.ts").read_text().split("actions: {")[1].split("}")[0]
+    actions = (SOURCES / "strings" / "english.ts").read_text().split("actions: {")[1].split("}")[0]
     texts = dict(re.findall(r'(\w+): "([^"]+)"', actions))
     quote = '"'
     expected = [

@@ -145,6 +145,8 @@ def test_settings_apply_at_once_in_two_tabs_and_after_a_reload(person: Person, p
     button.press("Enter")
     expect(dialog.get_by_role("button", name="Close")).to_be_focused()
     # With the keyboard alone: from field to field, a letter chooses.
+    page.keyboard.press("Tab")
+    expect(dialog.get_by_role("combobox", name="Language")).to_be_focused()
     for name, letter, chosen in (
         ("Theme", "D", "dark"),
         ("Text size", "L", "large"),

@@ -1,7 +1,11 @@
-/** Text that a person reads lives in strings.ts, so that a second language is one more object. */
+/** Text that a person reads has one file per language, and each language has all of it. */
 
 import { parseSync } from "vite";
-import { describe, expect, test } from "vitest";
+import { afterEach, describe, expect, test } from "vitest";
+import { english } from "../src/strings/english";
+import { formatsOf } from "../src/strings/formats";
+import { german } from "../src/strings/german";
+import { locale, preferredLanguage, showLanguage, strings, type Strings } from "../src/strings";
 
 /** Attributes and properties that are shown or read aloud. */
 const READ_NAMES = /^(aria-(label|description|valuetext)|title|placeholder|alt|label|hint|text|subject)$/;
@@ -82,14 +86,14 @@ function literals(path: string, source: string): string[] {
   return [...new Set(found.map((text) => text.trim()))];
 }
 
-const sources = import.meta.glob<string>(["../src/**/*.{ts,tsx}", "!../src/strings.ts"], {
+const sources = import.meta.glob<string>(["../src/**/*.{ts,tsx}", "!../src/strings/*.ts"], {
   query: "?raw",
   import: "default",
   eager: true,
 });
 
 describe("text that a person reads", () => {
-  test("is in strings.ts only", () => {
+  test("is in the files of languages only", () => {
     expect(Object.keys(sources).length).toBeGreaterThan(100);
     const found = Object.entries(sources).flatMap(([path, source]) =>
       literals(path, source).map((text) => `${path}: ${text}`),
@@ -116,5 +120,75 @@ describe("text that a person reads", () => {
     'key === "Enter" && run()',
   ])("is not code: %s", (source) => {
     expect(literals("sample.tsx", source)).toEqual([]);
+  });
+});
+
+/** Each text with its path; a function counts as its source. */
+function texts(value: unknown, path = ""): [string, string][] {
+  if (typeof value !== "object") return [[path, String(value)]];
+  return Object.entries(value as object).flatMap(([name, each]) => texts(each, path ? `${path}.${name}` : name));
+}
+
+/** Names, and words that both languages write alike. */
+const SAME = [
+  ...["product", "layout.chat", "account.themes.system", "data.fileName", "signIn.token", "signIn.tokenPlaceholder"],
+  ...["share.namePlaceholder", "share.unnamed", "chats.lists.chats", "shortcuts.keys.Enter", "shortcuts.keys.Escape"],
+  "thread.fileName",
+  ...["turn.seconds", "turn.minutes", "tools.status", "markdown.plainText", "markdown.described"],
+];
+
+describe("a language", () => {
+  afterEach(() => showLanguage("en"));
+
+  test("has a translation of each text, in the same order", () => {
+    const [one, other] = [texts(english), new Map(texts(german))];
+    expect([...other.keys()]).toEqual(one.map(([path]) => path));
+    expect(one.filter(([path, text]) => other.get(path) === text).map(([path]) => path)).toEqual(SAME);
+  });
+
+  test("with a string missing, one too many or one of another kind does not compile", () => {
+    const { turn } = english;
+    const { undo: _, ...rest } = english.common;
+    // @ts-expect-error: `undo` is missing.
+    const missing: Strings["common"] = rest;
+    // @ts-expect-error: `extra` is unknown.
+    const extra: Strings["models"] = { label: "", named: () => "", choose: "", find: "", none: "", extra: "" };
+    // @ts-expect-error: `tokens` takes a number.
+    const other: Strings["turn"] = { ...turn, tokens: (count: string) => count };
+    expect([missing, extra, other]).toHaveLength(3);
+  });
+
+  test("writes numbers and plurals its own way", () => {
+    expect([english.turn.tokens(1), english.turn.tokens(1_204)]).toEqual(["1 token", "1,204 tokens"]);
+    expect([german.turn.tokens(1), german.turn.tokens(1_204)]).toEqual(["1 Token", "1.204 Tokens"]);
+    expect([english.turn.seconds(3.25, 1), german.turn.seconds(3.25, 1)]).toEqual(["3.3 s", "3,3 s"]);
+    // Arabic has six forms; a missing one is `other`.
+    const { plural } = formatsOf("ar");
+    expect([0, 1, 2, 3, 11].map((count) => plural(count, { two: "two", few: "few", other: "other" }))).toEqual([
+      "other",
+      "other",
+      "two",
+      "few",
+      "other",
+    ]);
+  });
+
+  test.each([
+    [["de-AT", "en"], "de"],
+    [["fr", "DE", "en"], "de"],
+    [["en-GB", "de"], "en"],
+    [["fr", "constructor"], "en"],
+    [[], "en"],
+  ])("is chosen from %j", (locales, expected) => {
+    expect(preferredLanguage(locales)).toBe(expected);
+  });
+
+  test("is shown once it is loaded, unless another was chosen meanwhile", async () => {
+    const shown = showLanguage("de");
+    expect(strings.common.close).toBe("Close");
+    await Promise.all([shown, showLanguage("en")]);
+    expect([strings.common.close, locale()]).toEqual(["Close", "en-US"]);
+    await showLanguage("de");
+    expect([strings.common.close, locale()]).toEqual(["Schließen", "de"]);
   });
 });

@@ -16,10 +16,10 @@ export function listLines(
   rows: readonly ChatRow[],
   now: number,
   hasPinned: boolean,
-  locales?: string | string[],
+  locale?: string,
 ): ChatListLine[] {
   const lines: ChatListLine[] = [];
-  const headingOf = headings(now, locales);
+  const headingOf = headings(now, locale);
   let last: string | null = null;
   rows.forEach((row, at) => {
     const heading = hasPinned && row.pinned ? { id: "pinned", text: strings.chats.pinned } : headingOf(row.touchedAt);
@@ -31,14 +31,14 @@ export function listLines(
 }
 
 /** The heading for a time. Consecutive times under one heading need one calendar lookup. */
-function headings(now: number, locales?: string | string[]): (time: number) => { id: string; text: string } {
+function headings(now: number, locale?: string): (time: number) => { id: string; text: string } {
   const today = midnight(now, 0);
   const recent = [
     { since: today, id: "today", text: strings.chats.today },
     { since: midnight(now, -1), id: "yesterday", text: strings.chats.yesterday },
     { since: midnight(now, -7), id: "week", text: strings.chats.lastWeek },
   ];
-  const format = new Intl.DateTimeFormat(locales, { month: "long", year: "numeric" });
+  const format = new Intl.DateTimeFormat(locale, { month: "long", year: "numeric" });
   let month: { since: number; before: number; id: string; text: string } | null = null;
   return (time) => {
     const found = recent.find(({ since }) => time >= since);

@@ -26,7 +26,7 @@ export class SignIn {
   readonly isShareLink = location.pathname.endsWith("/share");
   readonly #base = new URL(".", location.href).href;
   #link: ShareLink | null = null;
-  #linkProblem = strings.visit.noLink;
+  #isLinkIncomplete = false;
   #credential: Credential | null = null;
   /** Aborts the work of a credential when it is replaced. */
   #step = new AbortController();
@@ -54,7 +54,7 @@ export class SignIn {
   async start(): Promise<void> {
     const { signal: ending } = this.#begin();
     const credential = this.#credential;
-    if (credential === null) return this.#refuse(strings.visit.nothingHere, this.#linkProblem);
+    if (credential === null) return this.#refuse(strings.visit.nothingHere, this.#noLink());
     try {
       if (await this.#tryToken(credential, credential.token, ending)) return;
       const token = await this.#link?.exchange(this.#probeClient(null), ending);
@@ -178,6 +178,10 @@ export class SignIn {
     this.#pause = Math.min(this.#pause * 2, LONGEST_PAUSE);
   }
 
+  #noLink(): string {
+    return this.#isLinkIncomplete ? strings.visit.incompleteLink : strings.visit.noLink;
+  }
+
   #refuse(title: string, why: string): void {
     this.#move({ kind: "refused", title, why });
   }
@@ -226,7 +230,7 @@ export class SignIn {
     this.#credential = null;
     const former = this.#link?.slot ?? null;
     const link = (this.#link = ShareLink.of(code));
-    this.#linkProblem = code === null ? strings.visit.noLink : strings.visit.incompleteLink;
+    this.#isLinkIncomplete = code !== null;
     if (link === null) return;
     const left = isFirst ? link.previousSlot() : former;
     if (left !== null && left !== link.slot) forgetSlot(left);

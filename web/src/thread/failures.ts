@@ -12,10 +12,9 @@ import { strings } from "../strings";
 const MAX_DISMISSED = 20;
 const DISMISSED = "dismissed failures";
 
-const REASONS: Readonly<Record<string, string>> = strings.failure.reasons;
-
 export function failureText(code: string, message: string): string {
-  return (Object.hasOwn(REASONS, code) && REASONS[code]) || message;
+  const reasons: Readonly<Record<string, string>> = strings.failure.reasons;
+  return (Object.hasOwn(reasons, code) && reasons[code]) || message;
 }
 
 /** What the server says if it knows no more than the code. */
@@ -23,7 +22,7 @@ const NO_DETAIL = /^The model cannot be reached, or stopped early\./;
 
 /** Details from the server, where they help. */
 function detailOf(code: string, message: string): string | null {
-  const isKnown = message === REASONS[code] || NO_DETAIL.test(message);
+  const isKnown = message === failureText(code, "") || NO_DETAIL.test(message);
   return /^(model_|malformed_)/.test(code) && !isKnown ? message || null : null;
 }
 
@@ -35,9 +34,18 @@ type FailedRequest = Pick<FailedTurn, "name" | "replaces" | "isLocal" | "attempt
 export function failedTurn({ hasBegun, ...request }: FailedRequest, code: string, message: string): FailedTurn {
   const text = request.input.map(wordsOf).filter(Boolean).join("\n");
   const safe = safeText(message);
-  const brokeOff = hasBegun && code === "model_unavailable" ? strings.failure.brokeOff : null;
-  const texts = { message: brokeOff ?? failureText(code, safe), detail: detailOf(code, safe) };
-  return { ...request, text, code, ...texts, isStopped: code === "turn_stopped" };
+  const hasBrokenOff = hasBegun === true && code === "model_unavailable";
+  return {
+    ...request,
+    text,
+    code,
+    // In the language that is shown then.
+    get message() {
+      return hasBrokenOff ? strings.failure.brokeOff : failureText(code, safe);
+    },
+    detail: detailOf(code, safe),
+    isStopped: code === "turn_stopped",
+  };
 }
 
 /** The failed turn for an error, or for the failure in its last event. */

@@ -34,7 +34,7 @@ export function turnUsage({ details, createdAt, committedAt }: Turn): TurnUsage 
 /** Format milliseconds; up to a minute as seconds with this many decimals. */
 export function formatDuration(milliseconds: number, digits = 1): string {
   const seconds = milliseconds / 1_000;
-  if (seconds < 60) return strings.turn.seconds(seconds.toFixed(digits));
+  if (seconds < 60) return strings.turn.seconds(seconds, digits);
   const whole = Math.round(seconds);
   return strings.turn.minutes(Math.floor(whole / 60), whole % 60);
 }

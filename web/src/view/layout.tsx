@@ -19,6 +19,7 @@ import { NoticesView, StatusView } from "./notices";
 import { SidebarFooter } from "./sidebar/footer";
 import { SidebarView } from "./sidebar/sidebar";
 import { useSwipe } from "./swipe";
+import type { Language } from "./language";
 import type { Theme } from "./theme";
 import { ThreadView } from "./thread/thread";
 import { useDocumentTitle } from "./document-title";
@@ -26,7 +27,13 @@ import { UnkeptBanner } from "./unkept";
 import { VisitorBanner } from "./visitor-banner";
 import { strings } from "../strings";
 
-export function LayoutView({ session, theme }: { session: Session; theme: Theme }) {
+interface LayoutProps {
+  readonly session: Session;
+  readonly theme: Theme;
+  readonly language: Language;
+}
+
+export function LayoutView({ session, theme, language }: LayoutProps) {
   const main = useRef<HTMLElement>(null);
   const drawer = useMemo(() => new Drawer(session.storage, addressOptions().isEmbedded), [session]);
   const hasSide = !session.isReader;
@@ -64,7 +71,7 @@ export function LayoutView({ session, theme }: { session: Session; theme: Theme 
         <UnkeptBanner session={session} />
         <ChatView session={session} isBlank={isBlank} isOver={isOver} />
       </main>
-      <OpenDialogView session={session} theme={theme} />
+      <OpenDialogView session={session} theme={theme} language={language} />
       <StatusView notices={session.notices} />
     </div>
   );

@@ -4,6 +4,7 @@ import { useEffect, useMemo } from "preact/hooks";
 import type { SignIn } from "../session/sign-in";
 import { addressOptions } from "./address-options";
 import { ErrorBoundary } from "./error-boundary";
+import { Language } from "./language";
 import { LayoutView } from "./layout";
 import { SignInView } from "./sign-in";
 import { Theme } from "./theme";
@@ -18,11 +19,13 @@ export function PageView({ signIn }: { signIn: SignIn }) {
     return new Theme(session?.storage ?? signIn.storage, first, variables);
   }, [session]);
   useEffect(() => () => theme.close(), [theme]);
+  const language = useMemo(() => new Language(session?.storage ?? signIn.storage), [session]);
+  useEffect(() => () => language.close(), [language]);
   if (state.kind !== "signed in") return <SignInView signIn={signIn} state={state} />;
   return (
     <ErrorBoundary subject={strings.crash.page}>
       {/* Another credential is another page: no view keeps its state. */}
-      <LayoutView key={state.session.storage.name} session={state.session} theme={theme} />
+      <LayoutView key={state.session.storage.name} session={state.session} theme={theme} language={language} />
     </ErrorBoundary>
   );
 }

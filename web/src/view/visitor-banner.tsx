@@ -3,7 +3,7 @@
 import "../style/sign-in.css";
 import { safeText } from "../markdown/safe-text";
 import type { Session } from "../session/session";
-import { strings } from "../strings";
+import { locale, strings } from "../strings";
 
 /** Null for users with their own token. */
 export function VisitorBanner({ session }: { session: Session }) {
@@ -29,7 +29,7 @@ function visitText({ isReader, me }: Session): string {
 
 function timeOf(at: number): string {
   const isToday = new Date(at).toDateString() === new Date().toDateString();
-  const { format } = new Intl.DateTimeFormat(undefined, {
+  const { format } = new Intl.DateTimeFormat(locale(), {
     timeStyle: "short",
     ...(!isToday && { dateStyle: "medium" }),
   });

@@ -3,14 +3,23 @@
 import type { Session } from "../../session/session";
 import { SettingsDialog } from "./settings-dialog";
 import { ShareDialog } from "./share-dialog";
+import type { Language } from "../language";
 import type { Theme } from "../theme";
 
-export function OpenDialogView({ session, theme }: { session: Session; theme: Theme }) {
+interface OpenDialogProps {
+  readonly session: Session;
+  readonly theme: Theme;
+  readonly language: Language;
+}
+
+export function OpenDialogView({ session, theme, language }: OpenDialogProps) {
   const open = session.dialog.value;
   const close = (): void => {
     session.dialog.value = null;
   };
   if (open === null) return null;
-  if (open.kind === "settings") return <SettingsDialog session={session} theme={theme} onClose={close} />;
+  if (open.kind === "settings") {
+    return <SettingsDialog session={session} theme={theme} language={language} onClose={close} />;
+  }
   return <ShareDialog session={session} row={open.row} onClose={close} />;
 }

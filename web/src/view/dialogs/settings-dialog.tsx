@@ -10,8 +10,9 @@ import type { StoredChoice } from "../../session/stored-choice";
 import { Dialog } from "./dialog";
 import { download } from "../header/export-file";
 import { DownloadIcon, TrashIcon, UploadIcon } from "../icons";
+import type { Language } from "../language";
 import type { Theme } from "../theme";
-import { strings } from "../../strings";
+import { LANGUAGES, strings } from "../../strings";
 
 /** How many lines of a report are shown. */
 const MAX_REPORTS = 50;
@@ -19,16 +20,19 @@ const MAX_REPORTS = 50;
 interface SettingsProps {
   readonly session: Session;
   readonly theme: Theme;
+  readonly language: Language;
   readonly onClose: () => void;
 }
 
-export function SettingsDialog({ session, theme, onClose }: SettingsProps) {
+export function SettingsDialog({ session, theme, language, onClose }: SettingsProps) {
   const { shortcuts, mayRun } = session;
   const { settings } = strings;
+  const languages = { browser: settings.browserLanguage, ...LANGUAGES };
   const sendKeys = { Enter: keyLabels("Enter").join("+"), "Mod+Enter": keyLabels("Mod+Enter").join("+") };
   return (
     <Dialog title={settings.title} onClose={onClose}>
       <section class="settings">
+        <ChoiceField label={settings.language} choice={language.choice} names={languages} />
         <ChoiceField label={strings.account.theme} choice={theme.choice} names={strings.account.themes} />
         <ChoiceField label={settings.textSize} choice={theme.textSize} names={settings.textSizes} />
         {mayRun && <ChoiceField label={settings.sendKey} choice={shortcuts.sendKey} names={sendKeys} />}

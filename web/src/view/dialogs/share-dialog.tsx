@@ -10,7 +10,7 @@ import { safeText } from "../../markdown/safe-text";
 import type { Session } from "../../session/session";
 import { Dialog } from "./dialog";
 import { CopyIcon, LinkIcon } from "../icons";
-import { strings } from "../../strings";
+import { locale, strings } from "../../strings";
 
 const DAY = 86_400;
 /** Seconds that a link is valid; null: until it is revoked. */
@@ -163,5 +163,5 @@ function LinkLine({ share, revoke }: { share: Share; revoke: () => void }) {
 }
 
 function timeOf(at: number): string {
-  return new Date(at).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
+  return new Date(at).toLocaleString(locale(), { dateStyle: "medium", timeStyle: "short" });
 }

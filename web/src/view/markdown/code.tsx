@@ -1,4 +1,4 @@
-/** A code block by itself: the input or output of a tool. */
+/** A code block by itself: the input or output of a tool. Another language of the page needs another `key`. */
 
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { CodeBlock } from "../../markdown/code-block";

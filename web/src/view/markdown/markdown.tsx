@@ -1,4 +1,4 @@
-/** Markdown, complete or still streaming. */
+/** Markdown, complete or still streaming. Its elements have texts of the page: another language needs another `key`. */
 
 import { effect, type ReadonlySignal } from "@preact/signals";
 import { useLayoutEffect, useRef } from "preact/hooks";

@@ -7,7 +7,7 @@ import { MoreIcon, UndoIcon } from "../icons";
 import { Menu } from "../menu";
 import { isPlainClick } from "./list-navigation";
 import type { SidebarState } from "./sidebar-state";
-import { strings } from "../../strings";
+import { locale, strings } from "../../strings";
 
 interface LineProps {
   readonly state: SidebarState;
@@ -152,7 +152,7 @@ function isNameField(element: HTMLElement): boolean {
 export function DeletedLine({ state, row, tabIndex }: LineProps) {
   const name = chatTitle(row);
   const until =
-    row.purgeAt === null ? "" : new Date(row.purgeAt).toLocaleDateString(undefined, { dateStyle: "medium" });
+    row.purgeAt === null ? "" : new Date(row.purgeAt).toLocaleDateString(locale(), { dateStyle: "medium" });
   return (
     <div class="chat-line">
       <span class="title deleted" dir="auto" title={until && strings.chats.restorableUntil(until)}>

@@ -14,7 +14,7 @@ import { ChatLine, DeletedLine } from "./chat-line";
 import { SearchResultsView } from "./search-results";
 import { SidebarState } from "./sidebar-state";
 import { VirtualList } from "./virtual-list";
-import { strings } from "../../strings";
+import { locale, strings } from "../../strings";
 
 interface SidebarProps {
   readonly session: Session;
@@ -199,8 +199,8 @@ function ListView({ state }: { state: SidebarState }) {
   const rows = chats.rows.value;
   const now = state.today.now.value;
   const lines = useMemo(
-    () => listLines(rows, now, kind === "chats", [...navigator.languages]).map(entryOf),
-    [rows, now, kind],
+    () => listLines(rows, now, kind === "chats", locale()).map(entryOf),
+    [rows, now, kind, strings.language],
   );
   const isWhole = chats.isWhole.value;
   const count = rows.length;

@@ -17,7 +17,7 @@ const NO_ITEMS: readonly never[] = [];
 /** `parts`: null while it runs. Parts keep their index at the end of the turn, and so their elements. */
 export function AnswerView({ parts, pending }: { parts: readonly TurnPart[] | null; pending: PendingTurn | null }) {
   const items = pending?.items.value ?? NO_ITEMS;
-  const list = useMemo(() => parts ?? runningParts(items), [parts, items]);
+  const list = useMemo(() => parts ?? runningParts(items), [parts, items, strings.language]);
   const isThinking = useComputed(() => pending !== null && pending.reasoning.value !== "").value && parts === null;
   const isWriting = useComputed(() => pending !== null && pending.text.value !== "").value && parts === null;
   const calls = (parts === null && pending?.calls.value) || NO_ITEMS;
@@ -63,7 +63,7 @@ export function PartView({ part }: { part: TurnPart | Growing | GrowingStep }) {
       return (
         <details class="step">
           <summary>{strings.thread.unknownStep(part.type)}</summary>
-          <CodeView text={part.json} language="json" />
+          <CodeView key={strings.language} text={part.json} language="json" />
         </details>
       );
   }
@@ -74,7 +74,7 @@ function TextPart({ text, growing }: { text: string | null; growing?: ReadonlySi
   const shown = useLastText(growing);
   return (
     <div class="message assistant">
-      <MarkdownView text={text ?? shown} isGrowing={text === null} />
+      <MarkdownView key={strings.language} text={text ?? shown} isGrowing={text === null} />
     </div>
   );
 }
@@ -88,7 +88,7 @@ function ThoughtPart({ text, growing }: { text: string | null; growing?: Readonl
         <ThoughtIcon size={16} />
         {text === null ? strings.thread.thinking : strings.thread.reasoning}
       </summary>
-      {isOpen.value && <MarkdownView text={text ?? shown} isGrowing={text === null} />}
+      {isOpen.value && <MarkdownView key={strings.language} text={text ?? shown} isGrowing={text === null} />}
     </details>
   );
 }

@@ -33,7 +33,7 @@ function Inside({ step }: { step: Step }) {
       {step.input && (
         <>
           <p class="quiet-text">{strings.tools.input}</p>
-          <CodeView text={step.input} language={languageOf(step.input)} />
+          <CodeView key={strings.language} text={step.input} language={languageOf(step.input)} />
         </>
       )}
       {step.output !== null && (
@@ -51,7 +51,7 @@ function Inside({ step }: { step: Step }) {
 
 function Output({ step: { output, pictures } }: { step: Step }) {
   if (!output) return pictures.length > 0 ? null : <p class="quiet-text">{strings.tools.noOutput}</p>;
-  return <CodeView text={output} language={languageOf(output)} />;
+  return <CodeView key={strings.language} text={output} language={languageOf(output)} />;
 }
 
 function StateChip({ state }: { state: StepState }) {

@@ -13,6 +13,7 @@ import { AnswerView } from "./answer";
 import { EditForm } from "./edit-form";
 import { MessageView } from "./message";
 import { EndStateView, PendingStateView } from "./turn-state";
+import { strings } from "../../strings";
 
 interface RowProps {
   readonly session: Session;
@@ -31,8 +32,12 @@ export function TurnRow({ session, thread, row, before, after, isLast }: RowProp
   const isEditing = useSignal(false);
   useEditButtonFocus(article, isEditing.value);
   const input = pending?.input.value;
-  const parts = useMemo(() => turn && partsOf(turn, before ?? undefined, after ?? undefined), [turn, before, after]);
-  const message = useMemo(() => parts?.input ?? inputParts(input ?? []), [parts, input]);
+  const { language } = strings;
+  const parts = useMemo(
+    () => turn && partsOf(turn, before ?? undefined, after ?? undefined),
+    [turn, before, after, language],
+  );
+  const message = useMemo(() => parts?.input ?? inputParts(input ?? []), [parts, input, language]);
   return (
     <article
       ref={article}

@@ -71,7 +71,7 @@ interface EndProps {
 
 /** The state of a turn that did not complete, or has no visible answer. */
 export function EndStateView({ session, thread, turn, isLast }: EndProps) {
-  const hidden = useMemo(() => namedItems(turn).filter(({ isHidden }) => isHidden), [turn]);
+  const hidden = useMemo(() => namedItems(turn).filter(({ isHidden }) => isHidden), [turn, strings.language]);
   const isEmpty = useMemo(() => isEmptyAnswer(turn), [turn]);
   const isAtLimit = turn.details["finish_reason"] === "length";
   if (turn.kind === "completed" && hidden.length === 0 && !isEmpty && !isAtLimit) return null;

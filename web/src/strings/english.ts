@@ -1,6 +1,11 @@
-/** All text of the page that a person reads. A second language is another object of the type `Strings`. */
+/** All text of the page that a person reads, in English. Other languages are objects of its type, `Strings`. */
 
-const english = {
+import { formatsOf } from "./formats.ts";
+
+const { number, plural, counted } = formatsOf("en");
+const CHATS = { one: "chat", other: "chats" };
+
+export const english = {
   language: "en",
   product: "Turnledger",
   needsJavaScript: "This page needs JavaScript. The APIs work without it.",
@@ -53,6 +58,8 @@ const english = {
     sendKey: "Send messages with",
     shortcutModes: { all: "On", modified: "On, without / and ?", none: "Off" },
     model: "Model for new chats",
+    language: "Language",
+    browserLanguage: "As in the browser",
   },
 
   data: {
@@ -69,21 +76,21 @@ const english = {
       imported: (count: number) => `${chatCount(count)} imported`,
       unchanged: (count: number) => `${chatCount(count)} already here`,
       conflict: (count: number) => `${chatCount(count)} not imported: changed here since, or deleted and restorable`,
-      refused: (count: number) => `${count} refused`,
-      renamed: (count: number) => `${count} ${count === 1 ? "id" : "ids"} changed`,
-      repaired: (count: number) => `${count} repaired`,
-      dropped: (count: number) => `${count} left out`,
+      refused: (count: number) => `${number(count)} refused`,
+      renamed: (count: number) => `${counted(count, { one: "id", other: "ids" })} changed`,
+      repaired: (count: number) => `${number(count)} repaired`,
+      dropped: (count: number) => `${number(count)} left out`,
     },
     details: "Details",
-    line: (line: number, reason: string) => `Line ${line}: ${reason}`,
-    moreLines: (count: number) => `And ${count} more.`,
+    line: (line: number, reason: string) => `Line ${number(line)}: ${reason}`,
+    moreLines: (count: number) => `And ${number(count)} more.`,
     deleteAll: "Delete all",
     nothingToDelete: "There are no chats to delete.",
     confirmDelete: (count: number) =>
       `Delete ${chatCount(count)}, including archived ones? Deleted chats can be restored for a while.`,
     keep: "Keep chats",
     delete: (count: number) => `Delete ${chatCount(count)}`,
-    deleting: (done: number, count: number) => `Deleted ${done} of ${count}…`,
+    deleting: (done: number, count: number) => `Deleted ${number(done)} of ${number(count)}…`,
     deleted: (count: number) => `Deleted ${chatCount(count)}.`,
   },
 
@@ -139,7 +146,9 @@ const english = {
     createdAt: (time: string) => `Created ${time}`,
     validUntil: (time: string) => `Valid until ${time}`,
     visitors: (count: number, max: number | null) =>
-      max === null ? `${count} ${count === 1 ? "visitor" : "visitors"}` : `${count} of ${max} visitors`,
+      max === null
+        ? counted(count, { one: "visitor", other: "visitors" })
+        : `${number(count)} of ${counted(max, { one: "visitor", other: "visitors" })}`,
     revoke: "Revoke",
     revokeNamed: (name: string) => `Revoke ${name}`,
     revoked: "The link no longer works.",
@@ -208,7 +217,7 @@ const english = {
     failed: "Search failed. Try again in a moment.",
     none: (query: string) => `No results for “${query}”.`,
     found: (count: number, isWhole: boolean) =>
-      `${count}${isWhole ? "" : "+"} ${count === 1 && isWhole ? "chat" : "chats"} found.`,
+      `${number(count)}${isWhole ? "" : "+"} ${isWhole ? plural(count, CHATS) : CHATS.other} found.`,
     incomplete: "The newest messages are not searchable yet. Try again in a moment.",
     results: "Search results",
     archived: "Archived",
@@ -222,7 +231,7 @@ const english = {
     expired: "Your access has expired. Sign in again to continue.",
     noModel: "No model is available.",
     waitingForModels: (count: number) =>
-      `${count === 1 ? "Your message" : `${count} messages`} will be sent once the models have loaded.`,
+      `${plural(count, { one: "Your message", other: `${number(count)} messages` })} will be sent once the models have loaded.`,
     modelGone: (gone: string, used: string | null) =>
       `${gone} is no longer available.${used === null ? "" : ` Using ${used} instead.`}`,
     tooLongForDraft: "Too long to save as a draft, but you can send it.",
@@ -320,12 +329,12 @@ const english = {
     undo: "Undo this turn",
     undoHint: "Removes the message and its answer",
     versions: { message: "Versions of the message", answer: "Versions of the answer" },
-    version: (number: number, count: number) => `Version ${number} of ${count}`,
+    version: (version: number, count: number) => `Version ${number(version)} of ${number(count)}`,
     previousVersion: "Previous version",
     nextVersion: "Next version",
     sending: "Sending…",
     sendingOffline: "Waiting for a connection. Your message is saved and will be sent.",
-    queued: (ahead: number) => (ahead === 1 ? "Queued: next in line." : `Queued: ${ahead} messages ahead.`),
+    queued: (ahead: number) => (ahead === 1 ? "Queued: next in line." : `Queued: ${number(ahead)} messages ahead.`),
     starting: "Waiting to start…",
     answering: "Answering…",
     answeringOffline: "Connection lost. The answer continues when you are back online.",
@@ -343,11 +352,11 @@ const english = {
     continue: "Continue",
     continueMessage: "Continue where you stopped.",
     emptyAtLimit: "The model reached its length limit before it wrote an answer.",
-    tokens: (count: number) => `${count.toLocaleString()} ${count === 1 ? "token" : "tokens"}`,
-    inputTokens: (count: number) => `${count.toLocaleString()} input`,
-    outputTokens: (count: number) => `${count.toLocaleString()} output`,
+    tokens: (count: number) => counted(count, { one: "token", other: "tokens" }),
+    inputTokens: (count: number) => `${number(count)} input`,
+    outputTokens: (count: number) => `${number(count)} output`,
     took: (duration: string) => `Took ${duration}`,
-    seconds: (seconds: string) => `${seconds} s`,
+    seconds: (seconds: number, digits: number) => `${number(seconds, digits)} s`,
     minutes: (minutes: number, seconds: number) => `${minutes} min ${seconds} s`,
   },
 
@@ -410,7 +419,7 @@ const english = {
     code: "code",
     codeIn: (language: string) => `${language} code`,
     plainText: "Text",
-    showAll: (characters: number) => `Show all ${characters.toLocaleString()} characters`,
+    showAll: (characters: number) => `Show all ${number(characters)} characters`,
     table: "Table",
     formula: "Formula",
     taskDone: "Done",
@@ -491,9 +500,5 @@ const english = {
 };
 
 function chatCount(count: number): string {
-  return `${count.toLocaleString()} ${count === 1 ? "chat" : "chats"}`;
+  return counted(count, CHATS);
 }
-
-export type Strings = typeof english;
-
-export const strings: Strings = english;

@@ -1,0 +1,163 @@
+"""The languages of the page: as the browser prefers, or as the user chooses, at once and in all tabs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from playwright.sync_api import Locator, Page, expect
+
+from tests.web.chats import chat_line
+from tests.web.page_server import Person, Profile
+from tests.web.scenes import TURNS
+from tests.web.sign_in import create_link
+from tests.web.test_dialogs import expect_sound
+from tests.web.thread import import_chat, open_chat
+from turnledger.testing.gates import Gate
+from turnledger.testing.upstream import CUT
+
+STRINGS = Path(__file__).parents[2] / "web" / "src" / "strings"
+LITERAL = re.compile(r'"((?:[^"\\]|\\.)+)"')
+SHOWN = """() => [...document.querySelectorAll("body *")].flatMap((each) => [
+  ...["aria-label", "title", "placeholder", "alt"].map((name) => each.getAttribute(name)),
+  ...[...each.childNodes].filter(({nodeType}) => nodeType === 3).map(({data}) => data.trim()),
+]).filter(Boolean)"""
+
+
+def texts_of(language: str) -> set[str]:
+    return set(LITERAL.findall((STRINGS / f"{language}.ts").read_text()))
+
+
+def english_in(page: Page) -> set[str]:
+    """Texts of the English page that this page shows or reads aloud, and the German one does not have."""
+    return set(page.evaluate(SHOWN)) & (texts_of("english") - texts_of("german"))
+
+
+def field_of(page: Page) -> Locator:
+    return page.get_by_role("textbox", name="Nachricht", exact=True)
+
+
+def test_page_speaks_the_language_that_the_browser_prefers(person: Person, profile: Profile) -> None:
+    chat = import_chat(person, TURNS, "Was ein Turn ist")
+    page = profile(person, locale="de-AT", timezone_id="Europe/Vienna").new_page()
+    open_chat(page, person, chat)
+    expect(page.locator("html")).to_have_attribute("lang", "de")
+    expect(page.locator("[data-turn]")).to_have_count(len(TURNS))
+    assert english_in(page) == set()
+    expect(page.get_by_role("log")).to_contain_text("1 204 Tokens · 0,9 s")  # as in Austria
+    expect(page.get_by_role("button", name="Code (Python) kopieren")).to_have_count(1)
+    expect(page.locator("[data-turn] time").first).to_have_text(re.compile(r"\d\d\.\d\d\.\d{4}, \d\d:\d\d"))
+    # Menus and dialogs open with the keyboard, and are German, too.
+    page.get_by_role("button", name="Optionen des Chats").press("Enter")
+    expect(page.get_by_role("menuitem", name="Teilen")).to_be_visible()
+    assert english_in(page) == set()
+    page.get_by_role("menuitem", name="Teilen").press("Enter")
+    dialog = page.get_by_role("dialog", name="„Was ein Turn ist“ teilen")
+    dialog.get_by_role("button", name="Link erstellen").press("Enter")
+    expect(dialog.get_by_role("listitem")).to_contain_text("0 Besucher")
+    assert english_in(page) == set()
+    expect_sound(page, dialog)
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Einstellungen").press("Enter")
+    expect_sound(page, page.get_by_role("dialog", name="Einstellungen"))
+    assert english_in(page) == set()
+
+
+def test_page_of_another_language_is_english(person: Person, profile: Profile) -> None:
+    page = profile(person, locale="fr-FR").new_page()
+    page.goto(person.server.url)
+    expect(page.get_by_role("textbox", name="Message", exact=True)).to_be_visible()
+    expect(page.locator("html")).to_have_attribute("lang", "en")
+
+
+def test_visitors_and_sign_in_speak_the_language_of_the_browser(person: Person, profile: Profile) -> None:
+    chat = str(person.run_turn("Abendessen")["chat"]["id"])
+    reader = profile(locale="de").new_page()
+    reader.goto(create_link(person, chat=chat)["url"])
+    expect(reader.get_by_text(re.compile(r"^Du kannst diesen Chat bis .+ lesen\.$"))).to_be_visible()
+    assert english_in(reader) == set()
+    for link, reason in (("", "Öffne deinen Link noch einmal."), ("#half", "Dieser Link ist unvollständig.")):
+        late = profile(locale="de").new_page()
+        late.goto(f"{person.server.url}/share{link}")
+        expect(late.get_by_role("alert")).to_contain_text(reason)
+    stranger = profile(locale="de").new_page()
+    stranger.goto(person.server.url)
+    expect(stranger.get_by_role("button", name="Anmelden")).to_be_visible()
+    stranger.get_by_role("textbox", name="Token").fill("tlt_wrong")
+    stranger.keyboard.press("Enter")
+    expect(stranger.get_by_role("alert").last).to_contain_text("Das ist kein gültiges Token.")
+
+
+def test_language_setting_applies_at_once_in_two_tabs_while_an_answer_streams(
+    person: Person, profile: Profile
+) -> None:
+    chat = import_chat(person, TURNS, "What a turn is")
+    model = person.server.model
+    context = profile(person)
+    page, other = context.new_page(), context.new_page()
+    for each in (page, other):
+        open_chat(each, person, chat)
+        expect(each.locator("[data-turn]")).to_have_count(len(TURNS))
+    gate = Gate()
+    model.add_script("First words. ", gate, "Last words.")
+    page.bring_to_front()
+    page.keyboard.type("Go on")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("log")).to_contain_text("First words.")
+    page.keyboard.type("A draft")
+
+    page.get_by_role("button", name="Settings").press("Enter")
+    page.keyboard.press("Tab")
+    page.keyboard.type("Deu")
+    choice = page.get_by_role("combobox", name="Sprache")
+    expect(choice).to_be_focused()
+    expect(page.get_by_role("dialog", name="Einstellungen")).to_be_visible()
+    page.keyboard.press("Escape")
+    for each in (page, other):
+        expect(each.locator("html")).to_have_attribute("lang", "de")
+        expect(each.get_by_role("button", name="Code (Python) kopieren")).to_have_count(1)
+        expect(field_of(each)).to_have_value("A draft")
+        expect(each.get_by_text("Antwortet …").first).to_be_attached()
+        assert english_in(each) == set()
+    model.release(gate)
+    for each in (page, other):
+        expect(each.get_by_role("log")).to_contain_text("First words. Last words.")
+
+    # The choice outlives a reload, and ends with the session.
+    page.reload()
+    expect(field_of(page)).to_have_value("A draft")
+    expect(chat_line(page, "What a turn is")).to_be_visible()
+    page.get_by_role("button", name=f"Angemeldet als {person.owner}").press("Enter")
+    page.get_by_role("menuitem", name="Abmelden").press("Enter")
+    for each in (page, other):
+        expect(each.get_by_role("button", name="Sign in")).to_be_visible()
+        expect(each.locator("html")).to_have_attribute("lang", "en")
+
+
+def test_language_setting_changes_a_failure_that_is_shown(tab: Page, person: Person) -> None:
+    person.server.model.add_script("Half an ", CUT)
+    tab.get_by_role("textbox", name="Message", exact=True).fill("Hello")
+    tab.keyboard.press("Enter")
+    reason = tab.get_by_role("log").locator("strong")
+    expect(reason).to_have_text("The model stopped before its answer was complete.")
+    tab.get_by_role("button", name="Settings").press("Enter")
+    tab.get_by_role("combobox", name="Language").select_option("de")
+    tab.keyboard.press("Escape")
+    expect(reason).to_have_text("Das Modell hat aufgehört, bevor seine Antwort vollständig war.")
+    expect(tab.get_by_role("button", name="Erneut versuchen")).to_be_visible()
+    assert english_in(tab) == set()
+
+
+def test_offline_page_speaks_the_language_of_the_browser(person: Person, profile: Profile) -> None:
+    context = profile(person, service_workers="allow", locale="de-DE")
+    page = context.new_page()
+    page.goto(person.server.url)
+    assert page.evaluate("navigator.serviceWorker.ready.then(() => true)")
+    page.reload()
+    context.set_offline(True)
+    page.reload()
+    expect(page.get_by_role("heading")).to_have_text(["Du bist offline"])
+    expect(page.locator("html")).to_have_attribute("lang", "de")
+    expect(page.get_by_role("button", name="Erneut versuchen")).to_be_visible()
+    context.set_offline(False)
+    expect(field_of(page)).to_be_visible()
