@@ -30,6 +30,7 @@ from turnledger.engine.process import AtWork
 from turnledger.engine.turn.block import TurnBlock, append_items
 from turnledger.engine.turn.validation import Input, JobOptions, MoveOptions, append_request, job_request
 from turnledger.engine.turn.worker import JobRunner, JobWorker, OnEnd, enqueue
+from turnledger.engine.usage import CountUsage, UsagePage, count_usage
 from turnledger.ledger import OWNER, Ledger
 from turnledger.model.access.share import Share, ShareKind
 from turnledger.model.access.token import Token, TokenScope
@@ -146,6 +147,13 @@ class Host:
     def taken_over(self) -> Mapping[str, int]:
         """How many turns of dead processes this one has ended: failed, or stopped."""
         return self._process.taken_over
+
+    async def usage(self, *, after: str | None = None, within: Within = EVERYWHERE) -> UsagePage:
+        """Count what the next stored turns used, by owner and model: up to 1,000 turns, or 8 MiB of them.
+        `after` is the `next` of the page before, which is None when all turns are counted. Add up the
+        pages."""
+        cursor = None if after is None else TurnId(after)
+        return await self._process.store.read_whole(count_usage, CountUsage(cursor, within))
 
     async def probe(self) -> None:
         """Check that turns can run: write a sign of life of this process to disk, and read a few chats,

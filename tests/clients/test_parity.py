@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tests.clients.typescript_package import PACKAGE, built
-from turnledger.api.access import Share, Token, Visit
+from turnledger.api.access import ModelUsage, Share, Token, Visit
 from turnledger.api.chats import ChatInfo, Hit, ListedChat, RestoredChat
 from turnledger.api.events import Change
 from turnledger.api.turns import Attempt, Branch, ChatContext, ShownChat, Sibling, Turn
@@ -82,6 +82,7 @@ SAME = {
     "ChatInfo": ChatInfo,
     "Failure": Failure,
     "Hit": Hit,
+    "ModelUsage": ModelUsage,
     "Share": Share,
     "Sibling": Sibling,
     "Token": Token,

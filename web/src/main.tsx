@@ -4,7 +4,7 @@ import "./style/layout.css";
 import "./style/controls.css";
 import { registerOfflinePage } from "./offline/registration";
 import { SignIn } from "./session/sign-in";
-import { Language } from "./view/language";
+import { Language } from "./strings/language";
 import { PageView } from "./view/page";
 import { stayAboveKeyboard } from "./view/viewport";
 

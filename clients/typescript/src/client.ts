@@ -5,7 +5,17 @@ import { Chat, linesOf, idempotencyHeader, queryOf, type ChatName, type TurnOpti
 import { idOf } from "./ids.js";
 import { Pages, type Page } from "./pages.js";
 import { eventsOf } from "./server-sent-events.js";
-import type { Change, ChatInfo, Hit, ImportReport, Job, Model, ResetPolicy, StopOutcome } from "./shapes.js";
+import type {
+  Change,
+  ChatInfo,
+  Hit,
+  ImportReport,
+  Job,
+  Model,
+  ModelUsage,
+  ResetPolicy,
+  StopOutcome,
+} from "./shapes.js";
 import { Shares } from "./shares.js";
 import { Stream } from "./stream.js";
 import { stopAt, TurnStream, type StopOptions } from "./turn-stream.js";
@@ -69,6 +79,15 @@ export class Client {
       const page = await this.#wire.json<Page<object>>({ path }, signal);
       return { ...page, data: camels(page.data) };
     }, total);
+  }
+
+  /** Count turns, tokens and bytes by owner and model; needs a token with `admin`. Each page counts up to 1,000 turns:
+   * add up the entries of an owner and model. */
+  usage({ signal }: CallOptions = {}): Pages<ModelUsage> {
+    return new Pages(async (cursor) => {
+      const page = await this.#wire.json<Page<object>>({ path: "/api/usage" + queryOf({ cursor }) }, signal);
+      return { ...page, data: camels(page.data) };
+    });
   }
 
   /** List the models that the caller may use. */

@@ -304,6 +304,19 @@ export interface Token {
   readonly defaults: Readonly<Record<string, string>>;
 }
 
+/** What stored turns of an owner used of a model. */
+export interface ModelUsage {
+  readonly owner: string;
+  /** Null for turns that name no model. */
+  readonly model: string | null;
+  readonly turns: number;
+  /** As models reported them. */
+  readonly inputTokens: number;
+  readonly outputTokens: number;
+  /** Of the turns and their event logs. */
+  readonly bytes: number;
+}
+
 export interface Share {
   readonly id: string;
   readonly kind: "scope" | "chat";

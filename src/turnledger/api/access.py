@@ -70,6 +70,17 @@ class NoToken(Struct, frozen=True, kw_only=True):
     keeps: Annotated[bool, schema("Whether the server stores chats of the scope.")]
 
 
+class ModelUsage(Struct, frozen=True, kw_only=True):
+    """What stored turns of an owner used of a model."""
+
+    owner: str
+    model: Annotated[str, schema("Null for turns that name no model.")] | None
+    turns: Count
+    input_tokens: Annotated[Count, schema("As models reported them.")]
+    output_tokens: Annotated[Count, schema("As models reported them.")]
+    bytes: Annotated[Count, schema("Of the turns and their event logs.")]
+
+
 class Share(Struct, frozen=True, kw_only=True):
     """A share link without its code."""
 

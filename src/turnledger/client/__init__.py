@@ -16,7 +16,7 @@ if find_spec("httpx2") is None:  # it is loaded with the first client
         name="httpx2",
     )
 
-from turnledger.api.access import Share, Token
+from turnledger.api.access import ModelUsage, Share, Token
 from turnledger.api.chats import ChatInfo, Deletion, Hit, Page
 from turnledger.api.events import Change
 from turnledger.api.turns import Attempt, Branch, ChatContext, Job, Sibling, Turn
@@ -78,6 +78,7 @@ __all__ = [
     "ItemDone",
     "Job",
     "Model",
+    "ModelUsage",
     "Outbox",
     "Pacing",
     "Page",

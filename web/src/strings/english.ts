@@ -231,7 +231,7 @@ export const english = {
     expired: "Your access has expired. Sign in again to continue.",
     noModel: "No model is available.",
     waitingForModels: (count: number) =>
-      `${plural(count, { one: "Your message", other: `${number(count)} messages` })} will be sent once the models have loaded.`,
+      `${count === 1 ? "Your message" : `${number(count)} messages`} will be sent once the models have loaded.`,
     modelGone: (gone: string, used: string | null) =>
       `${gone} is no longer available.${used === null ? "" : ` Using ${used} instead.`}`,
     tooLongForDraft: "Too long to save as a draft, but you can send it.",

@@ -35,7 +35,8 @@ export const german: Strings = {
   },
 
   crash: {
-    message: (subject) => `${subject} konnte wegen eines Fehlers nicht angezeigt werden. Deine Entwürfe sind gespeichert.`,
+    message: (subject) =>
+      `${subject} konnte wegen eines Fehlers nicht angezeigt werden. Deine Entwürfe sind gespeichert.`,
     reload: "Seite neu laden",
     page: "Diese Seite",
     chat: "Dieser Chat",
@@ -88,7 +89,7 @@ export const german: Strings = {
     deleteAll: "Alle löschen",
     nothingToDelete: "Es gibt keine Chats zu löschen.",
     confirmDelete: (count) =>
-      `${chatCount(count)} löschen, archivierte eingeschlossen? Gelöschte Chats lassen sich eine Zeit lang wiederherstellen.`,
+      `${chatCount(count)} löschen, auch archivierte? Gelöschte Chats lassen sich eine Zeit lang wiederherstellen.`,
     keep: "Chats behalten",
     delete: (count) => `${chatCount(count)} löschen`,
     deleting: (done, count) => `${number(done)} von ${number(count)} gelöscht …`,
@@ -100,7 +101,7 @@ export const german: Strings = {
     accessEnded: "Dein Zugang ist abgelaufen",
     token: "Token",
     tokenPlaceholder: "tlt_…",
-    hint: "Ein Token bekommst du vom Betreiber dieses Servers (`turnledger tokens create`). Es bleibt in diesem Browser.",
+    hint: "Der Betreiber dieses Servers gibt dir ein Token (`turnledger tokens create`). Es bleibt in diesem Browser.",
     invalidToken:
       "Das ist kein gültiges Token. Tokens beginnen mit tlt_ und haben 43 Zeichen. Kopiere das ganze Token.",
     submit: "Anmelden",
@@ -341,7 +342,7 @@ export const german: Strings = {
     sending: "Wird gesendet …",
     sendingOffline: "Keine Verbindung. Deine Nachricht ist gespeichert und wird noch gesendet.",
     queued: (ahead) =>
-      ahead === 1 ? "In der Warteschlange: als Nächste dran." : `In der Warteschlange: ${number(ahead)} Nachrichten davor.`,
+      ahead === 1 ? "Wartet: als Nächste dran." : `Wartet: ${number(ahead)} Nachrichten sind davor.`,
     starting: "Beginnt gleich …",
     answering: "Antwortet …",
     answeringOffline: "Verbindung verloren. Die Antwort geht weiter, sobald du wieder online bist.",
@@ -441,7 +442,8 @@ export const german: Strings = {
   offline: {
     title: "Du bist offline",
     explanation:
-      "Der Server ist nicht erreichbar. Deine Chats liegen dort, ungesendeter Text in diesem Browser: Nichts ist verloren.",
+      "Der Server ist nicht erreichbar. Deine Chats liegen dort, ungesendeter Text in diesem Browser: Es ist nichts " +
+      "verloren.",
     retry: "Erneut versuchen",
   },
 
@@ -465,8 +467,8 @@ export const german: Strings = {
       steps: {
         running: "Das Modell scheitert nach fünf Wörtern …",
         done:
-          "Das Modell ist gescheitert, also ist nichts geschehen: Der Verlauf ist unverändert. Dein eigener Text wäre " +
-          "wieder im Feld.",
+          "Das Modell ist gescheitert, also ist nichts geschehen: Der Verlauf ist unverändert. Dein eigener Text " +
+          "wäre wieder im Feld.",
         missed: "Diesmal ist nichts gescheitert. Versuche es noch einmal.",
       },
     },
@@ -478,8 +480,8 @@ export const german: Strings = {
       steps: {
         running: "Das Modell antwortet langsam. Halte es nach ein paar Wörtern an.",
         done:
-          "Du hast die Antwort angehalten, und ihr bisheriger Text steht im Verlauf. Das Modell weiß, wo sie endet; du " +
-          "kannst von dort weitermachen.",
+          "Du hast die Antwort angehalten, und ihr bisheriger Text steht im Verlauf. Das Modell weiß, wo sie " +
+          "endet; du kannst von dort weitermachen.",
         early:
           "Du hast vor dem ersten Wort angehalten, also gab es nichts zu behalten. Versuche es noch einmal und warte " +
           "ein, zwei Wörter ab.",
@@ -495,8 +497,8 @@ export const german: Strings = {
         greeting: "Ein Chat für zwei Tabs wird erstellt …",
         ready: "Öffne diesen Chat in einem zweiten Tab, schreib dort etwas, und komm hierher zurück.",
         done:
-          "Diese Nachricht kam aus dem anderen Tab. Alle Tabs zeigen denselben Verlauf, auch während eine Antwort noch " +
-          "läuft.",
+          "Diese Nachricht kam aus dem anderen Tab. Alle Tabs zeigen denselben Verlauf, auch während eine Antwort " +
+          "noch läuft.",
         second: "Dies ist der zweite Tab. Schreib hier etwas, und sieh zu, wie es im ersten erscheint.",
         missed: "Der Chat konnte nicht erstellt werden. Versuche es noch einmal.",
       },

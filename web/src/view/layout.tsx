@@ -19,7 +19,7 @@ import { NoticesView, StatusView } from "./notices";
 import { SidebarFooter } from "./sidebar/footer";
 import { SidebarView } from "./sidebar/sidebar";
 import { useSwipe } from "./swipe";
-import type { Language } from "./language";
+import type { Language } from "../strings/language";
 import type { Theme } from "./theme";
 import { ThreadView } from "./thread/thread";
 import { useDocumentTitle } from "./document-title";

@@ -4,7 +4,7 @@ import { useEffect, useMemo } from "preact/hooks";
 import type { SignIn } from "../session/sign-in";
 import { addressOptions } from "./address-options";
 import { ErrorBoundary } from "./error-boundary";
-import { Language } from "./language";
+import { Language } from "../strings/language";
 import { LayoutView } from "./layout";
 import { SignInView } from "./sign-in";
 import { Theme } from "./theme";

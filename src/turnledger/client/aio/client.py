@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
+from turnledger.api.access import ModelUsage
 from turnledger.api.chats import ChatInfo, Hit
 from turnledger.api.events import Change
 from turnledger.api.turns import Job
@@ -106,6 +107,11 @@ class AsyncClient:
         """Return the background turns that wait or run, of one chat or of all, the oldest first; see
         Chat.enqueue."""
         return AsyncPages(self._wire.run, partial(self._core.jobs_page, chat=chat), limit, cursor)
+
+    def usage(self) -> AsyncPages[ModelUsage]:
+        """Return turns, tokens and bytes by owner and model; requires a token with `admin`. Each page counts
+        up to 1,000 turns: add up the entries of an owner and model."""
+        return AsyncPages(self._wire.run, self._core.usage_page)
 
     async def models(self) -> tuple[Model, ...]:
         """Return the models that the caller may use."""

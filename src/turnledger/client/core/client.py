@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import asdict
 
+from turnledger.api.access import ModelUsage
 from turnledger.api.chats import ChatInfo, ChatList, Hit, ListedChat, Page, SearchPage
 from turnledger.api.turns import Job, JobPage, StopAnswer
 from turnledger.client.core.exchange import Pacing, RepeatedExchange, Retries, RetryCount
@@ -156,6 +157,9 @@ class ClientCore:
 
     def jobs_page(self, cursor: str | None, limit: int, *, chat: str | None) -> Steps[Page[Job]]:
         return self.get("/api/jobs", JobPage, {"chat": chat, "after": cursor, "limit": limit})
+
+    def usage_page(self, cursor: str | None, limit: int) -> Steps[Page[ModelUsage]]:
+        return self.get("/api/usage", Page[ModelUsage], {"cursor": cursor})
 
     def models(self) -> Steps[tuple[Model, ...]]:
         page = yield from self.get("/v1/models", Page[Model])

@@ -44,9 +44,26 @@ class UnusedBranch(Struct, frozen=True):
     id: BranchId
 
 
+class CountedTurn(Struct, frozen=True):
+    """A turn of any owner, as it is counted."""
+
+    owner: str
+    scope: str
+    conversation: ConversationId
+    id: TurnId
+    body: bytes
+    log: int
+    """The bytes of its event log."""
+
+
 class MaintenanceRows(Protocol):
     async def owners(self, after: str | None, limit: int) -> list[str]:
         """The owners that store anything, in order, after this one."""
+        ...
+
+    async def turns_of_all(self, after: TurnId | None, limit: int, max_bytes: int) -> list[CountedTurn]:
+        """The next turns after this one, in the order of their ids; none that begins beyond `max_bytes` of
+        bodies, but at least one. Must cost no more with many turns before or behind."""
         ...
 
     async def due_conversations(self, now: int, unlisted_by: int, limit: int) -> list[DueConversation]:

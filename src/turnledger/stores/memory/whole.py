@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from heapq import nsmallest
+
 from turnledger.engine.tables.jobs import ReadyJob
 from turnledger.engine.tables.lanes import BURIED_KEPT, HeldTicket
-from turnledger.engine.tables.maintenance import ClockMark, DueConversation, UnusedBranch
+from turnledger.engine.tables.maintenance import ClockMark, CountedTurn, DueConversation, UnusedBranch
 from turnledger.model.conversation import NOBODY, Conversation, ConversationState, Lease, Ticket
-from turnledger.model.ids import BranchId, LeaseId
+from turnledger.model.ids import BranchId, LeaseId, TurnId
 from turnledger.model.turn import Attempt, AttemptState
 from turnledger.stores.memory.access_rows import MemoryAccessRows
 from turnledger.stores.memory.change_rows import MemoryTailRows
@@ -73,6 +75,18 @@ class MemoryWholeStore(MemoryAccessRows, MemoryTailRows, MemoryLeaseRows, Memory
     async def owners(self, after: str | None, limit: int) -> list[str]:
         stored = [owner for owner, usage in self._db.stored.items() if usage.bytes > 0]
         return sorted(owner for owner in stored if after is None or owner > after)[:limit]
+
+    async def turns_of_all(self, after: TurnId | None, limit: int, max_bytes: int) -> list[CountedTurn]:
+        ids = nsmallest(limit, (id for id in self._db.turns if after is None or id > after))
+        found: list[CountedTurn] = []
+        for turn in map(self._db.turns.__getitem__, ids):
+            if max_bytes <= 0:
+                break
+            home = self._db.conversations[self._db.branches[turn.branch].conversation]
+            log = len(self._db.turn_logs.get(turn.id, b""))
+            found.append(CountedTurn(home.owner, home.scope, home.id, turn.id, turn.body, log))
+            max_bytes -= len(turn.body)
+        return found
 
     async def due_conversations(self, now: int, unlisted_by: int, limit: int) -> list[DueConversation]:
         found, in_use = self._db.conversations.values(), self._in_use()

@@ -118,6 +118,7 @@ class StoreContract(
     tokens.StoredTokens,
     tokens.ShareLinks,
     transfer.ChatTransfer,
+    usage.UsedModels,
     usage.StoredBytes,
     usage.LinkUsage,
     effects.Effects,

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from msgspec import structs
 
 from turnledger.chat import Chat
+from turnledger.engine.usage import CountUsage, UsagePage, count_usage
 from turnledger.errors import StorageFull, TurnStopped
 from turnledger.hosting import Host
-from turnledger.model.conversation import BLOCK, ROW, Usage, block_bytes, branch_bytes
+from turnledger.model.conversation import BLOCK, ROW, Usage, Within, block_bytes, branch_bytes
+from turnledger.model.usage import ModelUsage
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.rows.kit import do, read
 from turnledger.testing.store_contract.stage import (
@@ -36,6 +40,58 @@ async def turn_bytes(process: StageProcess, chat: Chat) -> int:
     turns = await chat.turns(limit=1_000)
     logs = [await read(process.store, do("turn_log", turn.id, owner=chat.owner)) for turn in turns]
     return sum(len(turn.body) for turn in turns) + sum(map(len, logs))
+
+
+class UsedModels(Contract):
+    async def test_usage_is_counted_by_owner_and_model_page_by_page(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        reported: list[tuple[str, str, dict[str, Any]]] = [
+            ("ann", "", {"model": "small", "usage": {"prompt_tokens": 3, "completion_tokens": 4}}),
+            ("ann", "shop", {"model": "small", "usage": {"input_tokens": 30, "output_tokens": 40}}),
+            ("ann", "", {"model": "large", "usage": {"prompt_tokens": -1, "completion_tokens": "many"}}),
+            ("bob", "shop", {"model": "x" * 600, "usage": [1]}),
+            ("bob", "", {}),
+        ]
+        sizes: dict[tuple[str, str | None], int] = {}
+        for owner, scope, details in reported:
+            chat = await here.chat(owner=owner, scope=scope)
+            async with chat.turn("q") as running:
+                running.details.update(details)
+                await running.add("Yes.")
+            name = (owner, details.get("model") if owner == "ann" else None)
+            sizes[name] = sizes.get(name, 0) + await turn_bytes(here, chat)
+        counts = {("ann", "large"): (1, 0, 0), ("ann", "small"): (2, 33, 44), ("bob", None): (2, 0, 0)}
+        expected = [
+            ModelUsage(
+                owner=owner,
+                model=model,
+                turns=turns,
+                input_tokens=read,
+                output_tokens=written,
+                bytes=sizes[owner, model],
+            )
+            for (owner, model), (turns, read, written) in counts.items()
+        ]
+        assert await self._counted(there, CountUsage(None)) == expected
+        assert await self._counted(there, CountUsage(None, turns=1)) == expected
+        assert await self._counted(there, CountUsage(None, bytes=1)) == expected
+        shop = await self._counted(there, CountUsage(None, Within("shop"), turns=2))
+        assert [(each.owner, each.model) for each in shop] == [("ann", "small"), ("bob", None)]
+        assert [each.turns for each in shop] == [1, 1]
+        page = await Host(there.ledger).usage()
+        assert (len(page.data), await Host(there.ledger).usage(after=page.next)) == (3, UsagePage((), None))
+
+    async def _counted(self, process: StageProcess, request: CountUsage) -> list[ModelUsage]:
+        """Add up the pages."""
+        found: dict[tuple[str, str | None], ModelUsage] = {}
+        while True:
+            page = await process.store.read_whole(count_usage, request)
+            for each in page.data:
+                before = found.get((each.owner, each.model))
+                found[each.owner, each.model] = each if before is None else before + each
+            if page.next is None:
+                return sorted(found.values(), key=lambda each: (each.owner, each.model or ""))
+            request = structs.replace(request, after=page.next)
 
 
 class StoredBytes(Contract):

@@ -3,7 +3,7 @@
 import type { Session } from "../../session/session";
 import { SettingsDialog } from "./settings-dialog";
 import { ShareDialog } from "./share-dialog";
-import type { Language } from "../language";
+import type { Language } from "../../strings/language";
 import type { Theme } from "../theme";
 
 interface OpenDialogProps {

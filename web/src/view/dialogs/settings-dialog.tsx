@@ -10,7 +10,7 @@ import type { StoredChoice } from "../../session/stored-choice";
 import { Dialog } from "./dialog";
 import { download } from "../header/export-file";
 import { DownloadIcon, TrashIcon, UploadIcon } from "../icons";
-import type { Language } from "../language";
+import type { Language } from "../../strings/language";
 import type { Theme } from "../theme";
 import { LANGUAGES, strings } from "../../strings";
 

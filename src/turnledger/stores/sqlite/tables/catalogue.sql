@@ -128,6 +128,20 @@ LIMIT ?2;
 -- A page of owners that store anything.
 SELECT owner FROM owner WHERE owner > coalesce(?, '') AND bytes > 0 ORDER BY owner LIMIT ?;
 
+-- name: turns_of_all
+-- A page of all turns, by id, up to a size. Only turns of the page are read: `length` needs no body.
+WITH page AS (
+    SELECT ref, id, sum(size) OVER (ORDER BY id) - size AS before
+    FROM (SELECT ref, id, length(body) AS size FROM turn WHERE id > coalesce(?1, x'') ORDER BY id LIMIT ?2)
+)
+SELECT conversation.owner, conversation.scope, conversation.id, turn.id, turn.body, coalesce(length(turn.log), 0)
+FROM page
+CROSS JOIN turn ON turn.ref = page.ref
+JOIN branch ON branch.ref = turn.branch
+JOIN conversation ON conversation.id = branch.conversation
+WHERE page.before < ?3
+ORDER BY page.id;
+
 -- name: oldest_listed
 -- Those of an owner that were unused the longest (until ?3), archived or not, except pinned ones, and those where a turn
 -- runs, waits or was tried since.

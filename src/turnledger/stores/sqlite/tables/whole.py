@@ -7,7 +7,7 @@ from collections.abc import Collection
 from turnledger.engine.tables.changes import ChangeTail
 from turnledger.engine.tables.jobs import ReadyJob
 from turnledger.engine.tables.lanes import BURIED_KEPT, HeldTicket
-from turnledger.engine.tables.maintenance import ClockMark, DueConversation, UnusedBranch
+from turnledger.engine.tables.maintenance import ClockMark, CountedTurn, DueConversation, UnusedBranch
 from turnledger.model.change import Position
 from turnledger.model.conversation import NOBODY, Lease
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
@@ -50,6 +50,14 @@ class SqliteWholeStore(SqliteAccessRows, SqliteSharedRows, SqliteInspectionRows)
 
     async def owners(self, after: str | None, limit: int) -> list[str]:
         return [owner for (owner,) in self._rows("owners", after, limit)]
+
+    @decoder
+    async def turns_of_all(self, after: TurnId | None, limit: int, max_bytes: int) -> list[CountedTurn]:
+        rows = self._rows("turns_of_all", records.raw_or_none(after), limit, max_bytes)
+        return [
+            CountedTurn(owner, scope, ConversationId.trusted(chat), TurnId.trusted(id), bytes(body), log)
+            for owner, scope, chat, id, body, log in rows
+        ]
 
     async def due_conversations(self, now: int, unlisted_by: int, limit: int) -> list[DueConversation]:
         due = self._rows("lapsed_conversations", now, limit)

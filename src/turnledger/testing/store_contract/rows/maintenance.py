@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from turnledger.engine.ports import Store
-from turnledger.engine.tables.maintenance import ClockMark, UnusedBranch
+from turnledger.engine.tables.maintenance import ClockMark, CountedTurn, UnusedBranch
 from turnledger.model.conversation import Branch, ConversationState, Stretch, Usage, branch_bytes
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
@@ -84,6 +84,33 @@ class StoreUpkeep(Contract):
             await write(here, do("count_bytes", count, owner=owner))
         lists = await read_all(there, "owners", (None, 9), (None, 1), ("ann", 9), ("bob", 9))
         assert lists == [["ann", "bob"], ["ann"], ["bob"], []]
+
+    async def test_turns_of_all_are_read_by_id_up_to_a_number_and_a_size(self, stores: list[Store]) -> None:
+        here, there = stores
+        homes = await insert_all(here, [conversation(), conversation(owner="bob", scope="shop")])
+        made = [
+            (home.owner, home.scope, home.id, each)
+            for home in homes
+            for each in await grow(here, home.branch, 2, owner=home.owner)
+        ]
+        log = b"six by"
+        last = turn(homes[0].branch, 3)
+        await write(here, do("add_turn", last, log))
+        made.append((homes[0].owner, homes[0].scope, homes[0].id, last))
+        expected = [
+            CountedTurn(owner, scope, chat, each.id, each.body, len(log) if each is last else 0)
+            for owner, scope, chat, each in sorted(made, key=lambda found: found[3].id)
+        ]
+        size, second = len(expected[0].body), expected[1].id
+        pages = [(None, 9, 10**9), (None, 2, 10**9), (second, 9, 10**9), (expected[-1].id, 9, 10**9)]
+        assert await read_all(there, "turns_of_all", *pages) == [expected, expected[:2], expected[2:], []]
+        bounded = [(None, 9, 1), (None, 9, size), (None, 9, size + 1), (second, 9, 1)]
+        assert await read_all(there, "turns_of_all", *bounded) == [
+            expected[:1],
+            expected[:1],
+            expected[:2],
+            expected[2:3],
+        ]
 
     async def test_due_conversations_are_the_first_of_each_kind_of_all_owners(
         self, stores: list[Store]

@@ -3,7 +3,7 @@
 import { effect, signal } from "@preact/signals";
 import type { StorageScope } from "../session/storage-scope";
 import { StoredChoice } from "../session/stored-choice";
-import { LANGUAGES, preferredLanguage, showLanguage, strings, type LanguageName } from "../strings";
+import { LANGUAGES, preferredLanguage, showLanguage, strings, type LanguageName } from ".";
 
 const preferred = signal(preferredLanguage(navigator.languages));
 addEventListener("languagechange", () => (preferred.value = preferredLanguage(navigator.languages)));
