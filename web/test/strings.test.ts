@@ -132,7 +132,8 @@ function texts(value: unknown, path = ""): [string, string][] {
 /** Names, and words that both languages write alike. */
 const SAME = [
   ...["product", "layout.chat", "account.themes.system", "data.fileName", "signIn.token", "signIn.tokenPlaceholder"],
-  ...["share.namePlaceholder", "share.unnamed", "chats.lists.chats", "shortcuts.keys.Enter", "shortcuts.keys.Escape"],
+  ...["share.namePlaceholder", "share.unnamed", "admin.tokens", "admin.unnamed", "admin.columns.turns", "admin.number"],
+  ...["admin.bytes", "chats.lists.chats", "shortcuts.keys.Enter", "shortcuts.keys.Escape"],
   "thread.fileName",
   ...["turn.seconds", "turn.minutes", "tools.status", "markdown.plainText", "markdown.described"],
 ];

@@ -1,7 +1,7 @@
 /** A signed-in user: the client, the chats, and the open threads. */
 
 import { computed, effect, signal, type ReadonlySignal, type Signal } from "@preact/signals";
-import { Client, TurnledgerError, type Model, type Token } from "turnledger";
+import { Client, TurnledgerError, type Model, type Token, type TokenScope } from "turnledger";
 import { Outbox } from "turnledger/outbox";
 import { AllChats } from "../chats/all-chats";
 import { ChatList } from "../chats/chat-list";
@@ -27,7 +27,7 @@ interface SessionControls {
 }
 
 /** The modal dialog that is open; null if there is none. */
-type OpenDialog = { readonly kind: "share"; readonly row: ChatRow } | { readonly kind: "settings" } | null;
+type OpenDialog = { readonly kind: "share"; readonly row: ChatRow } | { readonly kind: "settings" } | { readonly kind: "admin" } | null;
 
 /** Where a browser keeps the chat that it showed last. */
 const LAST_CHAT = "last chat";
@@ -136,6 +136,11 @@ export class Session {
     return this.mayWrite && this.mayRead && !this.isGuest && this.me.id != null;
   }
 
+  /** Whether it may administer the server: some tokens, and never a caller without one. */
+  get mayAdminister(): boolean {
+    return this.me.id != null && this.#has("admin");
+  }
+
   /** Whether a server has listed its models, even if there are none. */
   get areModelsKnown(): ReadonlySignal<boolean> {
     return this.#areModelsKnown;
@@ -161,7 +166,7 @@ export class Session {
     this.feed.noteConnection(isLost);
   }
 
-  #has(scope: "turns:run" | "chats:read" | "chats:write"): boolean {
+  #has(scope: TokenScope): boolean {
     return this.me.scopes.includes(scope);
   }
 

@@ -2,7 +2,8 @@
 
 import { formatsOf } from "./formats.ts";
 
-const { number, plural, counted } = formatsOf("en");
+const { number, plural, counted, bytes } = formatsOf("en");
+const TURNS = { one: "turn", other: "turns" };
 const CHATS = { one: "chat", other: "chats" };
 
 export const english = {
@@ -152,6 +153,65 @@ export const english = {
     revoke: "Revoke",
     revokeNamed: (name: string) => `Revoke ${name}`,
     revoked: "The link no longer works.",
+  },
+
+  admin: {
+    title: "Administration",
+    open: "Tokens and usage",
+    /** Text between backticks is code. */
+    tokenless:
+      "Tokens and usage need a token with the scope admin. Access without a token never has it. Create one with " +
+      "`turnledger tokens create --scopes admin`; from then on, all access needs a token.",
+    tokens: "Tokens",
+    owner: "Owner",
+    name: "Name of the token",
+    scopes: "It may",
+    /** By scope. */
+    scopeNames: {
+      "chats:read": "read chats",
+      "chats:write": "change chats",
+      "turns:run": "send messages",
+      admin: "administer",
+    },
+    noScope: "Choose what the token may do.",
+    create: "Create token",
+    secret: "New token (shown once)",
+    copy: "Copy token",
+    copied: "Token copied.",
+    unnamed: "Token",
+    own: "this one",
+    visitor: "of a link",
+    forOwner: (owner: string) => `For ${owner}`,
+    onlyScope: (scope: string) => `Only scope ${scope}`,
+    usedAt: (time: string) => `Last used ${time}`,
+    unused: "Never used",
+    confirmRevoke: "Revoke?",
+    confirmOwn: "Revoke and sign out?",
+    pressAgain: "Press again to revoke the token, and all tokens created with it.",
+    revoked: (count: number) => `Revoked ${counted(count, { one: "token", other: "tokens" })}.`,
+    noTokens: "No valid tokens.",
+    showMore: "Show more tokens",
+    usage: "Usage",
+    usageHint: "Counts the stored turns, 1,000 at a time. Deleted chats count until they are removed for good.",
+    count: "Count usage",
+    countAgain: "Count again",
+    stop: "Stop counting",
+    counting: (turns: number) => `Counted ${counted(turns, TURNS)}…`,
+    counted: (turns: number) => `${counted(turns, TURNS)} counted.`,
+    stopped: (turns: number) => `Stopped after ${counted(turns, TURNS)}.`,
+    columns: {
+      owner: "Owner",
+      model: "Model",
+      turns: "Turns",
+      input: "Input tokens",
+      output: "Output tokens",
+      bytes: "Size",
+    },
+    noModel: "None named",
+    total: "Total",
+    more: (count: number) => `And ${number(count)} more lines, which the total includes.`,
+    number: (value: number) => number(value),
+    bytes: (count: number) => bytes(count),
   },
 
   unkept: {

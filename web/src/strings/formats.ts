@@ -6,9 +6,13 @@ interface Formats {
   plural(count: number, forms: PluralForms): string;
   /** The number with the form for it, as in `1,204 chats`. */
   counted(count: number, forms: PluralForms): string;
+  /** A size, as in `1.2 MB`. */
+  bytes(count: number): string;
 }
 
 type PluralForms = Readonly<Partial<Record<Intl.LDMLPluralRule, string>> & { other: string }>;
+
+const UNITS = ["byte", "kilobyte", "megabyte", "gigabyte", "terabyte"];
 
 export function formatsOf(language: string): Formats {
   const locale = localeFor(language);
@@ -19,7 +23,14 @@ export function formatsOf(language: string): Formats {
       ? whole.format(value)
       : value.toLocaleString(locale, { minimumFractionDigits: digits, maximumFractionDigits: digits });
   const plural = (count: number, forms: PluralForms): string => forms[rules.select(count)] ?? forms.other;
-  return { number, plural, counted: (count, forms) => `${number(count)} ${plural(count, forms)}` };
+  const counted = (count: number, forms: PluralForms): string => `${number(count)} ${plural(count, forms)}`;
+  const bytes = (count: number): string => {
+    const step = Math.min(Math.floor(Math.log10(Math.max(count, 1)) / 3), UNITS.length - 1);
+    const unit = UNITS[step] as string;
+    const style = { style: "unit", unit, unitDisplay: "short", maximumFractionDigits: 1 } as const;
+    return (count / 1000 ** step).toLocaleString(locale, style);
+  };
+  return { number, plural, counted, bytes };
 }
 
 /** The region that the browser prefers for a language, as `en-GB` for `en`; the language itself if it names none. */

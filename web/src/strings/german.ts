@@ -3,7 +3,8 @@
 import type { Strings } from "./index.ts";
 import { formatsOf } from "./formats.ts";
 
-const { number, plural, counted } = formatsOf("de");
+const { number, plural, counted, bytes } = formatsOf("de");
+const TURNS = { one: "Turn", other: "Turns" };
 const CHATS = { one: "Chat", other: "Chats" };
 
 export const german: Strings = {
@@ -152,6 +153,64 @@ export const german: Strings = {
     revoke: "Widerrufen",
     revokeNamed: (name) => `${name} widerrufen`,
     revoked: "Der Link funktioniert nicht mehr.",
+  },
+
+  admin: {
+    title: "Verwaltung",
+    open: "Tokens und Nutzung",
+    tokenless:
+      "Tokens und Nutzung brauchen ein Token mit dem Recht admin. Ohne Token hat man es nie. Erstelle eines mit " +
+      "`turnledger tokens create --scopes admin`; von da an braucht jeder Zugang ein Token.",
+    tokens: "Tokens",
+    owner: "Besitzer",
+    name: "Name des Tokens",
+    scopes: "Es darf",
+    scopeNames: {
+      "chats:read": "Chats lesen",
+      "chats:write": "Chats ändern",
+      "turns:run": "Nachrichten senden",
+      admin: "verwalten",
+    },
+    noScope: "Wähle, was das Token darf.",
+    create: "Token erstellen",
+    secret: "Neues Token (nur jetzt zu sehen)",
+    copy: "Token kopieren",
+    copied: "Token kopiert.",
+    unnamed: "Token",
+    own: "dieses hier",
+    visitor: "eines Links",
+    forOwner: (owner) => `Für ${owner}`,
+    onlyScope: (scope) => `Nur Bereich ${scope}`,
+    usedAt: (time) => `Zuletzt benutzt: ${time}`,
+    unused: "Nie benutzt",
+    confirmRevoke: "Widerrufen?",
+    confirmOwn: "Widerrufen und abmelden?",
+    pressAgain: "Drücke noch einmal, um das Token und alle damit erstellten Tokens zu widerrufen.",
+    revoked: (count) => `${counted(count, { one: "Token", other: "Tokens" })} widerrufen.`,
+    noTokens: "Keine gültigen Tokens.",
+    showMore: "Weitere Tokens anzeigen",
+    usage: "Nutzung",
+    usageHint:
+      "Zählt die gespeicherten Turns, je 1.000 auf einmal. Gelöschte Chats zählen mit, bis sie ganz weg sind.",
+    count: "Nutzung zählen",
+    countAgain: "Noch einmal zählen",
+    stop: "Nicht weiterzählen",
+    counting: (turns) => `${counted(turns, TURNS)} gezählt …`,
+    counted: (turns) => `${counted(turns, TURNS)} gezählt.`,
+    stopped: (turns) => `Nach ${counted(turns, TURNS)} angehalten.`,
+    columns: {
+      owner: "Besitzer",
+      model: "Modell",
+      turns: "Turns",
+      input: "Tokens Eingabe",
+      output: "Tokens Ausgabe",
+      bytes: "Größe",
+    },
+    noModel: "Nicht genannt",
+    total: "Summe",
+    more: (count) => `Und ${number(count)} weitere Zeilen, die in der Summe enthalten sind.`,
+    number: (value) => number(value),
+    bytes: (count) => bytes(count),
   },
 
   unkept: {

@@ -4,6 +4,7 @@ import { useEffect, useId, useRef } from "preact/hooks";
 import "../style/sign-in.css";
 import type { SignInState } from "../session/sign-in-state";
 import type { SignIn } from "../session/sign-in";
+import { withCode } from "./markdown/code-words";
 import { Mark } from "./icons";
 import { strings } from "../strings";
 
@@ -106,7 +107,7 @@ function TokenForm({ signIn, state }: { signIn: SignIn; state: SignedOut }) {
           </p>
         )}
         <p id={names.hint} class="sign-in-detail">
-          {strings.signIn.hint.split("`").map((text, at) => (at % 2 === 1 ? <code key={at}>{text}</code> : text))}
+          {withCode(strings.signIn.hint)}
         </p>
         <div class="sign-in-actions">
           <button type="button" class="button primary" disabled={isBusy} onClick={submit}>

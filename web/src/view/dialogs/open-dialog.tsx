@@ -1,6 +1,7 @@
 /** The open dialog of the page, if there is one. */
 
 import type { Session } from "../../session/session";
+import { AdminDialog } from "./admin-dialog";
 import { SettingsDialog } from "./settings-dialog";
 import { ShareDialog } from "./share-dialog";
 import type { Language } from "../../strings/language";
@@ -21,5 +22,6 @@ export function OpenDialogView({ session, theme, language }: OpenDialogProps) {
   if (open.kind === "settings") {
     return <SettingsDialog session={session} theme={theme} language={language} onClose={close} />;
   }
+  if (open.kind === "admin") return <AdminDialog session={session} onClose={close} />;
   return <ShareDialog session={session} row={open.row} onClose={close} />;
 }

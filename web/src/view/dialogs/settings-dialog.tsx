@@ -9,9 +9,10 @@ import type { Session } from "../../session/session";
 import type { StoredChoice } from "../../session/stored-choice";
 import { Dialog } from "./dialog";
 import { download } from "../header/export-file";
-import { DownloadIcon, TrashIcon, UploadIcon } from "../icons";
+import { DownloadIcon, KeyIcon, TrashIcon, UploadIcon } from "../icons";
 import type { Language } from "../../strings/language";
 import type { Theme } from "../theme";
+import { withCode } from "../markdown/code-words";
 import { LANGUAGES, strings } from "../../strings";
 
 /** How many lines of a report are shown. */
@@ -39,8 +40,34 @@ export function SettingsDialog({ session, theme, language, onClose }: SettingsPr
         <ChoiceField label={strings.shortcuts.title} choice={shortcuts.mode} names={settings.shortcutModes} />
         {mayRun && <ModelField session={session} />}
       </section>
+      {session.mayAdminister && <AdminView session={session} />}
+      {session.me.id == null && (
+        <section>
+          <h3>{strings.admin.title}</h3>
+          <p class="quiet-text">{withCode(strings.admin.tokenless)}</p>
+        </section>
+      )}
       {session.keeps && session.mayRead && <AllChatsView all={session.allChats} mayWrite={session.mayWrite} />}
     </Dialog>
+  );
+}
+
+function AdminView({ session }: { session: Session }) {
+  return (
+    <section>
+      <h3>{strings.admin.title}</h3>
+      <div class="dialog-actions">
+        <button
+          type="button"
+          class="button"
+          aria-haspopup="dialog"
+          onClick={() => (session.dialog.value = { kind: "admin" })}
+        >
+          <KeyIcon />
+          {strings.admin.open}
+        </button>
+      </div>
+    </section>
   );
 }
 

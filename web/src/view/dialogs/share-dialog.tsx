@@ -13,10 +13,10 @@ import { CopyIcon, LinkIcon } from "../icons";
 import { locale, strings } from "../../strings";
 
 const DAY = 86_400;
-/** Seconds that a link is valid; null: until it is revoked. */
-const EXPIRIES = { never: null, day: DAY, week: 7 * DAY, month: 30 * DAY } as const;
+/** Seconds that a link or a token is valid; null: until it is revoked. */
+export const EXPIRIES = { never: null, day: DAY, week: 7 * DAY, month: 30 * DAY } as const;
 
-type Expiry = keyof typeof EXPIRIES;
+export type Expiry = keyof typeof EXPIRIES;
 
 export function ShareDialog({ session, row, onClose }: { session: Session; row: ChatRow; onClose: () => void }) {
   const links = useMemo(() => new ChatLinks(session, row.id), [session, row.id]);
@@ -162,6 +162,6 @@ function LinkLine({ share, revoke }: { share: Share; revoke: () => void }) {
   );
 }
 
-function timeOf(at: number): string {
+export function timeOf(at: number): string {
   return new Date(at).toLocaleString(locale(), { dateStyle: "medium", timeStyle: "short" });
 }
