@@ -4,13 +4,15 @@ It needs the built page (`make page`) and Chromium (`CHROMIUM` names another tha
 server with one chat of 10,000 turns, one of 10 and one of 200 runs beside a model that sends 1,000 pieces of
 Markdown. The page is opened in fresh profiles; the long chat and the short one are opened alternately; and
 the 1,000 pieces are streamed into the thread of 200 while the browser records its frame times. Frames are
-also recorded in an empty page while a program reads the same answer: that is the noise of the machine.
+also recorded in an empty page while a program reads the same answer: that is the noise of the machine. At
+last the list of 5,000 chats is scrolled from end to end, and the long chat from its last turn backwards.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import gzip
 import json
 import os
 import shutil
@@ -27,11 +29,11 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from bench.http.__main__ import started
 from turnledger import Ledger
-from turnledger.server.chat_page.files import is_built
+from turnledger.server.chat_page.files import FOLDER, is_built
 
 PAUSE = 0.005
 """Seconds between the pieces of the streamed answer."""
-MOST_INTERACTIVE, MOST_FRAME, MOST_RATIO = 300.0, 50.0, 1.5
+MOST_INTERACTIVE, MOST_FRAME, MOST_RATIO, MOST_KB = 300.0, 50.0, 1.5, 150
 ANSWER = """\
 Here is what I found, with **some** emphasis, a [link](https://example.com) and `code`:
 
@@ -78,12 +80,13 @@ WHEN_MORE = """
 """
 FRAMES = """
 () => {
-  window.frames_ = { longest: 0, over: 0, count: 0, tasks: [] };
+  window.frames_ = { longest: 0, over: 0, count: 0, tasks: [], times: [] };
   let last = performance.now();
   const next = (now) => {
     const took = now - last;
     last = now;
     window.frames_.count += 1;
+    window.frames_.times.push(took);
     window.frames_.longest = Math.max(window.frames_.longest, took);
     if (took > 50) window.frames_.over += 1;
     if (window.frames_.isOn !== false) requestAnimationFrame(next);
@@ -93,6 +96,18 @@ FRAMES = """
     for (const each of list.getEntries()) window.frames_.tasks.push(each.duration);
   }).observe({ type: "long-animation-frame", buffered: false });
 }
+"""
+SCROLLED = """
+([selector, step, frames]) => new Promise((resolve) => {
+  const box = document.querySelector(selector);
+  let left = frames;
+  const next = () => {
+    box.scrollBy({ top: step, behavior: "instant" });
+    if (--left > 0) requestAnimationFrame(next);
+    else resolve(document.querySelectorAll("[data-turn]").length);
+  };
+  requestAnimationFrame(next);
+})
 """
 OPENED = """
 ([id, text]) => new Promise((resolve) => {
@@ -118,9 +133,12 @@ class Size(NamedTuple):
     short: int = 10
     thread: int = 200
     chunks: int = 1_000
+    chats: int = 5_000
+    frames: int = 600
+    """Frames for which each list is scrolled."""
 
 
-QUICK = Size(long=20, short=5, thread=10, chunks=5)
+QUICK = Size(long=20, short=5, thread=10, chunks=5, chats=50, frames=20)
 
 
 class Frames(NamedTuple):
@@ -132,6 +150,7 @@ class Frames(NamedTuple):
     """How many took more than 50."""
     busy: list[float]
     """Those in which the page itself was busy for longer than that."""
+    p95: float
 
 
 def pieces(count: int) -> list[bytes]:
@@ -178,6 +197,9 @@ async def fill(store: str, size: Size) -> dict[int, str]:
             async with chat.turn(f"Question {number + 1} of {length}") as turn:
                 turn.emit(ANSWER)
         made[length] = str(chat.id)
+    for number in range(size.chats):
+        async with ledger.for_owner("local").turn(f"Chat {number}") as turn:
+            turn.emit("Yes.")
     await ledger.close()
     return made
 
@@ -210,7 +232,9 @@ def opening(page: Page, url: str, chats: dict[int, str], size: Size, rounds: int
 def frames_of(page: Page) -> Frames:
     page.evaluate("window.frames_.isOn = false")
     recorded = page.evaluate("window.frames_")
-    return Frames(recorded["count"], recorded["longest"], recorded["over"], recorded["tasks"])
+    times = sorted(recorded["times"]) or [0.0]
+    p95 = times[int(len(times) * 0.95)]
+    return Frames(recorded["count"], recorded["longest"], recorded["over"], recorded["tasks"], p95)
 
 
 def streamed(page: Page, url: str, chat: str, turns: int) -> Frames:
@@ -226,6 +250,32 @@ def streamed(page: Page, url: str, chat: str, turns: int) -> Frames:
     page.keyboard.press("Enter")
     page.evaluate(WHEN_MORE, count)
     return frames_of(page)
+
+
+def scrolled(page: Page, url: str, chat: str, size: Size) -> tuple[Frames, Frames, int]:
+    """Return the frames while the list of chats is scrolled down, those while the thread is scrolled up, and
+    how many turns it then holds."""
+    page.goto("about:blank")
+    page.goto(f"{url}/#{chat}")
+    page.wait_for_selector("[data-turn]")
+    page.wait_for_selector(".lines .line-main")
+    page.evaluate(FRAMES)
+    page.evaluate(SCROLLED, [".lines", max(1, size.chats * 36 // size.frames), size.frames])
+    listed = frames_of(page)
+    page.evaluate(FRAMES)
+    turns = page.evaluate(SCROLLED, [".thread", -400, size.frames])
+    return listed, frames_of(page), turns
+
+
+def compressed_size() -> int:
+    """Return the bytes that a first visit loads, compressed: neither formulas, nor another language, nor
+    administration."""
+    on_demand = ("katex-", "german-", "admin-dialog-")
+    kinds = (".html", ".js", ".css", ".svg")
+    files = [
+        path for path in FOLDER.rglob("*") if path.suffix in kinds and not path.name.startswith(on_demand)
+    ]
+    return sum(len(gzip.compress(path.read_bytes(), 9)) for path in files)
 
 
 def empty(page: Page, url: str) -> Frames:
@@ -275,6 +325,13 @@ def measure(browser: Browser, url: str, chats: dict[int, str], size: Size, round
     show("longest of them, ms", frames.longest, MOST_FRAME)
     show("those over 50 ms", frames.over, 0)
     show("those over 50 ms that the page itself was busy for", len(frames.busy), 0)
+    listed, thread, turns = scrolled(page, url, chats[size.long], size)
+    show(f"frames while {size.chats:,} chats are scrolled, p95, ms", listed.p95, MOST_FRAME)
+    show("longest of them, ms", listed.longest)
+    show(f"frames while {size.long:,} turns are scrolled upwards, p95, ms", thread.p95, MOST_FRAME)
+    show("longest of them, ms", thread.longest)
+    show("turns loaded meanwhile", turns)
+    show("kB of a first visit, compressed", compressed_size() / 1000, MOST_KB)
 
 
 def main() -> None:

@@ -16,6 +16,7 @@ ADMIN = ("chats:read", "chats:write", "turns:run", "admin")
 
 
 def open_administration(page: Page) -> Locator:
+    expect(message_field(page)).to_be_focused()
     page.get_by_role("button", name="Settings").press("Enter")
     page.get_by_role("button", name="Tokens and usage").press("Enter")
     return page.get_by_role("dialog", name="Administration")
@@ -150,13 +151,13 @@ def test_administration_is_not_offered_to_readers_guests_and_other_tokens(
     for who in (user, reader):
         page = profile(who).new_page()
         page.goto(person.server.url)
-        page.get_by_role("button", name="Settings").press("Enter")
+        page.get_by_role("button", name="Settings").click()
         dialog = page.get_by_role("dialog", name="Settings")
         expect(dialog.get_by_role("button", name="Export")).to_be_visible()
         expect(dialog.get_by_text("Administration")).to_have_count(0)
     guest = profile().new_page()
     guest.goto(create_link(person, scope="fair")["url"])
-    guest.get_by_role("button", name="Settings").press("Enter")
+    guest.get_by_role("button", name="Settings").click()
     expect(guest.get_by_role("dialog", name="Settings")).to_be_visible()
     expect(guest.get_by_text("Administration")).to_have_count(0)
     visitor = profile().new_page()
@@ -169,7 +170,7 @@ def test_settings_say_that_access_without_a_token_never_administers(tmp_path: Pa
     with run_page_server(tmp_path) as open_to_all:
         page = profile().new_page()
         page.goto(open_to_all.url)
-        page.get_by_role("button", name="Settings").press("Enter")
+        page.get_by_role("button", name="Settings").click()
         dialog = page.get_by_role("dialog", name="Settings")
         expect(dialog).to_contain_text("Access without a token never has it.")
         expect(dialog.get_by_role("button", name="Tokens and usage")).to_have_count(0)

@@ -1,7 +1,8 @@
 /** The open dialog of the page, if there is one. */
 
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
 import type { Session } from "../../session/session";
-import { AdminDialog } from "./admin-dialog";
 import { SettingsDialog } from "./settings-dialog";
 import { ShareDialog } from "./share-dialog";
 import type { Language } from "../../strings/language";
@@ -22,6 +23,19 @@ export function OpenDialogView({ session, theme, language }: OpenDialogProps) {
   if (open.kind === "settings") {
     return <SettingsDialog session={session} theme={theme} language={language} onClose={close} />;
   }
-  if (open.kind === "admin") return <AdminDialog session={session} onClose={close} />;
+  if (open.kind === "admin") return <LoadedAdminDialog session={session} onClose={close} />;
   return <ShareDialog session={session} row={open.row} onClose={close} />;
+}
+
+/** Few users administer: what they need is loaded when they do. */
+function LoadedAdminDialog({ session, onClose }: { session: Session; onClose: () => void }) {
+  const loaded = useSignal<typeof import("./admin-dialog") | null>(null);
+  useEffect(() => {
+    const fail = (problem: unknown): void => {
+      session.notices.problem(problem);
+      onClose();
+    };
+    import("./admin-dialog").then((found) => (loaded.value = found), fail);
+  }, []);
+  return loaded.value && <loaded.value.AdminDialog session={session} onClose={onClose} />;
 }
