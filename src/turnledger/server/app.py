@@ -46,7 +46,6 @@ from turnledger.server.routes import (
     tokens,
     transfer,
     turns,
-    usage,
 )
 from turnledger.server.service import Service
 from turnledger.server.turns.background import BackgroundWork
@@ -95,7 +94,6 @@ def all_endpoints(service: Service) -> list[Endpoint]:
             *shares.endpoints(service),
             *responses.endpoints(service),
             *conversations.endpoints(service),
-            *usage.endpoints(service),
             *page.endpoints(service),
             *health.endpoints(service),
         ]

@@ -27,7 +27,11 @@ interface SessionControls {
 }
 
 /** The modal dialog that is open; null if there is none. */
-type OpenDialog = { readonly kind: "share"; readonly row: ChatRow } | { readonly kind: "settings" } | { readonly kind: "admin" } | null;
+type OpenDialog =
+  | { readonly kind: "share"; readonly row: ChatRow }
+  | { readonly kind: "settings" }
+  | { readonly kind: "admin" }
+  | null;
 
 /** Where a browser keeps the chat that it showed last. */
 const LAST_CHAT = "last chat";

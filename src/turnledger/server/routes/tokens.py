@@ -1,21 +1,24 @@
-"""/api/tokens: create, list and revoke tokens. Only the creator receives the text, once."""
+"""/api/tokens: create, list and revoke tokens; only the creator receives the text, once. /api/usage: what
+owners used of models, counted page by page."""
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from turnledger.api.access import NewToken, NoToken, OwnToken, Token
-from turnledger.api.chats import Listing
+from turnledger.api.access import ModelUsage, NewToken, NoToken, OwnToken, Token
+from turnledger.api.chats import Listing, Page
 from turnledger.api.json import decoder_of
 from turnledger.api.requests import TokenBody
-from turnledger.api.views import show_token
+from turnledger.api.views import show_token, view
 from turnledger.engine.turn.validation import scope_in
-from turnledger.errors import TokenNotFound
+from turnledger.engine.usage import TURNS
+from turnledger.errors import InvalidInput, TokenNotFound
 from turnledger.model.access.token import TokenScope
-from turnledger.model.ids import TokenId
+from turnledger.model.ids import TokenId, TurnId
 from turnledger.server.access.audit_log import add_audit_fields
 from turnledger.server.access.auth import Principal
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
@@ -27,6 +30,8 @@ from turnledger.server.wire.json import json_response
 
 PAGE = 100
 SELF = "self"
+USAGE_CURSOR = b"usage"
+"""The purpose of the seal on cursors of usage: they name turns of any owner."""
 
 
 class TokenRoutes:
@@ -94,6 +99,20 @@ class TokenRoutes:
         add_audit_fields(request.scope, revoked=[each.id for each in revoked])
         return json_response(Listing(tuple(map(partial(show_token, Token), revoked))))
 
+    async def count_usage(self, request: Request) -> Response:
+        principal: Principal = request.state.principal
+        seal, cursor = await self._service.cursor_seal.get(), request.query_params.get("cursor")
+        after = None if cursor is None else seal.unseal(USAGE_CURSOR, cursor)
+        if cursor is not None and after is None:
+            raise InvalidInput("Invalid cursor. Pass `next` from the previous page.")
+        last = None if after is None else TurnId.trusted(b64decode(after))
+        page = await self._service.host.usage(after=last, within=principal.within)
+        # A seal has room for the bytes of an id, not for its text.
+        next_cursor = (
+            None if page.next is None else seal.seal(USAGE_CURSOR, b64encode(page.next.raw).decode())
+        )
+        return json_response(Page(tuple(view(ModelUsage, each) for each in page.data), next_cursor))
+
 
 def endpoints(service: Service) -> list[Endpoint]:
     routes = TokenRoutes(service)
@@ -152,5 +171,19 @@ def endpoints(service: Service) -> list[Endpoint]:
             },
             content={200: Listing[Token]},
             responses={200: "The token is revoked for all later requests.", 404: "Token not found."},
+        ),
+        Endpoint(
+            method="GET",
+            path="/api/usage",
+            handler=routes.count_usage,
+            needs=TokenScope.ADMIN,
+            summary="Count turns, tokens and bytes by owner and model, of the next stored turns.",
+            tag="tokens",
+            query={"cursor": Parameter("The `next` of the previous page.")},
+            content={200: Page[ModelUsage]},
+            responses={
+                200: f"What up to {TURNS:,} turns used. Add up the pages until `next` is null. A token that "
+                "is narrowed to a scope counts turns of that scope."
+            },
         ),
     ]
