@@ -29,8 +29,10 @@ def texts_of(language: str) -> set[str]:
 
 
 def english_in(page: Page) -> set[str]:
-    """Texts of the English page that this page shows or reads aloud, and the German one does not have."""
-    return set(page.evaluate(SHOWN)) & (texts_of("english") - texts_of("german"))
+    """Texts of the English page that this page shows or reads aloud, and the German one does not have. Words
+    in lower case may be those of the chat."""
+    english = {text for text in texts_of("english") if not text.islower()}
+    return set(page.evaluate(SHOWN)) & (english - texts_of("german"))
 
 
 def field_of(page: Page) -> Locator:
