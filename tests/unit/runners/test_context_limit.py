@@ -44,6 +44,19 @@ def sizes(message: str, status: int = 400, **fields: Any) -> ContextSizes | None
         ("Prompt contains 40000 tokens, too large for model with 32768 maximum context length", 32768, 40000, 0),
         ("This model's maximum prompt length is 131072 but the request contains 537812 tokens.", 131072, 537812, 0),
         ("litellm.ContextWindowExceededError: litellm.BadRequestError: OpenAIException - too big", 0, 0, 0),
+        ("The number of tokens to keep from the initial prompt is greater than the context length. Try to load the model with a larger context length", 0, 0, 0),
+        ("Request too large for model `openai/gpt-oss-20b` in organization `org_1` service tier `on_demand` on tokens per minute (TPM): Limit 8000, Requested 34031, please reduce your message size and try again.", 8000, 34031, 0),
+        ("Request body too large for gpt-4.1 model. Max size: 8000 tokens.", 8000, 0, 0),
+        ("prompt token count of 130000 exceeds the limit of 128000", 128000, 130000, 0),
+        ("Please reduce the length of the messages or completion. Current length is 9000 while limit is 8192", 8192, 9000, 0),
+        ("too many tokens: total number of tokens in the prompt cannot exceed 4081 - received 5000", 4081, 5000, 0),
+        ("InternalError.Algo.InvalidParameter: Range of input length should be [1, 98304]", 98304, 0, 0),
+        ("The prompt is too long: 9000, model maximum context length: 8192", 8192, 9000, 0),
+        ("Invalid request: Your request exceeded model token limit: 262144 (requested: 310000)", 262144, 310000, 0),
+        ("invalid params, context window exceeds limit", 0, 0, 0),
+        ("Prompt exceeds max length", 0, 0, 0),
+        ("Prompt has 5000 tokens, but the configured context size is 4096 tokens", 4096, 5000, 0),
+        ("Input length 131393 exceeds the maximum allowed input length of 131040 tokens.", 131040, 131393, 0),
     ],
 )  # fmt: skip
 def test_message_of_a_server_is_recognized_with_its_sizes(
@@ -60,10 +73,22 @@ def test_code_without_words_is_recognized() -> None:
     assert sizes("", code="context_length_exceeded") == (0, 0, 0)
 
 
+def test_request_beyond_the_tokens_per_minute_of_an_account_is_recognized_though_it_is_a_rate_limit() -> None:
+    words = (
+        "on tokens per min (TPM): Limit 30000, Requested 34000. The input or output tokens must be reduced."
+    )
+    assert sizes(f"Request too large for gpt-4o in organization org-1 {words}", 429) == (30000, 34000, 0)
+
+
 @pytest.mark.parametrize(
     ("message", "status"),
     [
-        ("Request too large for model: tokens per minute (TPM): Limit 6000, Requested 8000.", 413),
+        (
+            "Rate limit reached for gpt-4o on tokens per min (TPM): Limit 30000, Used 29000, Requested 1500. Please try again in 1s.",
+            429,
+        ),
+        ("Request too large for gpt-image on images per min: Limit 5, Requested 10.", 429),
+        ("max_tokens exceeds the limit of 8192", 400),
         ("The image was too large. Send a smaller one.", 400),
         ("max_tokens is too large: 100000. This model supports at most 16384 completion tokens.", 400),
         ("Your context is not valid JSON.", 400),
