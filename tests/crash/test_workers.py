@@ -59,6 +59,17 @@ class Streaming:
         sent = request(f"/api/turns/{self.response.headers['x-turn-id']}/events", method="GET")
         return response, asyncio.create_task(line.exchange(sent, response))
 
+    async def stop_another(self) -> None:
+        """Stop a turn of another chat on the same worker, through the other one."""
+        self.upstream.scripts.append(["Hel", Gate()])
+        line = await self.server.line(lambda worker: worker == self.here.worker)
+        response = PartialResponse()
+        pending = asyncio.create_task(line.exchange(completion("Hi", X_Conversation_Id="other"), response))
+        await response.until(lambda response: response.text == "Hel")
+        there = await self.server.line(lambda worker: worker == self.there.worker)
+        await there.exchange(request(f"/api/turns/{response.headers['x-turn-id']}/stop", {}))
+        await pending
+
     async def attempts(self) -> list[str]:
         """How the attempts stand that are not in the history."""
         return [attempt["state"] for attempt in (await self.chat())["attempts"]]
@@ -193,6 +204,36 @@ async def test_turn_ends_by_policy_when_the_worker_of_its_last_reader_dies(begin
     await turn.answered()
     assert await turn.turns() == ["Hel"]
     await turn.server.event("worker_started", before, worker=turn.there.worker)
+
+
+async def test_next_message_at_another_worker_does_not_wait_for_an_answer_whose_client_left(
+    begin: Begin,
+) -> None:
+    turn = await begin(Gate())
+    await turn.leave()
+    chat = turn.response.headers["x-conversation-id"]
+    following = await turn.there.exchange(completion("And now?", X_Conversation_Id=chat))
+    assert (following.status, following.text) == (200, "Again")
+    assert await turn.turns() == ["Hel", "Again"]
+
+
+async def test_next_message_waits_for_an_answer_that_another_worker_reads(begin: Begin) -> None:
+    gate = Gate()
+    turn = await begin(gate)
+    events, reading = turn.follow(turn.there)
+    await events.until(lambda response: b"Hel" in response.body)
+    await turn.leave()
+    beside = await turn.server.line(lambda worker: worker == turn.there.worker)
+    body = {"chat": turn.response.headers["x-conversation-id"], "input": "And now?", "stream": True}
+    response = PartialResponse()
+    waiting = asyncio.create_task(beside.exchange(request("/api/turns", {"model": "m", **body}), response))
+    await response.until(lambda response: response.raw != b"")  # it begins when it is queued
+    for _ in range(2):  # when the holder looks at a second stop, it has looked at this lane
+        await turn.stop_another()
+    gate.release()
+    await asyncio.gather(reading, waiting)
+    assert b'"completed"' in events.body
+    assert await turn.turns() == ["Hello", "Again"]
 
 
 async def test_workers_without_a_supervisor_complete_their_turns_and_end(tmp_path: Path) -> None:
