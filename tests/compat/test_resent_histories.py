@@ -129,7 +129,15 @@ def reminding_briefly(question: str, _: int) -> str:
     return f"{question}\n\nReply in English.\n"
 
 
-@pytest.mark.parametrize("added", [retrieving, reminding, reminding_briefly])
+def stamped_before(question: str, number: int) -> str:
+    return f"Current time: {9 + number}:5{number}\n\n{question}"
+
+
+def stamped_after(question: str, number: int) -> str:
+    return f"{question}\n\n[2026-11-18T10:0{number}:05Z]"
+
+
+@pytest.mark.parametrize("added", [retrieving, reminding, reminding_briefly, stamped_before, stamped_after])
 def test_client_that_adds_text_to_its_newest_question_continues(serve: Serve, added: Any) -> None:
     served = serve(otherwise=["Hello."])
     client = served.client("k")

@@ -6,6 +6,7 @@ turns are compared without that.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -181,16 +182,19 @@ class ClientTranscript:
         one shows the tool: both begin alike, or end alike."""
         if entry.role != "user" or len(entry.pieces) != 1 or not _same_media(entry, [message]):
             return False
-        stored, sent, newest = entry.pieces[0], message.text, self._newest
+        stored, sent = entry.pieces[0], message.text
         added = len(stored) - len(sent)
-        if added < REMINDER or sent == newest:
+        if added < REMINDER or sent == self._newest:
             return False
-        if stored.startswith(f"{sent}\n\n") and newest.endswith(stored[-added:]):
-            return True
-        if added < FRAME:
-            return False
-        is_before = stored.endswith(f"\n{sent}") and newest.startswith(stored[:FRAME])
-        return is_before or (stored.startswith(f"{sent}\n") and newest.endswith(stored[-FRAME:]))
+        newest, before, after = _without_numbers(self._newest), stored[:added], stored[-added:]
+        is_short = added < FRAME  # then it has to be a paragraph, before the question with the time in it
+        if stored == before + sent and before.endswith("\n\n" if is_short else "\n"):
+            frame = _without_numbers(before[:FRAME])
+            if newest.startswith(frame) and ("0" in frame or not is_short):
+                return True
+        if stored == sent + after and after.startswith("\n\n" if is_short else "\n"):
+            return newest.endswith(_without_numbers(after[-FRAME:]))
+        return False
 
     @cached_property
     def _newest(self) -> str:
@@ -234,6 +238,14 @@ class ClientTranscript:
             alike = len(sent) == len(messages) and {**stored, **sent} == stored
             count = len(messages) if alike and _lacks_only_filled_in(stored, sent) else None
         return None if count is None else places[count]
+
+
+def _without_numbers(text: str) -> str:
+    """Return a text in which all numbers are the same: that of a tool may have the time in it."""
+    return _numbers.sub("0", text)
+
+
+_numbers = re.compile(r"\d+")
 
 
 def _equals(entry: Entry, messages: Sequence[ReducedMessage]) -> bool:

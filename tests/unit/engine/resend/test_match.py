@@ -271,6 +271,8 @@ REMINDER = "\n\nAlways answer in the format that was described above, and never 
         (f"q1\n<context>one</context>{REMINDER}", f"q3\n<context>two</context>{REMINDER}"),
         ("q1\n\nReply in English.\n", "q3\n\nReply in English.\n"),
         ("q1\n\nReply in English.", f"q3{REMINDER}\n\nReply in English."),
+        ("It is 9:59 in Berlin.\n\nq1", "It is 10:00 in Berlin.\n\nq3"),
+        ("q1\n\n[2026-11-18 09:59]", "q3\n\n[2026-11-18 10:00]"),
     ],
 )
 def test_question_without_the_text_that_a_tool_added_to_it_continues(stored: str, newest: str) -> None:
@@ -295,6 +297,8 @@ def test_question_without_the_text_that_a_tool_added_to_it_continues(stored: str
         ("q1\nReply in English.", "q3\nReply in English."),  # not a paragraph
         ("Reply in English.\n\nq1", "Reply in English.\n\nq3"),  # before the question
         ("q1\n\nPlease reply in English.", "q3\n\nReply in English."),
+        ("It is 9:59 in Berlin. q1", "It is 10:00 in Berlin. q3"),
+        ("It is 9:59 in Berlin.\n\nq1", "It is 9:59 in Paris.\n\nq3"),
     ],
 )
 def test_question_without_a_part_that_no_tool_added_is_edited(stored: str, newest: str) -> None:
