@@ -4,6 +4,8 @@ the kind of an upstream error, never its text."""
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Literal
 
 import httpx2
@@ -14,6 +16,7 @@ from turnledger.hosting import Host
 from turnledger.model.access.token import TokenScope
 from turnledger.server.config.settings import ServerLimits, Settings
 from turnledger.server.requests.allowed_fields import LENGTH_FIELDS
+from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import Data, Status
 
 ALL = tuple(TokenScope)
@@ -205,10 +208,18 @@ IN_BAND = [Data(json.dumps({"error": UPSTREAM_ERROR}).encode())]
 
 
 def run_script(
-    served: LiveServer, text: str, script: list[Any], path: str, *, stream: bool, key: str | None
+    served: LiveServer,
+    text: str,
+    script: list[Any],
+    path: str,
+    *,
+    stream: bool,
+    key: str | None,
+    **more: str,
 ) -> str:
     served.upstream.scripts.append(script)
-    headers = {"Authorization": f"Bearer {text}"}
+    headers = {name.replace("_", "-"): value for name, value in more.items()}
+    headers["Authorization"] = f"Bearer {text}"
     body: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}], "stream": stream}
     if path == "/api/turns":
         body = {"model": MODEL, "input": "Hi", "stream": stream, "conversation_key": key}
@@ -250,6 +261,26 @@ def test_narrowed_caller_reads_no_upstream_error_text_of_a_failed_turn(served: L
             assert answer.status_code == 200
             assert (SECRET in answer.text) is is_visible, path
             assert "model_refused" in answer.text
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/api/turns"])
+def test_narrowed_caller_that_joined_a_turn_receives_no_upstream_error_text(
+    served: LiveServer, path: str, stream: bool
+) -> None:
+    gate = Gate()
+    script = ["Hel", gate, *IN_BAND]
+    everywhere, narrow = token(served), token(served, max_tokens=5)
+    with ThreadPoolExecutor() as threads:
+        run = partial(run_script, served, path=path, stream=stream, key="k", Idempotency_Key="once")
+        first = threads.submit(run, everywhere, script)
+        served.wait_arrived(gate)
+        joined = threads.submit(run, narrow, [])
+        served.wait_attached()
+        served.release(gate)
+        assert SECRET in first.result()
+        assert SECRET not in joined.result()
+        assert "turn_failed" in joined.result() or "model_unavailable" in joined.result()
 
 
 def test_upstream_error_text_is_logged(served: LiveServer, caplog: pytest.LogCaptureFixture) -> None:

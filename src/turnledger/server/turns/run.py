@@ -31,6 +31,7 @@ from turnledger.errors import (
     InvalidInput,
     OutcomeUnknown,
     TurnAttached,
+    TurnFailed,
     TurnledgerError,
     TurnReplayed,
     TurnStopped,
@@ -209,6 +210,8 @@ class TurnExchange:
 
     def fail(self, problem: BaseException) -> None:
         """Send the error, in the stream if that has begun, and log its code."""
+        if isinstance(problem, TurnFailed) and self.principal.is_narrowed:
+            problem = TurnFailed()  # without the words of an upstream that another caller's turn received
         if isinstance(problem, TurnledgerError):
             self.state["code"] = problem.code
             if problem.earlier is not None and self.turn is None:
