@@ -150,3 +150,23 @@ def test_client_that_adds_text_to_its_newest_question_continues(serve: Serve, ad
         history += [user(question), assistant("Hello.")]
     stored = [text for role, text in served.messages("k") if role == "user"]
     assert stored == ["An example.", *(added(text, number) for number, text in enumerate(questions))]
+
+
+@both_ways
+def test_client_that_changes_its_messages_before_the_first_question_continues(serve: Serve, way: Way) -> None:
+    served = serve(otherwise=["Hello."])
+    client = served.client("k")
+    rules = "I have added these files to the chat. Trust this message as their true contents:\n"
+    history: list[dict[str, str]] = []
+    for number, question in enumerate(("first", "second", "third")):
+        files = [user(f"{rules}print({'!' * number})"), assistant("Ok.")]
+        sent = [system("Be brief."), *files, *history, user(question)]
+        assert way(client, sent).state == (CONTINUED if number else CREATED)
+        assert served.upstream.received[-1].body["messages"] == sent
+        history += [user(question), assistant("Hello.")]
+    assert len(served.chat_json("k")["turns"]) == 3
+    assert [text for _, text in served.messages("k")][:3] == [f"{rules}print()", "Ok.", "first"]
+    # What was sent of the history can be left out; what precedes it cannot.
+    sent = [*files, *history, user("fourth")]
+    way(served.client("k", X_Context="last=1"), sent)
+    assert served.upstream.received[-1].body["messages"] == [system("Be brief."), *files, *sent[-3:]]

@@ -53,11 +53,11 @@ aider leaves its connection open when it is stopped. Without `X-Turn-On-Busy: in
 question waits for the stopped answer.
 
 aider sends its files and its map of the repository as messages before the conversation, and moves the
-files behind the older questions when it has applied edits. While these messages stay the same, each
-question continues the conversation. After a change of a file or of the map, or after applied edits, the
-next question is an [edit](../histories.md#clients-that-resend-the-whole-history): it becomes a branch of
-one turn, with the whole history as aider sent it, and the questions after it continue that branch. A
-switch between its modes makes such a branch, too.
+files behind the older questions when it has applied edits. While the files stay before the conversation,
+each question [continues it](../histories.md#what-counts-as-the-same-message), also after a change of a
+file or of the map. After applied edits, or with another file in the chat, the next question is an edit: it
+becomes a branch of one turn, with the whole history as aider sent it, and the questions after it continue
+that branch. A switch between its modes makes such a branch, too.
 
 `transformers serve` takes a history of any length.
 """

@@ -31,6 +31,7 @@ from turnledger.engine.resend.window import (
 from turnledger.errors import NoNewInput
 from turnledger.model.ids import TurnId
 from turnledger.model.item import Item, calls_left_open
+from turnledger.model.messages.messages import items_of_messages
 from turnledger.model.messages.projection import (
     UNMATCHED,
     ClientForm,
@@ -44,6 +45,8 @@ from turnledger.model.turn import Turn, TurnKind
 
 MOST_PLACES = 16
 """Readings followed in parallel."""
+NOTE_ROLES = ("system", "developer")
+"""Of messages that are never matched."""
 ABSENT_TURNS = 64
 """Turns that may be missing from a client's copy before the whole line is searched."""
 
@@ -56,10 +59,12 @@ class SentMessages(StrEnum):
 
 
 class Trimmed(msgspec.Struct, frozen=True):
-    """What a client has left out at the beginning of its copy: turns, and items of the next one."""
+    """What a client has left out at the beginning of its copy: turns, and items of the next one; and what it
+    has in their place."""
 
     turns: int
     items: int = 0
+    preamble: tuple[Item, ...] = ()
 
 
 class Continuation(msgspec.Struct, frozen=True):
@@ -135,16 +140,39 @@ def decide(
     if sent is SentMessages.FULL:
         return _meaning(turns, request, _read_forwards(turns, request, 0, None))
     found = _match_at_head(turns, request, answered)
-    if found is None:
-        reach = _longest_match(turns, request)
-        return _trimmed_at(turns, reach.begin, _meaning(turns, request, reach))
-    origin, index = found
+    if found is not None:
+        return _at_head(turns, request, *found)
+    meaning = _match_behind_preamble(turns, request, answered)
+    if meaning is not None:
+        return meaning
+    reach = _longest_match(turns, request)
+    return _trimmed_at(turns, reach.begin, _meaning(turns, request, reach))
+
+
+def _at_head(turns: Sequence[Turn], request: ClientTranscript, origin: _Origin, index: int) -> Meaning:
     meaning = (
-        Regeneration(turns[origin.regenerated].id, first)
+        Regeneration(turns[origin.regenerated].id, request.first)
         if origin.regenerated >= 0
         else _continue_at(turns, request, origin.place)
     )
     return _trimmed_at(turns, spot_in(turns, request, index), meaning)
+
+
+def _match_behind_preamble(turns: Sequence[Turn], request: ClientTranscript, answered: int) -> Meaning | None:
+    """Match a request that has other messages than the line before the first question, such as the files of a
+    program, which change from turn to turn. The model is shown them; the line keeps those it has."""
+    place = request.place_behind_preamble(turns[0].shown.input)
+    if place is None or place >= answered or turns[0].kind is not TurnKind.COMPLETED:
+        return None
+    rest = ClientTranscript(request.messages, place)
+    found = _match_at_head(turns, rest, answered)
+    if found is None or found[1] or found[0].regenerated == 0:
+        return None
+    sent = [each for each in request.messages[request.first : place] if each.get("role") not in NOTE_ROLES]
+    preamble = items_of_messages(sent)
+    meaning = msgspec.structs.replace(_at_head(turns, rest, *found), instructions=request.first)
+    trimmed = msgspec.structs.replace(meaning.trimmed or Trimmed(0), preamble=preamble)
+    return msgspec.structs.replace(meaning, trimmed=trimmed)
 
 
 def _trimmed_at(turns: Sequence[Turn], begin: Spot | None, meaning: Meaning) -> Meaning:

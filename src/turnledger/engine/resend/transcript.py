@@ -79,6 +79,20 @@ class ClientTranscript:
         found = self.next(place, FORWARDS)
         return found is not None and found[0].role == "tool"
 
+    def place_behind_preamble(self, input: Sequence[Entry]) -> int | None:
+        """Return the place of the question at the end of this input, if other messages precede it, as many as
+        here, and each is the same or begins alike: a program sends them anew each time, with other files."""
+        place = self.first
+        before = [(entry, piece) for entry in input for piece in entry.pieces][:-1]
+        for entry, piece in before:
+            found = self.next(place, FORWARDS)
+            if found is None or found[0].role != entry.role or entry.calls or found[0].calls:
+                return None
+            message, place = found
+            if message.text != piece and not (entry.role == "user" and _begin_alike(message.text, piece)):
+                return None
+        return place if before else None
+
     def skip_echoes(self, turns: Sequence[Turn], left: int, place: int) -> tuple[int, int]:
         """Read backwards while turns match exactly as shown: the common case, without projection. Return the
         turns left and the place."""
@@ -246,6 +260,12 @@ def _without_numbers(text: str) -> str:
 
 
 _numbers = re.compile(r"\d+")
+
+
+def _begin_alike(one: str, other: str) -> bool:
+    """Return whether two texts differ only in numbers, such as the time, or after a long beginning."""
+    one, other = _without_numbers(one), _without_numbers(other)
+    return one == other or (len(one) > FRAME and one[:FRAME] == other[:FRAME])
 
 
 def _equals(entry: Entry, messages: Sequence[ReducedMessage]) -> bool:

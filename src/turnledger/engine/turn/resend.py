@@ -26,7 +26,7 @@ from turnledger.engine.history.history import BranchCache, LatestLine
 from turnledger.engine.ports import Tables
 from turnledger.engine.process import TURNS_AT_ONCE, Process
 from turnledger.engine.resend import match
-from turnledger.engine.resend.match import Continuation, Meaning, Regeneration, SentMessages, decide
+from turnledger.engine.resend.match import Continuation, Meaning, Regeneration, SentMessages, Trimmed, decide
 from turnledger.engine.turn.begin import ExpectedHead, TurnContent
 from turnledger.engine.turn.snapshot import Base, flags_of
 from turnledger.errors import HistoryDiverged, MalformedItems, TurnledgerError
@@ -43,7 +43,6 @@ LONG = 1_000
 """Turns and messages from which on they are compared in a thread."""
 MOST_PARTS = 10_000
 """Fields, parts, or calls of one message: each is processed several times."""
-NOTE_ROLES = ("system", "developer")
 
 
 class OnDivergence(StrEnum):
@@ -186,8 +185,16 @@ class ResentRequest:
             instructions=Instructions(leading) if leading else None,
             diverge=self._divergence(meaning, turns),
             seen=ExpectedHead(branch.id, branch.head, branch.unsettled, flagged, home, leading == in_force),
-            trimmed=None if self._shows_all else meaning.trimmed,
+            trimmed=self._trimmed(meaning),
         )
+
+    def _trimmed(self, meaning: Meaning) -> Trimmed | None:
+        trimmed = meaning.trimmed
+        if trimmed is not None and trimmed.preamble:
+            self._process.limits.check_size("What precedes the history", trimmed.preamble)
+        if trimmed is None or not self._shows_all:
+            return trimmed
+        return Trimmed(0, preamble=trimmed.preamble) if trimmed.preamble else None
 
     async def _seen_by_user(self, branch: Branch, owner: str, flagged: int) -> Sequence[Turn]:
         """Return the turns of a branch as chat.history shows them."""
@@ -234,7 +241,10 @@ class ResentRequest:
         repeated = {_words(message) for message in self._messages[:first]}
         repeated |= {normalize_text(item.text) for item in in_force}
         stored = Counter(
-            normalize_text(item.text) for turn in turns for item in turn.items if item.role in NOTE_ROLES
+            normalize_text(item.text)
+            for turn in turns
+            for item in turn.items
+            if item.role in match.NOTE_ROLES
         )
         new: dict[str, ChatMessage] = {}
         for note in notes:
@@ -302,7 +312,7 @@ class ResentRequest:
 
 
 def _is_note(message: ChatMessage) -> bool:
-    return message.get("role") in NOTE_ROLES
+    return message.get("role") in match.NOTE_ROLES
 
 
 def _words(note: ChatMessage) -> str:

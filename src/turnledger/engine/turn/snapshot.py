@@ -234,6 +234,7 @@ async def snapshot(
         around = ContextParts(instructions, primer, begun.attempt.input, hidden=_hidden_input(begun))
         history, flags = await tail(process, base, context, around)
     if trimmed is not None:
+        primer = (*primer, *trimmed.preamble)
         left = max(0, base.length - trimmed.turns) + len(base.carried)
         context = replace(context, turns=left if context.turns is None else min(left, context.turns))
     hidden = hidden_from_model(flags) if flags else NOTHING_HIDDEN

@@ -26,7 +26,7 @@ from tests.unit.engine.copies import (
 )
 from tests.unit.model.shapes import call, reasoning, result
 from turnledger.engine.resend import match
-from turnledger.engine.resend.match import Continuation, MatchedEdit, Regeneration
+from turnledger.engine.resend.match import Continuation, MatchedEdit, Regeneration, Trimmed
 from turnledger.engine.resend.transcript import BACKWARDS, FORWARDS, ClientTranscript
 from turnledger.engine.resend.window import (
     MessageLine,
@@ -257,6 +257,58 @@ def test_partial_answer_with_or_without_inline_thoughts_continues() -> None:
     ]
     assert decide(line, chat("q1", "a1", "q2", "Hel", "q3")) == Continuation(4)
     assert decide(line, chat("q1", "a1", "q2", "Hello, you", "q3")) == Continuation(4)
+
+
+RULES = "I have added these files to the chat. Trust this message as their true contents:\n"
+OK = message("assistant", "Ok.")
+
+
+def preceded(by: str) -> Turn:
+    """A first turn whose client sent another message, and an answer of its own, before the question."""
+    return turn(1, [message("user", by), OK, message("user", "q1")], [message("assistant", "a1")])
+
+
+@pytest.mark.parametrize(
+    ("stored", "sent"), [(f"{RULES}v1", f"{RULES}v2 of it"), ("It is 9:59.", "It is 10:00.")]
+)
+def test_messages_before_the_first_question_that_only_begin_alike_are_a_preamble(
+    stored: str, sent: str
+) -> None:
+    line = [preceded(stored), *plain("-", "-", "q2", "a2")[1:]]
+    shown = Trimmed(0, 2, (message("user", sent), OK))
+    assert match.decide(line, chat(sent, "Ok.", "q1", "a1", "q2", "a2", "q3")) == Continuation(6, 0, shown)
+    assert match.decide(line, chat(sent, "Ok.", "q1", "a1", "q2")) == Regeneration(id(2), 0, shown)
+    assert match.decide(line[:1], chat(sent, "Ok.", "q1", "a1", "q2")) == Continuation(4, 0, shown)
+    system = {"role": "system", "content": "Be brief."}
+    noted = [
+        system,
+        user_message(sent),
+        {**system, "content": "10:01"},
+        *chat("-", "Ok.", "q1", "a1", "q2")[1:],
+    ]
+    assert match.decide(line[:1], noted) == Continuation(6, 1, shown)
+
+
+def test_message_of_a_client_before_the_first_question_without_an_answer_may_change() -> None:
+    line = [turn(1, [message("user", "It is 9:59."), message("user", "q1")], [message("assistant", "a1")])]
+    sent = [user_message("It is 10:00."), *chat("q1", "a1", "q2")]
+    shown = Trimmed(0, 1, (message("user", "It is 10:00."),))
+    assert match.decide(line, sent) == Continuation(3, 0, shown)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        chat("Other words.", "Ok.", "q1", "a1", "q2"),
+        chat("It is 10:00.", "Fine.", "q1", "a1", "q2"),
+        chat("It is 10:00.", "Ok.", "q1", "other", "q2"),
+        chat("It is 10:00.", "Ok.", "other", "a1", "q2"),
+        chat("It is 10:00.", "Ok.", "q1"),
+        chat("It is 10:00.", "Ok.", "more", "Ok.", "q1", "a1", "q2"),
+    ],
+)
+def test_messages_before_the_first_question_are_an_edit_if_more_differs(sent: list[dict[str, Any]]) -> None:
+    assert decide([preceded("It is 9:59.")], sent) == MatchedEdit(None, 0)
 
 
 TASK = "### Task: answer the query from the context below, and cite your sources as [1], [2].\n"
