@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import openai
 import pytest
 
 from tests.compat.completions import CONTINUED, CREATED, Way, both_ways, send_whole, user
 from tests.compat.conftest import Serve
-from turnledger.testing.upstream import Call
+from turnledger.testing.upstream import Call, Status
 
 NOTHING = [""]
 
@@ -67,3 +69,24 @@ def test_api_turn_with_an_empty_answer_completes(serve: Serve, stream: bool) -> 
             [message] = answer.json()["turn"]["output"]
             assert (message["role"], message["content"][0]["text"]) == ("assistant", "")
     assert len(served.upstream.received) == 1
+
+
+ALTERNATE = "After the optional system message, conversation roles must alternate user and assistant roles"
+
+
+@both_ways
+@pytest.mark.parametrize("status", [400, 500])
+def test_model_that_refuses_two_questions_in_a_row_receives_them_as_one(
+    serve: Serve, way: Way, status: int
+) -> None:
+    refusal = Status(status, json.dumps({"error": {"message": ALTERNATE}}).encode())
+    served = serve([""], [refusal], ["Fine."], [refusal], [refusal])
+    client = served.client("k")
+    way(client, "first")
+    assert way(client, "second").text == "Fine."
+    assert served.upstream.received[-1].body["messages"] == [user("first\n\nsecond")]
+    assert [text for _, text in served.messages("k")] == ["first", "", "second", "Fine."]
+    _, narrow = served.do(served.app.service.host.tokens.create(scopes=["turns:run"], models=["scripted"]))
+    with pytest.raises(openai.APIStatusError):  # no third call
+        way(served.client("k", Authorization=f"Bearer {narrow}"), "third")
+    assert len(served.upstream.received) == 5

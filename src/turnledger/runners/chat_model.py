@@ -22,6 +22,7 @@ from turnledger.runners.error_cleaner import (
     ErrorCleaner,
     can_heal,
     problem_of_account,
+    refuses_repeated_roles,
     status_in,
 )
 
@@ -166,6 +167,7 @@ def failure_of(error: Any) -> ModelUnavailable:
     reason = f" with an error: {words.rstrip('.')}" if words else ""
     failure = ModelUnavailable(f"The model stopped early{reason}.", should_retry=can_heal(status))
     failure.context_exceeded = context_exceeded(cleaned, status)
+    failure.refuses_repeated_roles = refuses_repeated_roles(cleaned)
     return failure
 
 

@@ -18,7 +18,7 @@ import msgspec
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import MalformedAnswer, MalformedItems, ModelError, ModelRefused
 from turnledger.model.item import Item, message
-from turnledger.model.messages.messages import CALL_BODIES, CALL_TYPES, items_of_messages
+from turnledger.model.messages.messages import CALL_BODIES, CALL_TYPES, Message, items_of_messages
 from turnledger.runners.chat_model import (
     ChatChunk,
     ChatModel,
@@ -218,7 +218,8 @@ class ChatRunner:
 
     A model that refuses the length of the request is asked once more with fewer turns of the history, unless
     its answer has begun, or `reduces` is False. `memory`, which runners may share, then shows no more of the
-    chat for a while.
+    chat for a while. One that takes no two messages of one role in a row is asked once more with such
+    messages joined: a question that was stopped before its answer is followed by another one.
     `turn.details["context_reduced"]` has the `turns` that it was shown, and the `tokens` into which they fit;
     `on_reduced` is called with these details before it is asked.
 
@@ -312,9 +313,17 @@ class ChatRunner:
     async def _ask(self, turn: RunningTurn) -> None:
         self.held = []
         self.completion = b""
-        request = ModelRequest(
-            msgspec.Raw(await turn.read_messages_json()), self._settings, self._stream_options
-        )
+        messages = msgspec.Raw(await turn.read_messages_json())
+        request = ModelRequest(messages, self._settings, self._stream_options)
+        try:
+            await self._request_answer(turn, request)
+        except ModelError as problem:
+            if not problem.refuses_repeated_roles or self._has_begun:
+                raise
+            joined = join_repeated_roles(msgspec.json.decode(messages))
+            await self._request_answer(turn, msgspec.structs.replace(request, messages=joined))
+
+    async def _request_answer(self, turn: RunningTurn, request: ModelRequest) -> None:
         self._answer = answer = _Answer(turn, finish_reasons_of(self._model))
         if self._stream:
             await self._stream_answer(request, answer)
@@ -353,6 +362,28 @@ class ChatRunner:
                     if shown and on_payloads is not None:
                         self.answer_id = answer.id
                         on_payloads(shown)
+
+
+def join_repeated_roles(messages: list[Message]) -> list[Message]:
+    """Return chat messages with consecutive ones of the user, or answers without calls, as one."""
+    joined: list[Message] = []
+    for each in messages:
+        last = joined[-1] if joined else {}
+        is_repeat = each["role"] in ("user", "assistant") and last.get("role") == each["role"]
+        if is_repeat and not (last.get("tool_calls") or each.get("tool_calls")):
+            joined[-1] = {**last, "content": _join(last.get("content"), each.get("content"))}
+        else:
+            joined.append(each)
+    return joined
+
+
+def _join(one: Any, other: Any) -> Any:
+    if isinstance(one, str) and isinstance(other, str):
+        return f"{one}\n\n{other}"
+    parts = (
+        [{"type": "text", "text": each}] if isinstance(each, str) else each or [] for each in (one, other)
+    )
+    return [part for each in parts for part in each]
 
 
 class _Answer:

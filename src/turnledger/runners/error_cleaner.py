@@ -118,6 +118,12 @@ def status_in(error: Mapping[str, Any]) -> int:
     return int(code) if code.isdigit() and len(code) == 3 else 0
 
 
+def refuses_repeated_roles(error: Mapping[str, Any]) -> bool:
+    """Return whether an error comes from a chat template that takes no two messages of one role in a row, as
+    those of Mistral and Gemma."""
+    return "roles must alternate" in str(error.get("message"))
+
+
 def can_heal(status: int) -> bool:
     """Return whether the same request may succeed later, after this status of an upstream."""
     return status in TEMPORARY or not (300 <= status < 500 or status in (501, 505))

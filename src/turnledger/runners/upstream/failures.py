@@ -14,7 +14,12 @@ from turnledger.errors import (
     ModelUnavailable,
 )
 from turnledger.runners.context_limit import context_exceeded
-from turnledger.runners.error_cleaner import ABOUT_THE_ACCOUNT, can_heal, problem_of_account
+from turnledger.runners.error_cleaner import (
+    ABOUT_THE_ACCOUNT,
+    can_heal,
+    problem_of_account,
+    refuses_repeated_roles,
+)
 
 _CUT = "The connection to the model broke before its answer was complete. Try again."
 _RETRIED = frozenset({429, 502, 503, 504})
@@ -96,6 +101,7 @@ def of_status(status: int, headers: Mapping[bytes, bytes], error: Mapping[str, A
     failure.retry_after = retry_after = _retry_after(headers)
     is_final = headers.get(b"x-should-retry") == b"false" or error.get("code") in _FINAL
     failure.context_exceeded = context_exceeded(error, status)
+    failure.refuses_repeated_roles = refuses_repeated_roles(error)
     failure.should_retry = can_heal(status) and not is_final and failure.context_exceeded is None
     may_retry = status in _RETRIED and failure.should_retry
     return UpstreamFailure(failure, may_retry=may_retry, retry_after=retry_after)

@@ -87,6 +87,7 @@ def redact(problem: ModelError) -> ModelError:
         redacted = _KINDS.get(problem.code, ModelError)()
     redacted.should_retry, redacted.retry_after = problem.should_retry, problem.retry_after
     redacted.context_exceeded = problem.context_exceeded
+    redacted.refuses_repeated_roles = problem.refuses_repeated_roles
     return redacted
 
 
