@@ -97,6 +97,8 @@ def test_host_has_exactly_these_public_members() -> None:
     assert public(Host) == {
         "at_work",
         "clock",
+        "create_with_items",
+        "delete_response",
         "delivered",
         "enqueue",
         "follow",
@@ -106,7 +108,9 @@ def test_host_has_exactly_these_public_members() -> None:
         "probe",
         "recover",
         "taken_over",
+        "temporary_ledger",
         "unread",
+        "usage",
         "work",
     }
 
