@@ -1,4 +1,4 @@
-"""Chats as lines of JSON: exported from a ledger, and imported into one."""
+"""Chats as lines of JSON, exported from a ledger and imported into one; and as Markdown, to read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Recognize the error of a model whose context is too short for a request, and the sizes that it states.
+"""Recognize the error of a model whose context is too short for a request, and the sizes that it states;
+decide how much less to show it, and remember that.
 
 What servers send, as reported by their users or in their own sources:
 

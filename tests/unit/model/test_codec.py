@@ -89,7 +89,8 @@ def test_every_document_type_is_covered_by_these_tests() -> None:
     def below(kind: type) -> set[type]:
         return {each for sub in kind.__subclasses__() for each in {sub, *below(sub)}}
 
-    ours = {kind for kind in below(codec.Document) if kind.__module__.startswith("turnledger.model.")}
+    found = {kind for kind in below(codec.Document) if kind.__module__.startswith("turnledger.model.")}
+    ours = {kind for kind in found if not kind.__name__.startswith("_")}  # others only read a part of one
     assert ours == set(KINDS) - {event.Event}
 
 
