@@ -408,8 +408,17 @@ def test_input_tokens_are_counted_with_the_history(serve: Serve) -> None:
 # What is refused, and what is repeated.
 
 
-def _with_part(part: dict[str, str]) -> dict[str, Any]:
+def _with_part(part: dict[str, Any]) -> dict[str, Any]:
     return {"input": [{"role": "user", "content": [part]}]}
+
+
+def _with_output(output: Any) -> dict[str, Any]:
+    return {
+        "input": [
+            {"role": "user", "content": "Hi"},
+            {"type": "function_call_output", "call_id": "c", "output": output},
+        ]
+    }
 
 
 @pytest.mark.parametrize(
@@ -430,6 +439,12 @@ def _with_part(part: dict[str, str]) -> dict[str, Any]:
         ({"conversation": "mine"}, "invalid_body", "conversation"),
         ({"max_output_tokens": 0}, "invalid_body", "max_output_tokens"),
         ({"input": [{"type": "web_search_call", "id": "ws"}]}, "unsupported_field", "input[0].type"),
+        ({"input": [{"type": []}]}, "unsupported_field", "input[0].type"),
+        (_with_part({"type": {}}), "unsupported_field", "input[0].content[0].type"),
+        (_with_output([{"type": "x"}]), "unsupported_field", "input[1].output[0].type"),
+        ({"reasoning": {"summary": {}}}, "invalid_body", "reasoning.summary"),
+        ({"text": {"verbosity": 1}}, "invalid_body", "text.verbosity"),
+        ({"text": {"x": 1}}, "unsupported_field", "text.x"),
         (_with_part({"type": "input_image", "file_id": "f"}), "unsupported_field", "input[0].content[0]"),
         (
             _with_part({"type": "input_file", "file_url": "http://x"}),

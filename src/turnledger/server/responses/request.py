@@ -36,6 +36,7 @@ from turnledger.server.requests.turn import (
     text_of,
     unsupported_headers_error,
 )
+from turnledger.server.responses.items import PREFIXES
 from turnledger.server.responses.response import RESPONSE
 from turnledger.server.responses.translation import (
     SAME_NAME,
@@ -46,13 +47,11 @@ from turnledger.server.responses.translation import (
 )
 
 REFERENCE = "item_reference"
-INPUT_TYPES = frozenset(
-    {
-        *("message", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"),
-        *("reasoning", REFERENCE),
-    }
-)
-PARTS = frozenset({"input_text", "output_text", "refusal", "input_image", "input_file", "input_audio"})
+# Not sets: clients send values that have no hash.
+INPUT_TYPES = (*PREFIXES, REFERENCE)
+PARTS = ("input_text", "output_text", "refusal", "input_image", "input_file", "input_audio")
+TEXT_OPTIONS = ("format", "verbosity")
+REASONING_OPTIONS = ("effort", "summary", "generate_summary")
 PASSED = frozenset(
     {
         *("frequency_penalty", "presence_penalty", "logit_bias", "seed", "stop"),
@@ -240,19 +239,26 @@ def _settings(
         settings.pop("parallel_tool_calls", None)  # many upstreams refuse it without tools
     if body.tool_choice is not None and body.tools:
         settings["tool_choice"] = chat_tool_choice(body.tool_choice)
-    for name, value in (body.text or {}).items():
-        if name == "format" and value is not None and (given := chat_format(value)) is not None:
-            settings["response_format"] = given
-        elif name == "verbosity" and value is not None:
-            settings["verbosity"] = value
-        elif name not in ("format", "verbosity") and value is not None:
-            raise unsupported(f"text.{name}", "not supported here. Omit it.")
-    for name, value in (body.reasoning or {}).items():
-        if name == "effort" and value is not None:
-            settings["reasoning_effort"] = value
-        elif name not in ("effort", "summary", "generate_summary") and value is not None:
-            raise unsupported(f"reasoning.{name}", "not supported here. Omit it.")
+    text = _options("text", body.text, TEXT_OPTIONS)
+    if "format" in text and (given := chat_format(text["format"])) is not None:
+        settings["response_format"] = given
+    if "verbosity" in text:
+        settings["verbosity"] = text["verbosity"]
+    reasoning = _options("reasoning", body.reasoning, REASONING_OPTIONS)
+    if "effort" in reasoning:
+        settings["reasoning_effort"] = reasoning["effort"]
     return settings
+
+
+def _options(field: str, given: Mapping[str, Any] | None, known: Collection[str]) -> dict[str, Any]:
+    """Return the options in a field of the body that are not null. Raises RequestRefused."""
+    options = {name: value for name, value in (given or {}).items() if value is not None}
+    for name, value in options.items():
+        if name not in known:
+            raise unsupported(f"{field}.{name}", "not supported here. Omit it.")
+        if name != "format" and not isinstance(value, str):
+            raise unsupported(f"{field}.{name}", "must be a text.", "invalid_body")
+    return options
 
 
 # Input.
@@ -284,14 +290,11 @@ def _input_item(place: str, given: Any) -> Item | str:
     if kind == REFERENCE or (kind is None and isinstance(fields.get("id"), str)):
         return _reference(place, fields)
     if kind not in INPUT_TYPES:
-        known = ", ".join(sorted(INPUT_TYPES))
-        raise unsupported(
-            f"{place}.type", f"{plain(str(kind)[:40])!r} is not supported here. Known: {known}."
-        )
-    content = fields.get("content" if kind == "message" else "output")
-    if isinstance(content, list):
+        raise _unknown_type(place, kind, INPUT_TYPES)
+    name = "content" if kind == "message" else "output"
+    if isinstance(content := fields.get(name), list):
         for number, part in enumerate(content):
-            _check_part(f"{place}.content[{number}]", part)
+            _check_part(f"{place}.{name}[{number}]", part)
     try:
         return Item.of(fields)
     except MalformedItems as problem:
@@ -310,11 +313,13 @@ def _reference(place: str, fields: Mapping[str, Any]) -> str:
 def _check_part(place: str, part: Any) -> None:
     kind = part.get("type") if isinstance(part, dict) else None
     if kind not in PARTS:
-        known = ", ".join(sorted(PARTS))
-        raise unsupported(
-            f"{place}.type", f"{plain(str(kind)[:40])!r} is not supported here. Known: {known}."
-        )
+        raise _unknown_type(place, kind, PARTS)
     if kind == "input_image" and not isinstance(part.get("image_url"), str):
         raise unsupported(place, "images need an `image_url`: files are not stored here.")
     if kind == "input_file" and part.get("file_url") is not None:
         raise unsupported(f"{place}.file_url", "nothing is fetched from URLs. Send `file_data`.")
+
+
+def _unknown_type(place: str, kind: Any, known: Collection[str]) -> RequestRefused:
+    reason = f"{plain(str(kind)[:40])!r} is not supported here. Known: {', '.join(known)}."
+    return unsupported(f"{place}.type", reason)
