@@ -172,9 +172,10 @@ def response_request(
     values = read_headers(headers, other_headers)
     if strange := values.keys() & RESENT_HEADER_NAMES:
         raise unsupported_headers_error(strange)
-    conversation, conversation_key = _conversation(body, text_of(values, CONVERSATION))
-    if names is not None and not (conversation or conversation_key or body.previous_response_id):
-        _, conversation_key = _conversation(body, names.find(values, base_url_name, fields))
+    name = text_of(values, CONVERSATION)
+    if name is None and names is not None and body.conversation is None and body.previous_response_id is None:
+        name = names.find(values, base_url_name, fields)
+    conversation, conversation_key = _conversation(body, name)
     named = conversation or conversation_key or ""
     keyed = KEY in values
     return ResponseRequest(
