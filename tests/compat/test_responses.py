@@ -23,6 +23,7 @@ from tests.compat.responses import (
     stream,
     types,
 )
+from turnledger.server.config.settings import ChatSettings, Settings
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import CUT, Call, Data, End, Refusal, Status
 
@@ -269,8 +270,10 @@ def test_input_may_be_a_copy_of_a_history_with_calls_reasoning_and_references(se
     create(client, [question, reference, {"role": "user", "content": "Sure?"}])
     seen = [each["content"] for each in served.upstream.received[-1].body["messages"]]
     assert seen == ["Weather?", "Warm.", "Sure?"]
-    with pytest.raises(openai.BadRequestError, match="no stored item"):
-        create(client, [{"type": "item_reference", "id": "msg_unknown"}, question])
+    client.conversations.items.delete(reference["id"], conversation_id=conversation_of(second))
+    for id in ("msg_unknown", reference["id"]):
+        with pytest.raises(openai.BadRequestError, match="no stored item"):
+            create(client, [{"type": "item_reference", "id": id}, question])
 
 
 # Not stored, in the background, cancelled, deleted.
@@ -287,6 +290,9 @@ def test_unstored_response_sees_the_history_and_leaves_nothing(serve: Serve) -> 
     events = stream(client, "alone", instructions="Be brief.", store=False)
     assert events[-1].response.instructions == "Be brief."
     assert [each["role"] for each in served.upstream.received[-1].body["messages"]] == ["system", "user"]
+    create(client, "4", conversation=conversation_of(first), instructions="Be brief.", store=False)
+    seen = [each["content"] for each in served.upstream.received[-1].body["messages"]]
+    assert seen == ["Be brief.", "1", "one", "4"]
     with pytest.raises(openai.NotFoundError):
         client.responses.retrieve(second.id)
     assert len(served.http.get("/v1/conversations").json()["data"]) == 1
@@ -536,6 +542,16 @@ def test_busy_conversation_queues_responses_or_rejects_them(
     served.wait_queued("k")
     served.release(gate)
     assert (first.result().output_text, second.result().output_text) == ("one", "two")
+
+
+def test_conversation_named_by_another_header_is_found_by_its_id_and_by_its_key(serve: Serve) -> None:
+    named = Settings(port=0, grace=0.0, chats=ChatSettings(named_by=("X-My-Chat",)))
+    served = serve(otherwise=["fine"], settings=named)
+    first = create(served.client(), "1")
+    second = create(served.client(X_My_Chat=conversation_of(first)), "2")
+    assert conversation_of(second) == conversation_of(first)
+    mine = [create(served.client(X_My_Chat="mine"), text) for text in ("1", "2")]
+    assert conversation_of(mine[0]) == conversation_of(mine[1])
 
 
 # One history.

@@ -6,7 +6,8 @@ answer and its events are the same.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import dataclasses
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -15,6 +16,7 @@ from starlette.types import Scope
 
 from turnledger.api.json import encode
 from turnledger.chat import Chat
+from turnledger.chats import Chats
 from turnledger.engine.attempt.wait import TurnStatus, committed_turn
 from turnledger.engine.history.context import Context
 from turnledger.engine.turn.block import TurnBlock
@@ -30,8 +32,8 @@ from turnledger.errors import (
 from turnledger.model.event import Event, TurnFinished
 from turnledger.model.flags import NOTHING_HIDDEN
 from turnledger.model.ids import ConversationId, TurnId
-from turnledger.model.item import Item, message
-from turnledger.model.turn import AttemptState, Turn
+from turnledger.model.item import Item
+from turnledger.model.turn import AttemptState, Turn, instructions_of
 from turnledger.runners.chat_model import ChatModel
 from turnledger.runners.chat_runner import ChatRunner
 from turnledger.runners.context_limit import tokens_of_tools
@@ -40,7 +42,8 @@ from turnledger.server.errors import RequestRefused, error_details
 from turnledger.server.models.redaction import redact_failure
 from turnledger.server.requests.allowed_fields import length_field_of
 from turnledger.server.requests.turn import NOT_KEPT, UNKEPT
-from turnledger.server.responses.items import find_item, turn_of, turn_of_item
+from turnledger.server.responses.items import turn_of, turn_of_item
+from turnledger.server.responses.lists import shown_items
 from turnledger.server.responses.request import ResponseRequest, input_items, response_request
 from turnledger.server.responses.response import ResponseFields, fields_of, may_reduce, show_status
 from turnledger.server.responses.stream import ResponseStream, error_event
@@ -87,22 +90,32 @@ def _request(service: Service, principal: Principal, scope: Scope, raw: bytes) -
 
 async def _input(service: Service, principal: Principal, request: ResponseRequest) -> list[Item]:
     """Return the items of a request, with the stored ones that it refers to. Raises RequestRefused."""
-    turns: dict[TurnId, Turn] = {}
+    chats = service.chats(principal)
+    known: dict[TurnId, Mapping[str, Item]] = {}
     items: list[Item] = []
     for number, item in enumerate(input_items(request.body.input, service.settings.limits.input_items)):
         if isinstance(item, str):
-            try:
-                turn = turn_of_item(item)
-                if turn not in turns:
-                    chat = await service.chats(principal).of_turn(turn)
-                    turns[turn] = committed(await chat.status(turn))
-                item = find_item(turns[turn], item).item
-            except (InvalidId, TurnNotFound):
-                place = f"input[{number}].id"
+            place, item = f"input[{number}].id", await _stored_item(chats, item, known)
+            if item is None:
                 message = f"{place}: no stored item has this id. Send the item itself."
-                raise RequestRefused(400, "item_not_found", message, param=place) from None
+                raise RequestRefused(400, "item_not_found", message, param=place)
         items.append(item)
     return items
+
+
+async def _stored_item(chats: Chats, id: str, known: dict[TurnId, Mapping[str, Item]]) -> Item | None:
+    """Return an item that its user sees, by its id; None if there is none. `known` has the items of turns
+    that were read before."""
+    try:
+        turn = turn_of_item(id)
+        if turn not in known:
+            chat = await chats.of_turn(turn)
+            found = committed(await chat.status(turn))
+            [hidden] = await chat.hidden([found])
+            known[turn] = {each.id: each.item for each in shown_items(found, hidden.from_user)}
+    except (InvalidId, TurnNotFound):
+        return None
+    return known[turn].get(id)
 
 
 async def _previous(
@@ -292,7 +305,7 @@ async def _answer_unstored(
     service, principal = exchange.service, exchange.principal
     # Without a begin, nothing else checks that the caller is still authorized.
     await service.authenticator.admit(exchange.state["head"])
-    shown = await _history(service, principal, request, items, chat, options)
+    shown = await _shown(service, principal, request, items, chat, options)
     exchange.slot.begin()
     exchange.set_header(b"x-conversation-state", UNKEPT)
     events, stream = EventSender(exchange), None
@@ -301,7 +314,6 @@ async def _answer_unstored(
             shown,
             admits_answers=True,
             details=options["details"],
-            instructions_once=options.get("instructions_once") if chat is None else None,
             on_event=events.on_event if request.stream else None,
         ) as running:
             fields = _fields_of(request, running, None)
@@ -313,7 +325,7 @@ async def _answer_unstored(
         _finish(exchange, fields, stream, running)
 
 
-async def _history(
+async def _shown(
     service: Service,
     principal: Principal,
     request: ResponseRequest,
@@ -321,8 +333,8 @@ async def _history(
     chat: Chat | None,
     options: TurnOptions,
 ) -> Sequence[Item]:
-    """Return what the model of a turn that is not stored is shown: the history that it continues, if any, and
-    its input. Raises ConversationNotFound."""
+    """Return what the model of a turn that is not stored is shown: its instructions, the history that it
+    continues, if any, and its input. Raises ConversationNotFound."""
     if chat is None and request.is_named:
         chats = service.chats(principal, request.scope)
         key = request.conversation_key
@@ -332,7 +344,8 @@ async def _history(
             if request.conversation is not None or request.must_exist:
                 raise
     if chat is None:
-        return items
+        given = instructions_of(None, request.body.instructions)
+        return items if given is None else (*given.items, *items)
     names = ("instructions_once", "context", "after", "admits_answers")
     seen = cast(TurnOptions, {name: options[name] for name in names if name in options})  # type: ignore[literal-required]
     return (await chat.snapshot(items, **seen)).items
@@ -376,16 +389,13 @@ async def count_input(service: Service, principal: Principal, scope: Scope, raw:
     request = _request(service, principal, scope, raw)
     items: Sequence[Item] = await _input(service, principal, request)
     chat, after = await _previous(service, principal, request)
-    given = request.body.instructions
-    options: TurnOptions = {"admits_answers": True, "instructions_once": given}
+    options: TurnOptions = {"admits_answers": True, "instructions_once": request.body.instructions}
     context = request.context or service.models.context(request.model, request.settings)
     if context is not None:
         options["context"] = context
     if after is not None:
         options["after"] = after
-    shown = await _history(service, principal, request, items, chat, options)
-    if shown is items and given:
-        shown = [message("system", given), *items]
+    shown = await _shown(service, principal, request, items, chat, options)
     return (context or Context.all()).count_all(shown) + tokens_of_tools(request.settings)
 
 
@@ -402,14 +412,7 @@ def _seen_by(principal: Principal, status: TurnStatus) -> TurnStatus:
     """Return the status of a turn without details of a failure for a narrowed caller."""
     if status.failure is None or not principal.is_narrowed:
         return status
-    return TurnStatus(
-        status.state,
-        status.turn,
-        redact_failure(status.failure),
-        status.chat,
-        status.details,
-        status.instructions,
-    )
+    return dataclasses.replace(status, failure=redact_failure(status.failure))
 
 
 async def response_events(
