@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from tests.compat.completions import send_whole
 from tests.compat.conftest import Serve
-from tests.compat.live_server import MODEL
+from tests.compat.live_server import MODEL, LiveServer
 from tests.compat.responses import (
     checked,
     checked_events,
@@ -120,6 +120,60 @@ def test_running_response_is_followed_from_any_event_and_by_several_readers(
     events = [*started, *live]
     for after, follower in zip((0, 3), followers, strict=True):
         assert follower.result() == events[after + 1 :]
+
+
+@pytest.mark.parametrize("store", [True, False])
+def test_silent_stream_sends_comments(serve: Serve, *, store: bool) -> None:
+    gate = Gate()
+    served = serve([gate, "one"])
+    body = {"model": MODEL, "input": "Hi", "stream": True, "store": store}
+    with served.http.stream("POST", "/v1/responses", json=body) as answer:
+        served.wait_arrived(gate)
+        served.do(_send_heartbeats(served))
+        lines = answer.iter_lines()
+        assert next(line for line in lines if line.startswith(":")) == ": "
+        served.release(gate)
+        assert "event: response.completed" in list(lines)
+
+
+def test_stream_that_waits_for_its_lane_sends_comments(serve: Serve, threads: ThreadPoolExecutor) -> None:
+    gate = Gate()
+    served = serve([gate, "one"], ["two"])
+    first = threads.submit(create, served.client("k"), "1")
+    served.wait_arrived(gate)
+    second = threads.submit(stream_text, served, "2", "k")
+    served.wait_queued("k")
+    served.do(_send_heartbeats(served))
+    served.release(gate)
+    assert first.result().output_text == "one"
+    text = second.result()
+    assert text.startswith(": \n\nevent: response.created\n")
+    assert "event: response.completed" in text
+
+
+def stream_text(served: LiveServer, input: str, conversation: str) -> str:
+    body = {"model": MODEL, "input": input, "stream": True}
+    return served.http.post("/v1/responses", json=body, headers={"X-Conversation-Id": conversation}).text
+
+
+async def _send_heartbeats(served: LiveServer) -> None:
+    for _ in range(2):  # the first one finds a stream that has just begun
+        served.app.service.streams.send_heartbeats()
+
+
+def test_error_of_a_followed_response_is_an_event_with_the_next_number(
+    serve: Serve, threads: ThreadPoolExecutor
+) -> None:
+    gate = Gate()
+    served = serve(["Hel", gate])
+    client = served.client()
+    live = client.responses.create(model=MODEL, input="Hi", stream=True)
+    first = next(live).response  # type: ignore[union-attr]
+    follower = threads.submit(lambda: checked_events(client.responses.retrieve(first.id, stream=True)))
+    served.wait_attached()
+    client.conversations.delete(conversation_of(first))
+    last = follower.result()[-1]
+    assert (last.type, last.code) == ("error", "conversation_deleted")
 
 
 def test_stream_helper_parses_a_schema_and_its_stream_resumes(serve: Serve) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -31,14 +32,17 @@ from turnledger.server.responses.lists import (
     show_placed,
     shown_items,
 )
+from turnledger.server.responses.response import ResponseFields
 from turnledger.server.routes.completions import ANSWER_HEADERS, HEADERS
 from turnledger.server.service import Service
 from turnledger.server.turns.responses import (
     RESPONSES,
     committed,
     count_input,
+    open_stream,
     read_response,
     response_events,
+    stream_error,
 )
 from turnledger.server.turns.run import TurnEndpoint
 from turnledger.server.wire.sse import Stream, StreamEndpoint
@@ -85,11 +89,11 @@ class ResponseRoutes:
         """Follow a response; the caller counts as one of its readers."""
         after = number_of(request.query_params.get("starting_after"), "starting_after", None)
         chat, turn = await self._find(request)
-        await read_response(chat, turn, principal)  # it may be deleted
-        pieces = response_events(chat, turn, principal, -1 if after is None else after)
+        stream = await open_stream(chat, turn, -1 if after is None else after)
+        pieces = response_events(chat, stream, principal)
         self._service.audience.join(turn)
         try:
-            yield Stream(pieces, has_heartbeat=True)
+            yield Stream(pieces, has_heartbeat=True, error=partial(stream_error, stream))
         finally:
             self._service.audience.leave(turn)
 
@@ -98,8 +102,8 @@ class ResponseRoutes:
         await chat.stop(turn)
         principal: Principal = request.state.principal
         response = await read_response(chat, turn, principal)
-        if not principal.has(TokenScope.CHATS_READ):
-            response["output"] = []
+        if not principal.has(TokenScope.CHATS_READ):  # its text, its instructions and its tools are withheld
+            response = ResponseFields(turn, chat.id, {}).show(response["status"])
         return _json(response)
 
     async def delete(self, request: Request) -> Response:

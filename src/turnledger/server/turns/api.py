@@ -28,7 +28,6 @@ from turnledger.runners.chat_runner import ChatRunner
 from turnledger.server.requests.turn import TurnRequest, turn_request
 from turnledger.server.turns import background
 from turnledger.server.turns.run import EventSender, TurnApi, TurnExchange
-from turnledger.server.wire.client_stream import Headers
 from turnledger.server.wire.events import error_event, event_bytes
 from turnledger.server.wire.shapes import without_content
 from turnledger.server.wire.sse import redact_events
@@ -109,16 +108,9 @@ class NativeTurn:
             **options,
         )
         if request.stream:
-            self._queued_state = "branched" if request.replaces_turn else "continued"
-            self.block.when_queued(partial(exchange.begin_queued, self.block.id, self._queued_state))
-            exchange.keep_alive(self._queued_headers)
-
-    def _queued_headers(self) -> Headers | None:
-        """Return the headers of a turn that waits for its lane; None if it does not wait."""
-        conversation = self.block.waits_in
-        if conversation is None:
-            return None
-        return self._exchange.queued_headers(self.block.id, self._queued_state, conversation)
+            state = "branched" if request.replaces_turn else "continued"
+            self.block.when_queued(partial(exchange.begin_queued, self.block.id, state))
+            exchange.keep_alive(self.block, state)
 
     async def answer(self, running: RunningTurn) -> None:
         self._events.begin(event_bytes)

@@ -184,7 +184,7 @@ class _Streamed:
         self._hides_failures = exchange.principal.is_narrowed
         self._running = running
         self.stream = ResponseStream(fields)
-        exchange.encode_error = partial(_error, self.stream)
+        exchange.encode_error = partial(stream_error, self.stream)
 
     def encode(self, event: Event) -> bytes:
         """Encode an event. The end of a completed turn is sent by `finish`."""
@@ -225,6 +225,8 @@ class ResponseTurn:
             on_event=self._events.on_event if request.stream else None,
             **options,
         )
+        if request.stream:
+            exchange.keep_alive(self.block)
 
     async def answer(self, running: RunningTurn) -> None:
         self._fields = _fields_of(self._request, running, running.conversation.id)
@@ -248,10 +250,17 @@ class ResponseTurn:
             committed_turn(await chat.outcome(turn))
             exchange.send_whole(encode(await read_response(chat, turn, exchange.principal)))
             return
-        async for piece in response_events(chat, turn, exchange.principal):
-            exchange.write(piece)
-            await exchange.client.wait_for_room()
-        exchange.end()
+        await _send_events(exchange, chat, turn)
+
+
+async def _send_events(exchange: TurnExchange, chat: Chat, turn: TurnId) -> None:
+    """Respond with the events of a turn that this request does not run."""
+    stream = await open_stream(chat, turn)
+    exchange.encode_error = partial(stream_error, stream)
+    async for piece in response_events(chat, stream, exchange.principal):
+        exchange.write(piece)
+        await exchange.client.wait_for_room()
+    exchange.end()
 
 
 def _fields_of(
@@ -309,6 +318,8 @@ async def _answer_unstored(
     exchange.slot.begin()
     exchange.set_header(b"x-conversation-state", UNKEPT)
     events, stream = EventSender(exchange), None
+    if request.stream:
+        exchange.keep_alive()
     async with exchange.client.cancel_on_disconnect(), await service.host.temporary_ledger() as ledger:
         async with ledger.turn(
             shown,
@@ -376,12 +387,10 @@ async def _enqueue(
         exchange.send_whole(encode(await read_response(chat, turn, exchange.principal)))
         return
     exchange.slot.begin()
+    exchange.keep_alive()
     with exchange.service.streams.while_authorized(exchange.principal):
         async with exchange.client.cancel_on_disconnect():
-            async for piece in response_events(chat, turn, exchange.principal):
-                exchange.write(piece)
-                await exchange.client.wait_for_room()
-            exchange.end()
+            await _send_events(exchange, chat, turn)
 
 
 async def count_input(service: Service, principal: Principal, scope: Scope, raw: bytes) -> int:
@@ -401,11 +410,16 @@ async def count_input(service: Service, principal: Principal, scope: Scope, raw:
 
 async def read_response(chat: Chat, turn: TurnId, principal: Principal) -> dict[str, Any]:
     """Return the response of a turn in any state. Raises TurnNotFound, also if it was deleted."""
+    status = await _status(chat, turn)
+    [hidden] = await chat.hidden([status.turn]) if status.turn is not None else [NOTHING_HIDDEN]
+    return show_status(turn, _seen_by(principal, status), hidden)
+
+
+async def _status(chat: Chat, turn: TurnId) -> TurnStatus:
     status = await chat.status(turn)
     if status.is_deleted_response:
         raise TurnNotFound("No such response.")
-    [hidden] = await chat.hidden([status.turn]) if status.turn is not None else [NOTHING_HIDDEN]
-    return show_status(turn, _seen_by(principal, status), hidden)
+    return status
 
 
 def _seen_by(principal: Principal, status: TurnStatus) -> TurnStatus:
@@ -415,13 +429,15 @@ def _seen_by(principal: Principal, status: TurnStatus) -> TurnStatus:
     return dataclasses.replace(status, failure=redact_failure(status.failure))
 
 
-async def response_events(
-    chat: Chat, turn: TurnId, principal: Principal, after: int = -1
-) -> AsyncIterator[bytes]:
-    """Yield the events of a response that follow the one numbered `after`, while its turn runs or from its
-    log."""
-    status = await chat.status(turn)
-    stream = ResponseStream(fields_of(turn, status), after)
+async def open_stream(chat: Chat, turn: TurnId, after: int = -1) -> ResponseStream:
+    """Return the stream of a response in any state, without the events up to the number `after`. Raises
+    TurnNotFound, also if it was deleted."""
+    return ResponseStream(fields_of(turn, await _status(chat, turn)), after)
+
+
+async def response_events(chat: Chat, stream: ResponseStream, principal: Principal) -> AsyncIterator[bytes]:
+    """Yield the events of a response, while its turn runs or from its log."""
+    turn = stream.fields.turn
     if stream.fields.is_background and (sent := stream.queued()):
         yield sent
     async for event in redact_events(principal, chat.events(turn)):
@@ -431,9 +447,9 @@ async def response_events(
         yield sent
 
 
-def _error(stream: ResponseStream | None, problem: BaseException) -> bytes:
+def stream_error(stream: ResponseStream | None, problem: BaseException) -> bytes:
     """Encode an error for a stream that has begun, and whose turn has not reported its end."""
     return error_event(error_details(problem), stream.number if stream is not None else 0)
 
 
-RESPONSES = TurnApi(read, partial(_error, None))
+RESPONSES = TurnApi(read, partial(stream_error, None))

@@ -12,6 +12,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -160,18 +161,24 @@ class TurnExchange:
         self.has_first_token = True
         self.service.metrics.first_token.observe(time.monotonic() - self.began_at)
 
-    def keep_alive(self, headers: Callable[[], Headers | None]) -> None:
-        """Send comments while the stream is silent. The response may begin with one once `headers` returns
-        those of a turn that waits for its lane."""
+    def keep_alive(self, block: TurnBlock | None = None, state: str = "continued") -> None:
+        """Send comments while the stream is silent. The response may begin with one while its turn waits for
+        its lane."""
         self._is_kept_alive = True
-        self.service.streams.keep_alive(self.client, headers)
+        self.service.streams.keep_alive(self.client, partial(self._waiting_headers, block, state))
+
+    def _waiting_headers(self, block: TurnBlock | None, state: str) -> Headers | None:
+        """Return the headers of a turn that waits for its lane; None if it does not wait."""
+        if block is None or (conversation := block.waits_in) is None:
+            return None
+        return self._queued_headers(block.id, state, conversation)
 
     def begin_queued(self, turn: TurnId, state: str, conversation: ConversationId) -> None:
         """Begin the response while the turn waits for its lane: its client can then stop it by its id."""
-        self.client.begin(200, self.queued_headers(turn, state, conversation))
+        self.client.begin(200, self._queued_headers(turn, state, conversation))
         self.client.write(COMMENT)
 
-    def queued_headers(self, turn: TurnId, state: str, conversation: ConversationId) -> Headers:
+    def _queued_headers(self, turn: TurnId, state: str, conversation: ConversationId) -> Headers:
         """Return the headers of a stream that begins before its turn."""
         self.queued_in = conversation
         values = {b"x-conversation-id": conversation, b"x-conversation-state": state, b"x-turn-id": turn}

@@ -48,6 +48,8 @@ class Stream(NamedTuple):
     """Whether it sends comments from the start, also before its first piece."""
     file: Headers | None = None
     """The headers of a file. A file that fails is cut off, so that no client takes a part for the whole."""
+    error: Callable[[BaseException], bytes] = error_event
+    """Encodes an error after the first piece."""
 
 
 Source: TypeAlias = Callable[[Principal, Request], AbstractAsyncContextManager[Stream]]
@@ -128,10 +130,10 @@ class Streams:
         except TurnledgerError as problem:
             if is_file or not client.has_begun:
                 raise
-            client.end(error_event(problem))
+            client.end(stream.error(problem))
         except asyncio.CancelledError:
             if not is_file and client.has_begun:
-                client.end(error_event(shutdown_error()))
+                client.end(stream.error(shutdown_error()))
             raise
         finally:
             try:
