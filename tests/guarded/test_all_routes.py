@@ -136,6 +136,17 @@ async def test_write_only_token_never_receives_message_text() -> None:
         assert (named.status, named.json["title"], named.json["preview"]) == (200, "Cakes", "")
 
 
+async def test_cancel_by_a_token_that_cannot_read_shows_only_the_status() -> None:
+    async with town() as place:
+        told = {"model": "demo", "input": "Hi", "instructions": SECRETS[0], "metadata": {"a": SECRETS[0]}}
+        made = await place.fetch("POST", "/v1/responses", "alice", told)
+        path = f"/v1/responses/{made.json['id']}/cancel"
+        reply = await place.fetch("POST", path, "all but chats:read")
+        assert (reply.status, reply.json["status"], reply.json["output"]) == (200, "completed", [])
+        assert SECRETS[0] not in reply.body.decode()
+        assert SECRETS[0] in (await place.fetch("POST", path, "alice")).body.decode()
+
+
 async def test_model_outside_the_token_is_not_found() -> None:
     async with town() as place:
         reply = await place.fetch("POST", "/v1/chat/completions", "modelless", chat_body("Hi"), key="new")
