@@ -70,6 +70,19 @@ def test_items_are_listed_in_pages_in_either_order(serve: Serve, order: Any) -> 
     assert len({item.id for item in found}) == 12
 
 
+@pytest.mark.parametrize("order", ["asc", "desc"])
+def test_page_of_large_items_is_short_and_the_next_one_follows(serve: Serve, order: Any) -> None:
+    client = serve().client()
+    conversation = client.conversations.create().id
+    for number in range(4):
+        large: Any = {"role": "user", "content": f"{number}" * 700_000}
+        client.conversations.items.create(conversation, items=[large])
+    page = client.conversations.items.list(conversation, order=order)
+    assert (len(page.data), page.has_more) == (2, True)
+    first = [item.content[0].text[0] for item in page]  # type: ignore[union-attr]
+    assert first == sorted("0123", reverse=order == "desc")
+
+
 def test_items_added_are_shown_to_the_next_model_and_read_by_their_ids(serve: Serve) -> None:
     served = serve(["Yes."])
     client = served.client()

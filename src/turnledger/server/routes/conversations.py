@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any
 
 import msgspec
@@ -49,6 +50,8 @@ from turnledger.server.service import Service
 NO_ITEM = "No such item in this conversation."
 MOST_ITEMS = 20
 """Items of one request, as in the API of OpenAI."""
+READ_AT_ONCE = 16
+"""Turns, which may be large, where their size is not known before they are read."""
 METADATA = {"type": "object", "additionalProperties": STRING, "maxProperties": 16}
 ITEMS = {"type": "array", "items": {"type": "object"}, "maxItems": MOST_ITEMS}
 CONVERSATION_OBJECT = object_schema(
@@ -187,28 +190,36 @@ async def _turn_with(chat: Chat, item: str) -> tuple[Turn, PlacedItem]:
 
 
 async def _page_of_items(chat: Chat, paging: Paging) -> tuple[list[dict[str, Any]], bool]:
-    """Return a page of the items that the user sees, and whether more follow. Reads turns around the page
+    """Return a page of the items that the user sees, and whether more follow: fewer than the limit if they
+    are large."""
+    found: list[dict[str, Any]] = []
+    size = 0
+    async with aclosing(_items_from(chat, paging)) as items:
+        async for turn, placed in items:
+            if len(found) == paging.limit or size >= PAGE_BYTES:
+                return found, True
+            found.append(show_placed(turn, placed))
+            size += len(placed.item.raw)
+    return found, False
+
+
+async def _items_from(chat: Chat, paging: Paging) -> AsyncGenerator[tuple[Turn, PlacedItem]]:
+    """Yield the items of a chat that the user sees, from the place of a page on. Reads turns around the page
     only, however long the chat is."""
     step = 1 if paging.is_ascending else -1
     number, place = (1, -1) if paging.is_ascending else (None, None)
     if paging.after is not None:
         turn, last = await _turn_with(chat, paging.after)
         number, place = turn.number, last.place
-    found: list[dict[str, Any]] = []
-    while len(found) <= paging.limit:
-        turns = await _turns_from(chat, number, paging)
-        if not turns:
-            return found, False
+    while turns := await _turns_from(chat, number, paging):
         hidden = await chat.hidden(turns)
         for turn, each in list(zip(turns, hidden, strict=True))[::step]:
-            items = shown_items(turn, each.from_user)[::step]
-            if place is not None and turn.number == number:
-                items = [placed for placed in items if (placed.place - place) * step > 0]
-            found += [show_placed(turn, placed) for placed in items]
+            for placed in shown_items(turn, each.from_user)[::step]:
+                if place is None or turn.number != number or (placed.place - place) * step > 0:
+                    yield turn, placed
         number, place = (turns[-1].number + 1 if paging.is_ascending else turns[0].number - 1), None
         if not number:
-            break
-    return found[: paging.limit], len(found) > paging.limit
+            return
 
 
 async def _turns_from(chat: Chat, number: int | None, paging: Paging) -> Sequence[Turn]:
@@ -218,6 +229,7 @@ async def _turns_from(chat: Chat, number: int | None, paging: Paging) -> Sequenc
         before = None if number is None else number + 1
         return await chat.turns(before=before, limit=count, most_bytes=PAGE_BYTES)
     assert number is not None  # noqa: S101 - it begins with 1
+    count = min(count, READ_AT_ONCE)
     turns = await chat.turns(before=number + count, limit=count)
     return [turn for turn in turns if turn.number >= number]
 
