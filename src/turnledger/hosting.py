@@ -120,11 +120,14 @@ class Host:
         request = DeleteResponseRequest(chat.id, TurnId(turn), self.clock.due_ms())
         await self._process.persist(delete_response, request, chat.owner)
 
-    async def temporary_ledger(self) -> Ledger:
+    async def temporary_ledger(self, history_bytes: int) -> Ledger:
         """Open a ledger in memory, for one turn that is not to be stored; the caller closes it. Its input may
-        be a whole history."""
+        begin with a whole history, of this size."""
         limits = self._process.limits
-        return await Ledger.open("memory:", limits=replace(limits, input_items=maxsize))
+        most_bytes = limits.turn_bytes + history_bytes
+        return await Ledger.open(
+            "memory:", limits=replace(limits, input_items=maxsize, turn_bytes=most_bytes)
+        )
 
     async def work(
         self,

@@ -320,7 +320,8 @@ async def _answer_unstored(
     events, stream = EventSender(exchange), None
     if request.stream:
         exchange.keep_alive()
-    async with exchange.client.cancel_on_disconnect(), await service.host.temporary_ledger() as ledger:
+    size = sum(len(item.raw) for item in shown)
+    async with exchange.client.cancel_on_disconnect(), await service.host.temporary_ledger(size) as ledger:
         async with ledger.turn(
             shown,
             admits_answers=True,
