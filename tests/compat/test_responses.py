@@ -23,6 +23,7 @@ from tests.compat.responses import (
     stream,
     types,
 )
+from turnledger.engine.limits import Limits
 from turnledger.server.config.settings import ChatSettings, Settings
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import CUT, Call, Data, End, Refusal, Status
@@ -91,6 +92,7 @@ def test_events_read_later_are_the_bytes_that_were_streamed_from_every_number_on
     assert raw_events(served, id) == live
     for number in range(len(live)):
         assert raw_events(served, id, number) == live[number + 1 :]
+    assert raw_events(served, id, len(live)) == live[-1:]  # of a process that died before it stored them
 
 
 def _id_in(event: bytes) -> str:
@@ -351,6 +353,16 @@ def test_unstored_response_sees_the_history_and_leaves_nothing(serve: Serve) -> 
         client.responses.retrieve(second.id)
     assert len(served.http.get("/v1/conversations").json()["data"]) == 1
     assert len(client.conversations.items.list(conversation_of(first)).data) == 2
+
+
+def test_unstored_response_sees_a_history_that_is_larger_than_a_turn_may_be(serve: Serve) -> None:
+    served = serve(otherwise=["fine"], limits=Limits(turn_bytes=4_000))
+    client = served.client()
+    first = create(client, "1" * 3_000)
+    create(client, "2" * 3_000, conversation=conversation_of(first))
+    unstored = create(client, "3", conversation=conversation_of(first), store=False)
+    assert unstored.output_text == "fine"
+    assert len(served.upstream.received[-1].body["messages"]) == 5
 
 
 def test_unstored_response_that_fails_reports_its_failure(serve: Serve) -> None:

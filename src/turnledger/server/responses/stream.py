@@ -137,7 +137,10 @@ class ResponseStream:
             yield from self._void()
 
     def last(self, response: Mapping[str, Any]) -> bytes:
-        """Return the event that ends the stream, with the final response."""
+        """Return the event that ends the stream, with the final response. A client that has received events
+        beyond it receives it, too: the process that sent them died before it stored them."""
+        if self._after > self.number:
+            self._after = -1
         return self._response(ENDS[response["status"]], response)
 
     # Items.
