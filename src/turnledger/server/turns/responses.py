@@ -93,12 +93,12 @@ async def _input(service: Service, principal: Principal, request: ResponseReques
     chats = service.chats(principal)
     known: dict[TurnId, Mapping[str, Item]] = {}
     items: list[Item] = []
-    for number, item in enumerate(input_items(request.body.input, service.settings.limits.input_items)):
-        if isinstance(item, str):
-            place, item = f"input[{number}].id", await _stored_item(chats, item, known)
-            if item is None:
-                message = f"{place}: no stored item has this id. Send the item itself."
-                raise RequestRefused(400, "item_not_found", message, param=place)
+    for number, given in enumerate(input_items(request.body.input, service.settings.limits.input_items)):
+        item = await _stored_item(chats, given, known) if isinstance(given, str) else given
+        if item is None:
+            place = f"input[{number}].id"
+            message = f"{place}: no stored item has this id. Send the item itself."
+            raise RequestRefused(400, "item_not_found", message, param=place)
         items.append(item)
     return items
 
