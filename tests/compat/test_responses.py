@@ -581,6 +581,23 @@ def test_retry_of_an_unnamed_request_whose_connection_broke_joins_its_response(s
     assert len(served.http.get("/v1/conversations").json()["data"]) == 1
 
 
+def test_retry_of_a_response_on_a_side_branch_whose_connection_broke_joins_it(serve: Serve) -> None:
+    gate = Gate()
+    served = serve(["one"], ["two"], [gate, "three"], ["never"])
+    with served.client() as client:
+        first = create(client, "1")
+        create(client, "2", previous_response_id=first.id)
+    body = {"model": MODEL, "input": "3", "previous_response_id": first.id, "stream": True}
+    with served.http.stream("POST", "/v1/responses", json=body, headers={"X-Stainless-Retry-Count": "0"}):
+        served.wait_arrived(gate)
+    served.wait_alone()
+    served.release(gate)
+    served.wait_until(lambda: not served.ledger._process.running)
+    retry = served.http.post("/v1/responses", json=body, headers={"X-Stainless-Retry-Count": "1"})
+    assert '"delta":"three"' in retry.text
+    assert len(served.upstream.received) == 3
+
+
 def test_request_with_an_idempotency_key_is_answered_once(serve: Serve) -> None:
     served = serve(["one"])
     client = served.client(Idempotency_Key="k")

@@ -568,7 +568,7 @@ def gives_what_may_have_been_delivered(claim: Any, failure: Any, sender: Any) ->
     return True
 
 
-async def gives_what_others_built_on(tables: Any, conversation: Any, turn: Any) -> bool:
+async def gives_what_others_built_on(tables: Any, branch: Any, turn: Any) -> bool:
     return True
 
 
@@ -576,16 +576,21 @@ async def forgets_that_the_client_has_left(tables: Any, notes: Any) -> list[Any]
     return []
 
 
-async def looks_and_does_not_claim(tables: Any, target: Any, retry: Any, sender: Any, now: Any) -> Any:
+async def looks_and_does_not_claim(
+    tables: Any, target: Any, retry: Any, sender: Any, now: Any, **place: Any
+) -> Any:
     claim = await tables.claim(retry.name)
-    found = await LOOK_UP(tables, target, retry, sender, now)
+    found = await LOOK_UP(tables, target, retry, sender, now, **place)
     if isinstance(found, SharedOutcome):
         await tables.save_claim(claim)
     return found
 
 
-async def takes_up_for_a_first_try(tables: Any, target: Any, retry: Any, sender: Any, now: Any) -> Any:
-    return await LOOK_UP(tables, target, client_retries.Retry(retry.request, retry.count + 1), sender, now)
+async def takes_up_for_a_first_try(
+    tables: Any, target: Any, retry: Any, sender: Any, now: Any, **place: Any
+) -> Any:
+    counted = client_retries.Retry(retry.request, retry.count + 1)
+    return await LOOK_UP(tables, target, counted, sender, now, **place)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from turnledger.engine.conversations.resolve import Target
 from turnledger.engine.ports import Sync, Tables
 from turnledger.errors import InvalidInput, LedgerClosed, StoreCorrupt, StoreError
 from turnledger.model.conversation import Claim, Conversation, ConversationState, Within
-from turnledger.model.ids import ConversationId, TurnId
+from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.turn import Attempt, AttemptState, Failure, Turn, TurnKind
 
 if TYPE_CHECKING:
@@ -110,8 +110,11 @@ def claim_for(retry: Retry, attempt: Attempt) -> Claim:
     )
 
 
-async def look_up(tables: Tables, target: Target, retry: Retry, sender: TurnId, now: int) -> Verdict:
-    """Decide whether this try takes over an earlier one, or begins. Repeating it decides the same."""
+async def look_up(
+    tables: Tables, target: Target, retry: Retry, sender: TurnId, now: int, *, follows_any: bool = False
+) -> Verdict:
+    """Decide whether this try takes over an earlier one, or begins. Repeating it decides the same. With
+    `follows_any`, the turn follows another one on any branch, and may end a side branch."""
     if not retry.may_be_later:
         return NOTHING_CLAIMED
     claim = await tables.claim(retry.name)
@@ -124,7 +127,8 @@ async def look_up(tables: Tables, target: Target, retry: Retry, sender: TurnId, 
     ended: Outcome | None = None
     if turn is not None:
         failure = await failure_of(tables, turn)
-        if not is_answer_lost(claim, failure, sender) or not await is_head(tables, conversation, turn):
+        branch = turn.branch if follows_any else conversation.branch
+        if not is_answer_lost(claim, failure, sender) or not await is_head(tables, branch, turn):
             return NOTHING_CLAIMED
         if is_over(claim, now):
             return NOTHING_CLAIMED
@@ -192,11 +196,11 @@ def is_answer_lost(claim: Claim, failure: Failure | None, sender: TurnId) -> boo
     return is_process_death(failure) and claim.sender == claim.attempt
 
 
-async def is_head(tables: Tables, conversation: Conversation, turn: Turn) -> bool:
-    """Return whether the conversation still ends with this turn. After later turns, the same words are more
-    likely a new message than a retry."""
-    branch = await tables.branch(conversation.branch)
-    return branch is not None and branch.head == turn.id
+async def is_head(tables: Tables, branch: BranchId, turn: Turn) -> bool:
+    """Return whether the branch still ends with this turn. After later turns, the same words are more likely
+    a new message than a retry."""
+    found = await tables.branch(branch)
+    return found is not None and found.head == turn.id
 
 
 def is_undelivered(claim: Claim, attempt: Attempt, sender: TurnId) -> bool:

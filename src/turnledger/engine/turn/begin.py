@@ -410,7 +410,12 @@ async def _claimed(tables: Tables, request: BeginRequest, waiting_with: Ticket |
         return await idempotency.look_up(tables, request.target, request.key, waiting_with)
     if request.retry is not None:
         return await client_retries.look_up(
-            tables, request.target, request.retry, request.attempt, request.round.now
+            tables,
+            request.target,
+            request.retry,
+            request.attempt,
+            request.round.now,
+            follows_any=request.content.after is not None,
         )
     return NOTHING_CLAIMED
 
