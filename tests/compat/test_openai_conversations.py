@@ -152,3 +152,13 @@ def test_chat_completions_conversation_is_a_conversation_with_items(serve: Serve
     id = served.id_of("k")
     assert client.conversations.retrieve(id).id == id
     assert texts(client.conversations.items.list(id, order="asc")) == ["Hi", "Hello"]
+
+
+@pytest.mark.parametrize("items", [[], [message("Hi")]], ids=["empty", "with items"])
+def test_conversation_with_an_idempotency_key_is_created_once(serve: Serve, items: list[Any]) -> None:
+    served = serve()
+    client = served.client(Idempotency_Key="k")
+    made = client.conversations.create(items=items)
+    assert client.conversations.create(items=items) == made
+    with pytest.raises(openai.UnprocessableEntityError):
+        client.conversations.create(items=[message("Else")])

@@ -81,7 +81,7 @@ class Models:
         found = self.get(name) if principal.may_use(name) else None
         if found is not None:
             return found
-        known = ", ".join(filter(principal.may_use, self._by_name))
+        known = ", ".join(filter(principal.may_use, self._by_name)) or "none for this token"
         message = f"Unknown model {plain(name[:100])!r}. Known: {known}."
         raise RequestRefused(404, "model_not_found", message, param="model")
 

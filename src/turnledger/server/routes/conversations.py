@@ -32,6 +32,7 @@ from turnledger.server.openapi.schemas import (
     object_schema,
 )
 from turnledger.server.requests.body import decode_body, read_body
+from turnledger.server.requests.turn import KEY, read_headers, text_of
 from turnledger.server.responses.items import PlacedItem, find_item, turn_of_item
 from turnledger.server.responses.lists import (
     PAGING,
@@ -44,6 +45,7 @@ from turnledger.server.responses.lists import (
 from turnledger.server.responses.request import input_items
 from turnledger.server.routes.branches import GONE, KEY_REUSED, MOVE_HEADERS, move_options
 from turnledger.server.routes.chat_history import PAGE_BYTES
+from turnledger.server.routes.completions import HEADERS
 from turnledger.server.routes.responses import ITEM_OBJECT
 from turnledger.server.service import Service
 
@@ -109,14 +111,18 @@ class ConversationRoutes:
         raw = await self._body(request)
         body = decode_body(raw or b"{}", _new_conversations)
         items = _items(body.items)
+        key = text_of(read_headers(request.scope["headers"]), KEY)
         principal = await self._service.authenticator.admit(request.state.head)
         self._service.persistence.check(principal.within.scope or "")
         if not items:
-            chat = await self._service.chats(principal).conversation(metadata=body.metadata)
+            chats = self._service.chats(principal)
+            chat = await chats.conversation(metadata=body.metadata, idempotency_key=key)
             return _json(_show(chat.as_opened))
         principal.check(TokenScope.TURNS_RUN)
         chats = self._service.changeable_chats(principal, request.state.head, TokenScope.TURNS_RUN)
-        chat = await self._service.host.create_with_items(chats, items, metadata=body.metadata)
+        chat = await self._service.host.create_with_items(
+            chats, items, metadata=body.metadata, idempotency_key=key
+        )
         return _json(_show(chat.as_opened))
 
     async def read(self, request: Request) -> Response:
@@ -280,10 +286,17 @@ def endpoints(service: Service) -> list[Endpoint]:
             needs=TokenScope.CHATS_WRITE,
             summary="Create a conversation, empty or with items.",
             tag="conversations",
+            headers={"Idempotency-Key": HEADERS["Idempotency-Key"]},
             body=object_schema({}, optional={"items": nullable(ITEMS), "metadata": nullable(METADATA)}),
             needs_body=False,
             content=shown,
-            responses={200: "The new conversation.", 409: "Chats are not stored here.", **QUOTA_REACHED},
+            responses={
+                200: "The new conversation, or the one created with this Idempotency-Key.",
+                409: "Chats are not stored here.",
+                410: "The conversation created with this Idempotency-Key was deleted.",
+                422: KEY_REUSED,
+                **QUOTA_REACHED,
+            },
         ),
         Endpoint(
             method="GET",
