@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.compat_real import open_webui, outages, story
+from tests.compat_real import open_webui, outages, responses, story
 from tests.compat_real.environments import HERE, node_modules, python_of, version_of
 from tests.docs import heavy_recipes
 from tools.reference.__main__ import main as write_reference
@@ -49,8 +49,10 @@ class Client:
         return version_of(self.package, self.environment)
 
     def run(self) -> str:
-        arguments = [self.argument] if self.argument else []
-        return story.tell([*self._program(), *arguments])
+        return story.tell(self._command())
+
+    def _command(self) -> list[str | Path]:
+        return [*self._program(), *([self.argument] if self.argument else [])]
 
     def _program(self) -> list[str | Path]:
         script = HERE / "clients" / self.script
@@ -61,6 +63,15 @@ class Client:
         for each in (script, script.with_name("dialogue.mjs")):
             (folder / each.name).write_text(each.read_text())
         return ["node", folder / script.name]
+
+
+@dataclass(frozen=True)
+class ResponsesClient(Client):
+    kind: str = "client of responses"
+    exercised: str = responses.EXERCISED
+
+    def run(self) -> str:
+        return responses.tell(self._command())
 
 
 @dataclass(frozen=True)
@@ -176,6 +187,21 @@ PARTIES: dict[str, Client | Server | Page | OpenWebUI] = {
         exercised=AIDER_EXERCISED,
     ),
     HEAVY: OpenWebUI(),
+    "openai-responses": ResponsesClient(
+        "openai (Python), asynchronous, `previous_response_id`", "openai", "frameworks", "openai_responses.py"
+    ),
+    "openai-2-responses": ResponsesClient(
+        "openai (Python) 2, asynchronous, `previous_response_id`",
+        "openai",
+        "openai-2",
+        "openai_responses.py",
+    ),
+    "openai-conversation": ResponsesClient(
+        "openai (Python), synchronous, `conversation`", "openai", "frameworks", "openai_conversation.py"
+    ),
+    "openai-2-conversation": ResponsesClient(
+        "openai (Python) 2, synchronous, `conversation`", "openai", "openai-2", "openai_conversation.py"
+    ),
     "llama.cpp": Server("llama.cpp's server, from xllamacpp", "xllamacpp", "llama", _llama_cpp),
     "litellm-proxy": Server("LiteLLM's proxy, in front of llama.cpp", "litellm", "litellm", _litellm_proxy),
     "transformers": Server(

@@ -21,7 +21,7 @@ PATIENCE = 120.0
 EXERCISED = "4 answers (2 streamed), 1 failure in a stream, 1 before an answer, 1 stop"
 SERVE = ("turnledger", "serve", "--port", "0", "--store", "memory:")
 
-Way = Literal["ask", "stream", "stop"]
+Way = Literal["ask", "stream", "stop", "review"]
 
 
 @dataclass(frozen=True)
