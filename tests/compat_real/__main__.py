@@ -202,6 +202,12 @@ PARTIES: dict[str, Client | Server | Page | OpenWebUI] = {
     "openai-2-conversation": ResponsesClient(
         "openai (Python) 2, synchronous, `conversation`", "openai", "openai-2", "openai_conversation.py"
     ),
+    "openai-node-responses": ResponsesClient(
+        "openai (Node), `previous_response_id`", "openai", "node", "openai_node_responses.mjs"
+    ),
+    "openai-node-conversation": ResponsesClient(
+        "openai (Node), `conversation`", "openai", "node", "openai_node_responses.mjs", "conversation"
+    ),
     "llama.cpp": Server("llama.cpp's server, from xllamacpp", "xllamacpp", "llama", _llama_cpp),
     "litellm-proxy": Server("LiteLLM's proxy, in front of llama.cpp", "litellm", "litellm", _litellm_proxy),
     "transformers": Server(
