@@ -208,6 +208,27 @@ PARTIES: dict[str, Client | Server | Page | OpenWebUI] = {
     "openai-node-conversation": ResponsesClient(
         "openai (Node), `conversation`", "openai", "node", "openai_node_responses.mjs", "conversation"
     ),
+    "openai-agents-responses": ResponsesClient(
+        "openai-agents, `previous_response_id`",
+        "openai-agents",
+        "frameworks",
+        "openai_agents_responses.py",
+        "previous",
+    ),
+    "openai-agents-conversation": ResponsesClient(
+        "openai-agents, `conversation_id`",
+        "openai-agents",
+        "frameworks",
+        "openai_agents_responses.py",
+        "conversation",
+    ),
+    "openai-agents-session": ResponsesClient(
+        "openai-agents, its OpenAIConversationsSession",
+        "openai-agents",
+        "frameworks",
+        "openai_agents_responses.py",
+        "session",
+    ),
     "llama.cpp": Server("llama.cpp's server, from xllamacpp", "xllamacpp", "llama", _llama_cpp),
     "litellm-proxy": Server("LiteLLM's proxy, in front of llama.cpp", "litellm", "litellm", _litellm_proxy),
     "transformers": Server(
