@@ -229,6 +229,12 @@ PARTIES: dict[str, Client | Server | Page | OpenWebUI] = {
         "openai_agents_responses.py",
         "session",
     ),
+    "langchain-responses": ResponsesClient(
+        "LangChain's ChatOpenAI, `use_previous_response_id`",
+        "langchain-openai",
+        "frameworks",
+        "langchain_responses.py",
+    ),
     "llama.cpp": Server("llama.cpp's server, from xllamacpp", "xllamacpp", "llama", _llama_cpp),
     "litellm-proxy": Server("LiteLLM's proxy, in front of llama.cpp", "litellm", "litellm", _litellm_proxy),
     "transformers": Server(
