@@ -235,6 +235,20 @@ PARTIES: dict[str, Client | Server | Page | OpenWebUI] = {
         "frameworks",
         "langchain_responses.py",
     ),
+    "pydantic-ai-responses": ResponsesClient(
+        "pydantic-ai, `openai_previous_response_id`",
+        "pydantic-ai-slim",
+        "frameworks",
+        "pydantic_responses.py",
+        "openai_previous_response_id",
+    ),
+    "pydantic-ai-conversation": ResponsesClient(
+        "pydantic-ai, `openai_conversation_id`",
+        "pydantic-ai-slim",
+        "frameworks",
+        "pydantic_responses.py",
+        "openai_conversation_id",
+    ),
     "llama.cpp": Server("llama.cpp's server, from xllamacpp", "xllamacpp", "llama", _llama_cpp),
     "litellm-proxy": Server("LiteLLM's proxy, in front of llama.cpp", "litellm", "litellm", _litellm_proxy),
     "transformers": Server(
