@@ -249,6 +249,19 @@ PARTIES: dict[str, Client | Server | Page | OpenWebUI] = {
         "pydantic_responses.py",
         "openai_conversation_id",
     ),
+    "ai-sdk-responses": ResponsesClient(
+        "Vercel AI SDK, its default model, with `item_reference`s",
+        "@ai-sdk/openai",
+        "node",
+        "ai_sdk_responses.mjs",
+    ),
+    "ai-sdk-conversation": ResponsesClient(
+        "Vercel AI SDK, its default model, `conversation`",
+        "@ai-sdk/openai",
+        "node",
+        "ai_sdk_responses.mjs",
+        "conversation",
+    ),
     "llama.cpp": Server("llama.cpp's server, from xllamacpp", "xllamacpp", "llama", _llama_cpp),
     "litellm-proxy": Server("LiteLLM's proxy, in front of llama.cpp", "litellm", "litellm", _litellm_proxy),
     "transformers": Server(
