@@ -74,6 +74,10 @@ class ResponsesClient(Client):
         return responses.tell(self._command())
 
 
+CHAINED = f"{responses.EXERCISED} (cancelled); streamed again from its middle, lists in pages"
+CONVERSED = f"{responses.EXERCISED}; parsed; conversations and items created, read in pages, changed, deleted"
+
+
 @dataclass(frozen=True)
 class Server:
     title: str
@@ -188,25 +192,47 @@ PARTIES: dict[str, Client | Server | Page | OpenWebUI] = {
     ),
     HEAVY: OpenWebUI(),
     "openai-responses": ResponsesClient(
-        "openai (Python), asynchronous, `previous_response_id`", "openai", "frameworks", "openai_responses.py"
+        "openai (Python), asynchronous, `previous_response_id`",
+        "openai",
+        "frameworks",
+        "openai_responses.py",
+        exercised=f"{CHAINED}, parsed",
     ),
     "openai-2-responses": ResponsesClient(
         "openai (Python) 2, asynchronous, `previous_response_id`",
         "openai",
         "openai-2",
         "openai_responses.py",
+        exercised=f"{CHAINED}, parsed",
     ),
     "openai-conversation": ResponsesClient(
-        "openai (Python), synchronous, `conversation`", "openai", "frameworks", "openai_conversation.py"
+        "openai (Python), synchronous, `conversation`",
+        "openai",
+        "frameworks",
+        "openai_conversation.py",
+        exercised=CONVERSED,
     ),
     "openai-2-conversation": ResponsesClient(
-        "openai (Python) 2, synchronous, `conversation`", "openai", "openai-2", "openai_conversation.py"
+        "openai (Python) 2, synchronous, `conversation`",
+        "openai",
+        "openai-2",
+        "openai_conversation.py",
+        exercised=CONVERSED,
     ),
     "openai-node-responses": ResponsesClient(
-        "openai (Node), `previous_response_id`", "openai", "node", "openai_node_responses.mjs"
+        "openai (Node), `previous_response_id`",
+        "openai",
+        "node",
+        "openai_node_responses.mjs",
+        exercised=CHAINED,
     ),
     "openai-node-conversation": ResponsesClient(
-        "openai (Node), `conversation`", "openai", "node", "openai_node_responses.mjs", "conversation"
+        "openai (Node), `conversation`",
+        "openai",
+        "node",
+        "openai_node_responses.mjs",
+        "conversation",
+        exercised=CHAINED,
     ),
     "openai-agents-responses": ResponsesClient(
         "openai-agents, `previous_response_id`",
@@ -269,6 +295,7 @@ PARTIES: dict[str, Client | Server | Page | OpenWebUI] = {
     ),
     "jupyter-recipe": Page("[Jupyter](../recipes/jupyter.md)", "ipykernel", "jupyter", "jupyter"),
     "langgraph-recipe": Page("[LangGraph](../recipes/langgraph.md)", "langgraph", "frameworks", "langgraph"),
+    "responses-recipe": Page("[Responses](../recipes/responses.md)", "xllamacpp", "llama", "responses"),
     "ai-sdk-recipe": Page("[Vercel AI SDK](../recipes/vercel-ai-sdk.md)", "ai", "node", "vercel-ai-sdk"),
 }
 

@@ -571,6 +571,16 @@ def test_local_models_talk_reaches_the_upstream_with_its_own_model_name(tmp_path
     assert [len(each.body["messages"]) for each in upstream.received] == [1, 3]
 
 
+def test_responses_recipe_keeps_the_history_in_front_of_a_model_that_keeps_none(tmp_path: Path) -> None:
+    answers = (["Good ", "morning."], ["You said that."], ["One, ", "two."])
+    with run_scripted_model(*answers) as upstream:
+        flags = ("--upstream", upstream.url, "--port", "0", "--store", "memory:")
+        with started("turnledger", "serve", *flags) as server:
+            assert Recipe("responses", tmp_path, {TURNLEDGER: server.url}).check() == 1
+    assert upstream.requested_models == ["tiny"] * 3
+    assert [len(each.body["messages"]) for each in upstream.received] == [1, 3, 5]
+
+
 def test_local_models_settings_reach_all_three_upstreams(tmp_path: Path) -> None:
     with ExitStack() as running:
         upstreams = {
