@@ -30,6 +30,16 @@ question; no failed answer; and of the stopped answer only the beginning. Open W
 page, and must store neither titles nor temporary chats.
 """
 
+RESPONSES = """\
+## Clients of the Responses API
+
+Each client has a conversation with the demo model through [`/v1/responses`](../responses.md), with its
+default retries and a tool that it runs itself, and names the response before or a conversation. It passes if
+the stored history contains each question, call, result and answer once, in order; no failed answer; and of
+the stopped answer at most the beginning. The history is that of the conversation, or of the last response and
+those before it.
+"""
+
 SERVERS = """\
 ## Model servers
 
@@ -60,6 +70,17 @@ becomes a branch of one turn, with the whole history as aider sent it, and the q
 that branch. A switch between its modes makes such a branch, too.
 
 `transformers serve` takes a history of any length.
+
+LangChain, pydantic-ai and openai-agents do not cancel a response that they stop. If the program continues the
+one before it by `previous_response_id`, as here, the answers go to a
+[side branch](../branches.md#turns-in-parallel), which the conversation does not show. Name a conversation
+instead, or cancel the stopped response and continue it.
+
+openai-agents with its OpenAIConversationsSession sends the whole history with each request, and does not name
+the conversation: its items are in the session, and each response is also in a conversation of its own. The
+Vercel AI SDK does the same without a session, unless it names a conversation. If it does, it sends the
+question of a tool call again, before the result, which is refused: let `prepareStep` send the last message
+only.
 """
 
 
@@ -72,5 +93,8 @@ def page() -> str:
         return table((kind, *fields[1:]), found)
 
     return sections(
-        [INTRODUCTION, CLIENTS, rows("client"), SERVERS, rows("model server"), RECIPES, rows("recipe"), NOTES]
+        [
+            *(INTRODUCTION, CLIENTS, rows("client"), RESPONSES, rows("client of responses")),
+            *(SERVERS, rows("model server"), RECIPES, rows("recipe"), NOTES),
+        ]
     )
