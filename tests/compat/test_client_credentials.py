@@ -49,13 +49,16 @@ def test_credential_of_the_client_takes_the_place_of_the_servers(
 
 
 def test_other_endpoints_use_it_too(serve: Serve) -> None:
-    served = serve(['{"object": "list", "data": []}'], ["Hello."], settings=settings())
+    served = serve(['{"object": "list", "data": []}'], ["Hello."], ["Greeting"], settings=settings())
     client = served.client(X_Upstream_Key=OWN)
     client.embeddings.create(model=MODEL, input="Hi", encoding_format="float")
     body = {"model": MODEL, "input": "Hi"}
     assert served.http.post("/api/turns", json=body, headers={HEADER: OWN}).status_code == 200
     assert [each.id for each in client.models.list()] == ["demo", MODEL]
-    assert sent_keys(served) == [f"Bearer {OWN}"] * 2
+    titles = served.app.service.titles
+    assert titles is not None
+    served.wait_until(lambda: not titles.tasks)
+    assert sent_keys(served) == [f"Bearer {OWN}"] * 3
 
 
 def test_header_without_the_setting_is_ignored(serve: Serve) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.compat.completions import CONTINUED, CREATED, Way, both_ways, send_whole, user
 from tests.compat.conftest import Serve
+from turnledger.server.config.settings import ChatSettings, Settings
 from turnledger.testing.upstream import Call, Status
 
 NOTHING = [""]
@@ -58,7 +59,7 @@ def test_empty_answer_to_a_tool_result_ends_the_turn(serve: Serve) -> None:
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_api_turn_with_an_empty_answer_completes(serve: Serve, stream: bool) -> None:
-    served = serve(NOTHING)
+    served = serve(NOTHING, settings=Settings(port=0, grace=0.0, chats=ChatSettings(title_model="")))
     body = {"input": "Hi", "model": "scripted", "conversation_key": "k", "stream": stream}
     for _ in range(2):  # the second is a replay
         answer = served.http.post("/api/turns", json=body, headers={"Idempotency-Key": "first"})

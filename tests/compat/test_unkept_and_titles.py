@@ -305,6 +305,37 @@ def test_title_is_made_for_native_turns(serve: Serve) -> None:
     assert title(served, "k") == ("Weather", TitleSource.MODEL)
 
 
+def test_title_is_made_by_the_answering_model_without_a_setting(serve: Serve) -> None:
+    gate = Gate()
+    served = serve(["It rains."], [gate, "Weather"])
+    body = {"model": "scripted", "input": "How is the weather?", "conversation_key": "k"}
+    assert served.http.post("/api/turns", json=body).status_code == 200
+    served.wait_arrived(gate)  # the answer did not wait
+    served.release(gate)
+    named(served)
+    assert title(served, "k") == ("Weather", TitleSource.MODEL)
+    assert [each.body["model"] for each in served.upstream.received] == ["scripted", "scripted"]
+
+
+def test_title_without_a_setting_is_not_made_by_the_demo_model_or_for_completions(serve: Serve) -> None:
+    served = serve(["Yes."])
+    body = {"model": "demo", "input": "Hello demo", "conversation_key": "k"}
+    assert served.http.post("/api/turns", json=body).status_code == 200
+    send_whole(served.client("other"), "Hello there")
+    named(served)
+    assert title(served, "k") == ("Hello demo", TitleSource.WORDS)
+    assert title(served, "other") == ("Hello there", TitleSource.WORDS)
+    assert len(served.upstream.received) == 1
+
+
+def test_title_is_not_made_if_the_setting_is_empty(serve: Serve) -> None:
+    served = serve(["Yes."], settings=Settings(port=0, grace=0.0, chats=ChatSettings(title_model="")))
+    body = {"model": "scripted", "input": "Hello", "conversation_key": "k"}
+    assert served.http.post("/api/turns", json=body).status_code == 200
+    assert served.app.service.titles is None
+    assert title(served, "k") == ("Hello", TitleSource.WORDS)
+
+
 def test_title_is_made_after_the_client_disconnects(serve: Serve) -> None:
     gate = Gate()
     served = serve(["It ", gate, "rains."], ["Weather"], settings=TITLED)

@@ -30,6 +30,8 @@ PATIENCE = 20.0
 SCOPES = ("admin", "chats:read", "chats:write", "turns:run")
 STORED = "turnledger page:own:token"
 """Storage key of the page for its token."""
+UNTITLED = '[chats]\ntitle_model = ""'
+"""Chats have their first words as titles: a title would take a script of the model."""
 MODELS = ("scripted", "other", "mistral-small", "qwen3")
 """The last two are for screenshots."""
 SIGN_IN_SCRIPT = """try {
@@ -149,6 +151,8 @@ def run_page_server(folder: Path, *settings: str, flags: tuple[str, ...] = ()) -
     built(PAGE)
     with run_scripted_model() as model:
         config = folder / "turnledger.toml"
+        if not any("[chats]" in each for each in settings):
+            settings = (*settings, UNTITLED)
         tables = [f'[models.{name}]\nupstream = "{model.url}"\n' for name in MODELS]
         config.write_text("\n".join((*settings, *tables)))
         with RestartableServer(folder, "--config", str(config), *flags) as process:

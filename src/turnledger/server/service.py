@@ -72,8 +72,8 @@ class Service:
             if worker_context is None
             else Metrics.shared(worker_context.metrics_folder, worker_context.part)
         )
-        title_model = settings.chats.title_model and models.get(settings.chats.title_model)
-        self.titles = Titles(host, title_model) if title_model else None
+        title_model = settings.chats.title_model
+        self.titles = None if title_model == "" else Titles(host, title_model and models.get(title_model))
         self.audience = Audience(self.counters)
         self.quotas = Quotas(settings.limits, self.counters, self.metrics, host.clock)
         patience = settings.limits.send_wait

@@ -347,7 +347,7 @@ class _SettingsReader:
     def _check_title_model(self, settings: Settings) -> None:
         name = settings.chats.title_model
         known = list(settings.models) or [DEMO]
-        if name is not None and name not in known and settings.upstream is None:
+        if name and name not in known and settings.upstream is None:
             message = f"unknown model `{name}`. Known: {', '.join(known)}. Add a table: [models.{name}]."
             raise self._error(("chats", "title_model"), message)
 

@@ -53,6 +53,9 @@ class ResolvedModel(NamedTuple):
     upstream_name: str
     length_field: LengthField | None = None
     window: ContextWindow | None = None
+    writes_titles: bool = False
+    """Whether it titles the chats that it answers, unless the settings say otherwise. Not the demo model: it
+    repeats what it is sent."""
 
 
 class Models:
@@ -89,7 +92,7 @@ class Models:
         """Return the model of this name, without checking the caller."""
         found = self._by_name.get(name)
         if found is None and self._fallback is not None:
-            return ResolvedModel(self._fallback, name, self._length_field)
+            return ResolvedModel(self._fallback, name, self._length_field, writes_titles=True)
         return found
 
     def context(self, name: str, settings: Mapping[str, Any]) -> Context | None:
@@ -155,7 +158,7 @@ def make_models(settings: Settings, environ: Mapping[str, str]) -> Models:
     connections = _Upstreams(settings, environ)
     by_name = {
         name: ResolvedModel(
-            connections.connect(each), each.model or name, each.length_field, ContextWindow.of(each)
+            connections.connect(each), each.model or name, each.length_field, ContextWindow.of(each), True
         )
         for name, each in settings.models.items()
     }

@@ -27,11 +27,12 @@ class Titles:
     def __init__(
         self,
         host: Host,
-        model: ResolvedModel,
+        model: ResolvedModel | None = None,
         *,
         concurrency: int = TITLES_AT_ONCE,
         queue_length: int = QUEUE_LENGTH,
     ) -> None:
+        """`model` writes all titles; None: the one that `enqueue` is given."""
         self._host = host
         self._model = model
         self._semaphore = asyncio.Semaphore(concurrency)
@@ -40,15 +41,18 @@ class Titles:
         """Titles being made, or in the queue."""
         self._is_closed = False
 
-    def enqueue(self, conversation: Conversation, turn: Turn) -> None:
-        """Name the chat of this first turn later. Never waits, never raises."""
-        if conversation.internal or conversation.named_by not in (None, TitleSource.WORDS) or self._is_closed:
+    def enqueue(self, conversation: Conversation, turn: Turn, default: ResolvedModel | None = None) -> None:
+        """Name the chat of this first turn later. `default` writes the title if no model writes all; without
+        either, the first words stay. Never waits, never raises."""
+        model = self._model or default
+        is_named = conversation.named_by not in (None, TitleSource.WORDS)
+        if model is None or conversation.internal or is_named or self._is_closed:
             return
         if len(self.tasks) >= self._max_tasks:
             log.warning("title_left_out", conversation=conversation.id)
             return
         tasks = asyncio.create_task(
-            self._write_title(conversation, FirstExchange.of(turn)), name="turnledger title"
+            self._write_title(model, conversation, FirstExchange.of(turn)), name="turnledger title"
         )
         self.tasks.add(tasks)
         tasks.add_done_callback(self.tasks.discard)
@@ -60,12 +64,14 @@ class Titles:
         if self.tasks:
             await asyncio.wait(self.tasks)
 
-    async def _write_title(self, conversation: Conversation, beginning: FirstExchange) -> None:
+    async def _write_title(
+        self, model: ResolvedModel, conversation: Conversation, beginning: FirstExchange
+    ) -> None:
         id, owner = conversation.id, conversation.owner
         try:
             async with self._semaphore:
                 async with asyncio.timeout(PATIENCE):
-                    title = await write_title(self._model.model, self._model.upstream_name, beginning)
+                    title = await write_title(model.model, model.upstream_name, beginning)
             if title is None:
                 log.warning("title_not_made", conversation=id, code="empty_title")
             else:

@@ -95,6 +95,9 @@ class NativeTurn:
         self._model = model
         self._events = EventSender(exchange)
         self.on_disconnect = request.policies.on_disconnect or OnDisconnect.CONTINUE
+        found = exchange.service.models.get(body.model)
+        # As for the turn: with the client's own credential, if it sent one.
+        self.title_model = found._replace(model=model) if found is not None and found.writes_titles else None
         options["gives_way"] = self.on_disconnect is OnDisconnect.YIELD
         self.block = exchange.chats(body.scope).turn(
             body.input,

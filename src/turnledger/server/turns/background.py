@@ -134,7 +134,9 @@ class BackgroundWork:
         if running is None or running.number != 1 or ended.state is not AttemptState.COMPLETED:
             return
         if ended.turn is not None and service.titles is not None:
-            service.titles.enqueue(running.conversation, ended.turn)
+            found = service.models.get(str(running.details.get("model", "")))
+            default = found if found is not None and found.writes_titles else None
+            service.titles.enqueue(running.conversation, ended.turn, default)
 
 
 def _log_end(task: asyncio.Task[None]) -> None:

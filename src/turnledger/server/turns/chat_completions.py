@@ -77,6 +77,8 @@ class CompletionTurn:
         self._last: list[bytes] = []
         """Sent after the commit: the end of the stream, or the whole completion."""
         self.on_disconnect = policies.on_disconnect or OnDisconnect.YIELD
+        # Many of its clients send single requests, or ask for titles themselves.
+        self.title_model = None
         options = exchange.turn_options(request, request.model, request.settings)
         options["gives_way"] = self.on_disconnect is OnDisconnect.YIELD
         self.block = exchange.chats(request.scope).resent(

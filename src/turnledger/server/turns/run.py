@@ -47,6 +47,7 @@ from turnledger.server.access.auth import Principal
 from turnledger.server.access.guard import RequestHead
 from turnledger.server.access.limits import Slot
 from turnledger.server.errors import ClientGone, RequestRefused, error_body, kind_of, shutdown_error
+from turnledger.server.models.models import ResolvedModel
 from turnledger.server.models.redaction import RedactedModel
 from turnledger.server.ops import logs
 from turnledger.server.requests.allowed_fields import restrict_settings
@@ -334,6 +335,8 @@ class ApiTurn(Protocol):
 
     block: TurnBlock
     on_disconnect: OnDisconnect
+    title_model: ResolvedModel | None
+    """The model that titles a new chat if the settings name none; None: its first words are the title."""
 
     async def answer(self, running: RunningTurn) -> None:
         """Run the model. Send output that the client may receive before the commit as it comes."""
@@ -451,7 +454,7 @@ class TurnRun:
             await self._turn.finish(running)
             metrics.turns("completed").inc()
             if service.titles is not None and running.number == 1 and running.turn is not None:
-                service.titles.enqueue(running.conversation, running.turn)
+                service.titles.enqueue(running.conversation, running.turn, self._turn.title_model)
         except TurnReplayed as replay:
             exchange.record_retry("replayed")
             self._set_turn(replay.conversation, "continued", replay.turn.id)

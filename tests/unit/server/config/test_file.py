@@ -321,6 +321,10 @@ def test_title_model_may_be_any_name_with_an_upstream(tmp_path: Path) -> None:
     assert load(tmp_path, text).chats.title_model == "tiny"
 
 
+def test_title_model_may_be_empty_without_an_upstream(tmp_path: Path) -> None:
+    assert load(tmp_path, "[chats]\ntitle_model = ''\n").chats.title_model == ""
+
+
 HOME = Path("/home/ann")
 
 
