@@ -14,7 +14,7 @@ import pytest
 from tests.compat.live_server import MODEL, LiveServer, run_server
 from turnledger.hosting import Host
 from turnledger.model.access.token import TokenScope
-from turnledger.server.config.settings import ServerLimits, Settings
+from turnledger.server.config.settings import ChatSettings, ServerLimits, Settings
 from turnledger.server.requests.allowed_fields import LENGTH_FIELDS
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import Data, Status
@@ -37,6 +37,9 @@ NARROWED: dict[str, dict[str, Any]] = {
     "max_tokens": {"max_tokens": 100},
     "n": {"n": 2},
 }
+
+
+UNTITLED = ChatSettings(title_model="")
 
 
 def complete(
@@ -143,7 +146,7 @@ def test_max_tokens_limit_is_sent_in_the_configured_field(
     path: str, name: Literal["max_tokens", "max_completion_tokens"]
 ) -> None:
     [other] = {*LENGTH_FIELDS} - {name}
-    settings = Settings(port=0, grace=0.0, length_field=name)
+    settings = Settings(port=0, grace=0.0, length_field=name, chats=UNTITLED)
     with run_server(otherwise=["Hello."], settings=settings) as served:
         text = token(served, max_tokens=100)
         for sent in ({}, {name: 9}, {other: 9}, {other: None}, {name: 8, other: 9}):
@@ -160,10 +163,21 @@ def test_number_of_answers_above_the_token_limit_is_refused(served: LiveServer) 
     assert [each["n"] for each in received(served)] == [1, 3]
 
 
+def test_token_with_a_max_tokens_limit_causes_no_request_for_a_title() -> None:
+    with run_server(otherwise=["Hello."]) as served:
+        for text in (token(served, max_tokens=100), visitor(served, max_tokens=100)):
+            assert complete(served, text, "/api/turns").status_code == 200
+        titles = served.app.service.titles
+        assert titles is not None
+        served.wait_until(lambda: not titles.tasks)
+        assert [lengths(body) for body in received(served)] == [{"max_tokens": 100}] * 2
+
+
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/api/turns"])
 @pytest.mark.parametrize("name", LENGTH_FIELDS)
 def test_narrowed_token_without_a_limit_is_bound_by_narrowed_max_tokens(path: str, name: str) -> None:
-    settings = Settings(port=0, grace=0.0, limits=ServerLimits(narrowed_max_tokens=200))
+    limits = ServerLimits(narrowed_max_tokens=200)
+    settings = Settings(port=0, grace=0.0, limits=limits, chats=UNTITLED)
     with run_server(otherwise=["Hello."], settings=settings) as served:
         for text in (token(served, models=[MODEL]), visitor(served)):
             for value in (201, 10**9):

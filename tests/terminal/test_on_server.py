@@ -42,8 +42,12 @@ class Stage:
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     folder = tmp_path_factory.mktemp("server")
     token = asyncio.run(made(folder))
-    with run_scripted_model() as model, RestartableServer(folder, "--upstream", model.url) as server:
-        yield Stage(server, model, token)
+    config = folder / "turnledger.toml"
+    config.write_text('[chats]\ntitle_model = ""\n')  # a title would take a script of the model
+    with run_scripted_model() as model:
+        flags = ("--config", str(config), "--upstream", model.url)
+        with RestartableServer(folder, *flags) as server:
+            yield Stage(server, model, token)
 
 
 async def made(folder: Path) -> str:

@@ -25,6 +25,7 @@ from turnledger.model.retention import policy_of
 from turnledger.model.turn import Turn
 from turnledger.runners.chat_model import ChatModel
 from turnledger.runners.chat_runner import ChatRunner
+from turnledger.server.models.models import ResolvedModel
 from turnledger.server.requests.turn import TurnRequest, turn_request
 from turnledger.server.turns import background
 from turnledger.server.turns.run import EventSender, TurnApi, TurnExchange
@@ -85,6 +86,15 @@ async def _check_persistence(exchange: TurnExchange, request: TurnRequest) -> No
     service.persistence.check(scope)
 
 
+def _title_model(exchange: TurnExchange, name: str, model: ChatModel) -> ResolvedModel | None:
+    """Return the model of a turn as the one for its title, with the client's own credential, if it sent one.
+    None for a token with a bound on the length of answers: a title would be one without it."""
+    found, token = exchange.service.models.get(name), exchange.principal.token
+    if found is None or not found.writes_titles or (token is not None and token.bounds.max_tokens):
+        return None
+    return found._replace(model=model)
+
+
 class NativeTurn:
     def __init__(
         self, exchange: TurnExchange, request: TurnRequest, model: ChatModel, options: TurnOptions
@@ -95,9 +105,7 @@ class NativeTurn:
         self._model = model
         self._events = EventSender(exchange)
         self.on_disconnect = request.policies.on_disconnect or OnDisconnect.CONTINUE
-        found = exchange.service.models.get(body.model)
-        # As for the turn: with the client's own credential, if it sent one.
-        self.title_model = found._replace(model=model) if found is not None and found.writes_titles else None
+        self.title_model = _title_model(exchange, body.model, model)
         options["gives_way"] = self.on_disconnect is OnDisconnect.YIELD
         self.block = exchange.chats(body.scope).turn(
             body.input,
