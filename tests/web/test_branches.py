@@ -7,7 +7,8 @@ import json
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.web.page_server import Person, Profile
+from tests.web.axe import violations_in_each_theme
+from tests.web.page_server import MODELS, Person, Profile
 from tests.web.thread import answers, import_chat, message_item, messages, open_chat, send, turns_in_history
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import Status
@@ -70,8 +71,18 @@ def test_edited_message_or_regenerated_answer_replaces_the_first_and_keeps_it_as
     expect(siblings).to_have_text(["1/2", "2/2"])
     expect(spoken.get_by_role("group", name="Versions of the answer")).to_have_text("2/2")
     model.add_script("Ichi.")
-    spoken.get_by_role("button", name="More actions").click()
-    spoken.get_by_role("menuitem", name="Regenerate with other").click()
+    spoken.get_by_role("button", name="More actions").press("Enter")
+    expect(spoken.get_by_role("menuitem", name="Regenerate with…")).to_be_focused()
+    spoken.keyboard.press("ArrowRight")
+    offered = spoken.get_by_role("menu", name="Regenerate with…").get_by_role("menuitem")
+    expect(offered).to_have_text(list(MODELS))
+    assert violations_in_each_theme(spoken) == {}
+    spoken.keyboard.press("ArrowLeft")
+    expect(spoken.get_by_role("menu")).to_have_count(1)
+    spoken.keyboard.press("Enter")
+    spoken.keyboard.type("o")
+    spoken.keyboard.press("Enter")
+    expect(spoken.get_by_role("menu")).to_have_count(0)
     expect(answers(spoken)).to_have_text(["Ichi."])
     expect(siblings).to_have_text(["1/2", "3/3"])
     assert model.requested_models[-1] == "other"

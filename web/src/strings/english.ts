@@ -373,7 +373,7 @@ export const english = {
     cancelEdit: "Cancel",
     copyAnswer: "Copy answer",
     regenerate: "Regenerate",
-    regenerateWith: (model: string) => `Regenerate with ${model}`,
+    regenerateWith: "Regenerate with…",
     moreActions: "More actions",
     fork: "Fork from here",
     forkHint: "Starts a new chat with the messages so far",

@@ -32,6 +32,56 @@ afterEach(() => {
   home.remove();
 });
 
+describe("a submenu", () => {
+  const models: MenuEntry = {
+    label: "With…",
+    entries: [
+      { label: "small", run: () => chosen("small") },
+      { label: "large", run: () => chosen("large") },
+    ],
+  };
+  const lists = (): string[] => [...home.querySelectorAll("[role=menu]")].map((each) => each.getAttribute("aria-label") ?? "");
+
+  it("opens with ArrowRight, and closes with ArrowLeft or Escape to its item", () => {
+    click(shown("Rename", models, "Delete"));
+    press("ArrowRight");
+    expect(lists()).toEqual(["More"]); // Rename has none
+    press("ArrowDown");
+    for (const key of ["ArrowLeft", "Escape"]) {
+      press("ArrowRight");
+      expect([lists(), here()]).toEqual([["More", "With…"], "small"]);
+      press("ArrowUp");
+      expect(here()).toBe("large");
+      press(key);
+      expect([lists(), here()]).toEqual([["More"], "With…"]);
+    }
+    press("Escape");
+    expect(list()).toBeNull();
+  });
+
+  it("closes with the whole menu when an item is chosen, and gives the focus back", () => {
+    const button = shown("Rename", models);
+    click(button);
+    press("End");
+    click(document.activeElement!);
+    press("l");
+    click(document.activeElement!);
+    expect(chosen.mock.calls).toEqual([["large"]]);
+    expect(list()).toBeNull();
+    expect(document.activeElement).toBe(button);
+  });
+
+  it("closes when another item is focused, and stays open for a click in the menu", () => {
+    click(shown("Rename", models));
+    press("End");
+    press("ArrowRight");
+    act(() => void home.querySelector(".menu")!.dispatchEvent(new PointerEvent("pointerdown", { bubbles: true })));
+    expect(lists()).toEqual(["More", "With…"]);
+    act(() => home.querySelector<HTMLElement>(".menu-item")!.focus());
+    expect(lists()).toEqual(["More"]);
+  });
+});
+
 describe("a menu", () => {
   it("opens with its first entry focused and aria-expanded set", () => {
     const button = shown("Rename", "line", "Delete");

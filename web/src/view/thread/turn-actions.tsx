@@ -86,11 +86,14 @@ function entriesOf(session: Session, thread: Thread, turn: Turn, isLast: boolean
   const entries: MenuEntry[] = [];
   const models = session.models.value;
   if (session.mayRun && models.length > 1) {
-    for (const { id } of models.slice(0, 12)) {
-      const run = (): void => void thread.regenerate(turn, { model: id });
-      entries.push({ label: strings.turn.regenerateWith(id), icon: <RetryIcon size={16} />, run });
-    }
-    entries.push("line");
+    const names = models.map(({ id }) => id);
+    const withModel = (model: string): MenuEntry => ({
+      label: model,
+      icon: model === turn.details["model"] && <CheckIcon size={16} />,
+      run: () => void thread.regenerate(turn, { model }),
+    });
+    const icon = <RetryIcon size={16} />;
+    entries.push({ label: strings.turn.regenerateWith, icon, entries: names.map(withModel) }, "line");
   }
   if (!session.mayWrite) return entries;
   const fork = async (): Promise<void> => {
