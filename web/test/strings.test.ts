@@ -135,7 +135,7 @@ const SAME = [
   ...["share.namePlaceholder", "share.unnamed", "admin.tokens", "admin.unnamed", "admin.columns.turns", "admin.number"],
   ...["admin.bytes", "chats.lists.chats", "shortcuts.keys.Enter", "shortcuts.keys.Escape"],
   "thread.fileName",
-  ...["turn.seconds", "turn.minutes", "tools.status", "markdown.plainText", "markdown.described"],
+  ...["turn.tokens", "turn.seconds", "turn.minutes", "tools.status", "markdown.plainText", "markdown.described"],
 ];
 
 describe("a language", () => {

@@ -313,8 +313,8 @@ export class Chat {
 
   /** Start a chat with the history of this one, up to a turn or to its end. */
   async fork(options: ForkOptions = {}): Promise<Chat> {
-    const { at, title, internal, expiresAfter: expires_after } = options;
-    const fields = { turn: at && idOf("turn", at), title, internal, expires_after };
+    const { at, title, metadata, internal, expiresAfter: expires_after } = options;
+    const fields = { turn: at && idOf("turn", at), title, metadata, internal, expires_after };
     return new Chat(this.#wire, await this.#move("/fork", fields, options));
   }
 
@@ -376,6 +376,7 @@ export interface ForkOptions extends CallOptions {
   /** The last turn that both share. */
   at?: Identified;
   title?: string;
+  metadata?: Readonly<Record<string, string>>;
   /** For programs: no list, search or change shows it. */
   internal?: boolean;
   /** Seconds without use after which it expires. */

@@ -4,6 +4,7 @@ import { formatsOf } from "./formats.ts";
 
 const { number, plural, counted, bytes } = formatsOf("en");
 const TURNS = { one: "turn", other: "turns" };
+const TOKENS = { one: "token", other: "tokens" };
 const CHATS = { one: "chat", other: "chats" };
 
 export const english = {
@@ -188,7 +189,7 @@ export const english = {
     confirmRevoke: "Revoke?",
     confirmOwn: "Revoke and sign out?",
     pressAgain: "Press again to revoke the token, and all tokens created with it.",
-    revoked: (count: number) => `Revoked ${counted(count, { one: "token", other: "tokens" })}.`,
+    revoked: (count: number) => `Revoked ${counted(count, TOKENS)}.`,
     noTokens: "No valid tokens.",
     showMore: "Show more tokens",
     usage: "Usage",
@@ -321,6 +322,24 @@ export const english = {
     none: "No matching models",
   },
 
+  chatSettings: {
+    title: "Instructions and parameters",
+    shown: (summary: string) => `Instructions and parameters: ${summary}`,
+    explanation: "For this chat, from the next answer on.",
+    instructions: "Instructions",
+    placeholder: "For example: Answer briefly, and in French.",
+    temperature: "Temperature, from 0 to 2",
+    maxTokens: "Maximum tokens per answer",
+    default: "Default",
+    invalidTemperature: "Enter a temperature from 0 to 2, or nothing.",
+    invalidMaxTokens: "Enter a whole number of tokens, at least 1, or nothing.",
+    clear: "Clear",
+    save: "Save",
+    saved: "Saved. This applies from the next answer on.",
+    temperatureOf: (value: number) => `Temperature ${number(value)}`,
+    maxTokensOf: (count: number) => `At most ${counted(count, TOKENS)}`,
+  },
+
   shortcuts: {
     title: "Keyboard shortcuts",
     buttonHint: "Keyboard shortcuts (?)",
@@ -412,7 +431,7 @@ export const english = {
     continue: "Continue",
     continueMessage: "Continue where you stopped.",
     emptyAtLimit: "The model reached its length limit before it wrote an answer.",
-    tokens: (count: number) => counted(count, { one: "token", other: "tokens" }),
+    tokens: (count: number) => counted(count, TOKENS),
     inputTokens: (count: number) => `${number(count)} input`,
     outputTokens: (count: number) => `${number(count)} output`,
     took: (duration: string) => `Took ${duration}`,

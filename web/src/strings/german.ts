@@ -5,6 +5,7 @@ import { formatsOf } from "./formats.ts";
 
 const { number, plural, counted, bytes } = formatsOf("de");
 const TURNS = { one: "Turn", other: "Turns" };
+const TOKENS = { one: "Token", other: "Tokens" };
 const CHATS = { one: "Chat", other: "Chats" };
 
 export const german: Strings = {
@@ -186,7 +187,7 @@ export const german: Strings = {
     confirmRevoke: "Widerrufen?",
     confirmOwn: "Widerrufen und abmelden?",
     pressAgain: "Drücke noch einmal, um das Token und alle damit erstellten Tokens zu widerrufen.",
-    revoked: (count) => `${counted(count, { one: "Token", other: "Tokens" })} widerrufen.`,
+    revoked: (count) => `${counted(count, TOKENS)} widerrufen.`,
     noTokens: "Keine gültigen Tokens.",
     showMore: "Weitere Tokens anzeigen",
     usage: "Nutzung",
@@ -327,6 +328,24 @@ export const german: Strings = {
     none: "Kein passendes Modell",
   },
 
+  chatSettings: {
+    title: "Anweisungen und Parameter",
+    shown: (summary) => `Anweisungen und Parameter: ${summary}`,
+    explanation: "Für diesen Chat, ab der nächsten Antwort.",
+    instructions: "Anweisungen",
+    placeholder: "Zum Beispiel: Antworte kurz und auf Französisch.",
+    temperature: "Temperatur, von 0 bis 2",
+    maxTokens: "Höchstens so viele Tokens je Antwort",
+    default: "Standard",
+    invalidTemperature: "Gib eine Temperatur von 0 bis 2 ein, oder nichts.",
+    invalidMaxTokens: "Gib eine ganze Zahl von Tokens ein, mindestens 1, oder nichts.",
+    clear: "Leeren",
+    save: "Speichern",
+    saved: "Gespeichert. Das gilt ab der nächsten Antwort.",
+    temperatureOf: (value) => `Temperatur ${number(value)}`,
+    maxTokensOf: (count) => `Höchstens ${counted(count, TOKENS)}`,
+  },
+
   shortcuts: {
     title: "Tastenkürzel",
     buttonHint: "Tastenkürzel (?)",
@@ -379,7 +398,7 @@ export const german: Strings = {
     cancelEdit: "Abbrechen",
     copyAnswer: "Antwort kopieren",
     regenerate: "Neu erzeugen",
-    regenerateWith: (model) => `Neu erzeugen mit ${model}`,
+    regenerateWith: "Neu erzeugen mit …",
     moreActions: "Weitere Aktionen",
     fork: "Ab hier abzweigen",
     forkHint: "Beginnt einen neuen Chat mit den bisherigen Nachrichten",
@@ -419,7 +438,7 @@ export const german: Strings = {
     continue: "Fortsetzen",
     continueMessage: "Mach dort weiter, wo du aufgehört hast.",
     emptyAtLimit: "Das Modell hat seine Längengrenze erreicht, bevor es eine Antwort schrieb.",
-    tokens: (count) => counted(count, { one: "Token", other: "Tokens" }),
+    tokens: (count) => counted(count, TOKENS),
     inputTokens: (count) => `${number(count)} Eingabe`,
     outputTokens: (count) => `${number(count)} Ausgabe`,
     took: (duration) => `Dauer: ${duration}`,

@@ -1,6 +1,6 @@
 /** A chat that the server keeps: its history, its pending turns, and the last failure. */
 
-import { batch, computed, effect, signal, type ReadonlySignal } from "@preact/signals";
+import { batch, computed, effect, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 import { errors, freshKey, type Change, type Chat, type ChatInfo, type ChatPage, type Input } from "turnledger";
 import type {
   Item,
@@ -15,6 +15,7 @@ import type {
   UnsentMessage,
 } from "turnledger";
 import type { Session } from "../session/session";
+import { settingsOf, settingsOnly, turnOptionsOf, withSettings, type ChatSettings } from "./chat-settings";
 import { SiblingTurns } from "./sibling-turns";
 import { failedTurn, Failures, failedTurnOf } from "./failures";
 import { TurnReader, type TurnOutcome } from "./turn-reader";
@@ -34,6 +35,10 @@ import { isTabVisible } from "../browser/visibility";
 /** Milliseconds before an ended turn is looked for again in the history, if the server was unavailable. */
 const RETRY_PAUSE = 2_000;
 const NONE: ReadonlySignal<null> = signal(null);
+/** Where the settings of a chat that does not exist yet are stored. */
+const NEW_SETTINGS = "new chat settings";
+/** How often a change is repeated that other changes preceded. */
+const MAX_CONFLICTS = 5;
 
 function sendRequest(chat: Chat, said: WrittenMessage["said"], options: TurnOptions & { stream: true }): TurnStream {
   const { verb, turn = "", input } = said;
@@ -51,6 +56,9 @@ export class KeptThread implements Thread {
   readonly #history: History;
   readonly #pending = new PendingTurns();
   readonly #failures: Failures;
+  readonly settings: ReadonlySignal<ChatSettings>;
+  /** The settings of a chat that does not exist yet. */
+  readonly #newSettings: Signal<ChatInfo["metadata"]>;
   readonly #reader: TurnReader;
   readonly #sender: TurnSender;
   readonly #siblings: SiblingTurns;
@@ -62,6 +70,8 @@ export class KeptThread implements Thread {
   readonly #background: BackgroundTurns;
   /** The branch of the last switch: a read may not have shown it yet. */
   #switchedTo: string | null = null;
+  /** Whether a message waits for the chat to be created. */
+  #isBegun: boolean;
   /** Turns sent elsewhere, and how to stop following them. */
   readonly #others = new Map<PendingTurn, AbortController>();
   /** Turns that a later message from here rolled back. */
@@ -83,6 +93,9 @@ export class KeptThread implements Thread {
     const newChat = facts ?? session.threads?.newChat.peek() ?? {};
     this.#chat = new LazyChat(session.client, id, newChat, onCreated, ending, chatName);
     const isShown = computed(() => isTabVisible.value && session.threads.current.value === this);
+    this.#isBegun = id !== null || facts !== undefined;
+    this.#newSettings = signal(facts?.metadata ?? (this.#isBegun ? {} : storedSettings(session)));
+    this.settings = computed(() => settingsOf(this.info.value?.metadata ?? this.#newSettings.value));
     this.#history = new History((options) => this.#chat.chat.read(options), ending, session.isReader);
     this.#failures = new Failures(session.storage);
     const before = (pending: PendingTurn): number => countBefore(this.#pending.all.value, pending);
@@ -283,8 +296,10 @@ export class KeptThread implements Thread {
 
   async fork(at: Turn): Promise<string | null> {
     try {
-      const title = this.info.peek()?.title;
-      return (await this.#chat.chat.fork({ at: at.id, ...(title && { title }), idempotencyKey: freshKey() })).id;
+      const { title, metadata = {} } = this.info.peek() ?? {};
+      const kept = settingsOnly(metadata);
+      const details = { ...(title && { title }), ...(Object.keys(kept).length > 0 && { metadata: kept }) };
+      return (await this.#chat.chat.fork({ at: at.id, ...details, idempotencyKey: freshKey() })).id;
     } catch (problem) {
       this.#report(problem);
       return null;
@@ -301,6 +316,31 @@ export class KeptThread implements Thread {
       this.#report(problem);
       return null;
     }
+  }
+
+  async changeSettings(settings: ChatSettings): Promise<void> {
+    if (!this.#isBegun) {
+      const metadata = withSettings({}, settings);
+      this.#newSettings.value = metadata;
+      this.#session.storage.set(NEW_SETTINGS, JSON.stringify(metadata));
+      return;
+    }
+    await this.#chat.create();
+    const { chat } = this.#chat;
+    let current = this.info.peek() ?? (await chat.info());
+    for (let tries = 1; ; tries++) {
+      const { metadata, revision } = current;
+      try {
+        this.#session.chats.put(await chat.update({ metadata: withSettings(metadata, settings) }, { revision }));
+        break;
+      } catch (problem) {
+        // Metadata is replaced as a whole: keep what others have changed in it.
+        const changed = problem instanceof errors.RevisionConflict ? problem.details.chat : undefined;
+        if (changed === undefined || tries === MAX_CONFLICTS) throw problem;
+        current = changed;
+      }
+    }
+    await this.load();
   }
 
   /** The pending turns that were sent from here. */
@@ -329,12 +369,24 @@ export class KeptThread implements Thread {
   #write(said: WrittenMessage["said"], options: SendOptions): Promise<void> {
     const { idempotencyKey: name = freshKey(), ...rest } = options;
     const model = rest.model ?? this.#session.composers.modelOf(this) ?? undefined;
-    const given = Object.entries({ ...rest, model }).filter(([, value]) => value !== undefined);
+    const all = { ...turnOptionsOf(this.settings.peek()), ...rest, model };
+    const given = Object.entries(all).filter(([, value]) => value !== undefined);
+    this.#begin();
     const { name: chatName, facts } = this.#chat;
     const chat = { id: this.id.peek(), name: chatName, facts };
     const { outbox } = this.#session.threads;
     const written = outbox.write({ name, chat, said, options: Object.fromEntries(given) });
     return outbox.sendInOrder(name, () => this.sendStored(written));
+  }
+
+  /** Settle the options of a new chat: its first message is about to be stored with them. */
+  #begin(): void {
+    if (this.#isBegun) return;
+    this.#isBegun = true;
+    const metadata = this.#newSettings.peek();
+    if (Object.keys(metadata).length === 0) return;
+    this.#chat.facts = { ...this.#chat.facts, metadata };
+    this.#session.storage.set(NEW_SETTINGS, null);
   }
 
   /** A server has accepted a message from here. */
@@ -579,5 +631,14 @@ export class KeptThread implements Thread {
 
   #report(problem: unknown): void {
     if (!this.#ending.signal.aborted) this.#session.notices.problem(problem);
+  }
+}
+
+/** The settings that were chosen for a new chat before a reload. */
+function storedSettings({ storage }: Session): ChatInfo["metadata"] {
+  try {
+    return settingsOnly((JSON.parse(storage.get(NEW_SETTINGS) ?? "{}") ?? {}) as ChatInfo["metadata"]);
+  } catch {
+    return {};
   }
 }

@@ -9,7 +9,8 @@ const RETRY_PAUSE = 2_000;
 export class LazyChat {
   /** The key that it is created with. */
   readonly name: string;
-  readonly facts: NewChat;
+  /** Its options. They are final once a message waits for it: another tab may create it with them. */
+  facts: NewChat;
   readonly #client: Client;
   readonly #ending: AbortSignal;
   readonly #onCreated: (id: string) => void;

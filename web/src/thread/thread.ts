@@ -2,6 +2,7 @@
 
 import type { ReadonlySignal } from "@preact/signals";
 import type { ChatInfo, Input, Item, OnBusy, OnStop, Turn } from "turnledger";
+import type { ChatSettings } from "./chat-settings";
 import type { PendingTurn } from "./pending-turn";
 
 /** A failed turn: why, and its input, so that it can be sent again. */
@@ -68,6 +69,8 @@ export interface Thread {
   /** Why the chat cannot be shown. */
   readonly problem: ReadonlySignal<unknown>;
   readonly isLoaded: ReadonlySignal<boolean>;
+  /** Instructions and parameters of its turns. */
+  readonly settings: ReadonlySignal<ChatSettings>;
 
   /** The name of a turn while it was pending: the same element keeps showing it. */
   nameOf(turn: Turn): string;
@@ -98,6 +101,8 @@ export interface Thread {
   /** Fork a chat up to a turn, and return the id of the new one; null if that failed, which is reported. */
   fork(at: Turn): Promise<string | null>;
   export(format: ExportFormat): Promise<Blob | null>;
+  /** Change the settings from the next turn on; throws what the server refuses. */
+  changeSettings(settings: ChatSettings): Promise<void>;
 
   close(): void;
 }

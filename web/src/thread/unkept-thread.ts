@@ -4,6 +4,7 @@ import { batch, computed, signal, type ReadonlySignal } from "@preact/signals";
 import { freshKey, type ChatInfo, type Input, type Item, type OnStop, type Turn } from "turnledger";
 import { UnkeptChat, type UnkeptEvent, type UnkeptMessage } from "turnledger/unkept";
 import type { Session } from "../session/session";
+import { settingsOf, turnOptionsOf, type ChatSettings } from "./chat-settings";
 import { failedTurnOf } from "./failures";
 import { answerItem, itemsOf, messagesOf, thoughtItem } from "./items";
 import { PendingTurn } from "./pending-turn";
@@ -26,6 +27,7 @@ export class UnkeptThread implements Thread {
   readonly problem: ReadonlySignal<unknown> = signal(null);
   readonly isLoaded: ReadonlySignal<boolean> = signal(true);
   readonly turns: ReadonlySignal<readonly Turn[]>;
+  readonly #settings = signal<ChatSettings>(settingsOf({}));
   readonly #history = signal<readonly UnkeptTurn[]>([]);
   readonly #pending = signal<readonly PendingTurn[]>([]);
   readonly #failed = signal<FailedTurn | null>(null);
@@ -55,6 +57,14 @@ export class UnkeptThread implements Thread {
 
   get failed(): ReadonlySignal<FailedTurn | null> {
     return this.#failed;
+  }
+
+  get settings(): ReadonlySignal<ChatSettings> {
+    return this.#settings;
+  }
+
+  async changeSettings(settings: ChatSettings): Promise<void> {
+    this.#settings.value = settings;
   }
 
   nameOf({ id }: Turn): string {
@@ -124,6 +134,7 @@ export class UnkeptThread implements Thread {
       this.#pending.value = [];
       this.#failed.value = null;
       this.#history.value = [];
+      this.#settings.value = settingsOf({});
     });
   }
 
@@ -157,7 +168,8 @@ export class UnkeptThread implements Thread {
     const before = this.#before(pending);
     const input = messagesOf(pending.input.peek());
     const chat = this.#chat();
-    const { model = this.#session.composers.modelOf(this) ?? undefined, instructions, settings } = options;
+    const all = { ...turnOptionsOf(this.#settings.peek()), ...options };
+    const { model = this.#session.composers.modelOf(this) ?? undefined, instructions, settings } = all;
     const sendOptions = { model, instructions, settings, onStop: "keep", signal: ending } as const;
     const startedAt = Date.now();
     try {

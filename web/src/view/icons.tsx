@@ -55,6 +55,7 @@ export const FolderIcon = icon("M3.5 6h6l2 2.5h9V19h-17z");
 export const EyeIcon = icon(EYE);
 export const HideIcon = icon(`${EYE}M4 4l16 16`);
 export const InfoIcon = icon("M12 20.5a8.5 8.5 0 1 0 0-17 8.5 8.5 0 0 0 0 17zM12 11v5M12 8v.1");
+export const InstructionsIcon = icon("M6 3.5h8.5L18 7v13.5H6zM9 9.5h6M9 13h6M9 16.5h4");
 export const KeyIcon = icon(
   "M8 19.5a4.5 4.5 0 1 0 0-9 4.5 4.5 0 0 0 0 9zM11.2 11.8L20 3M16.5 6.5L20 10M13.5 9.5l2.5 2.5",
 );

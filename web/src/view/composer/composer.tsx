@@ -9,6 +9,7 @@ import { safeText } from "../../markdown/safe-text";
 import type { Session } from "../../session/session";
 import type { Thread } from "../../thread/thread";
 import { CloseIcon, SendIcon } from "../icons";
+import { ChatSettingsButton } from "./chat-settings-button";
 import { ModelPicker } from "./model-picker";
 import { BusyPolicyPicker } from "./busy-policy-picker";
 import { ShortcutsButton, ShortcutsPanel } from "./shortcuts-panel";
@@ -44,6 +45,7 @@ function ComposerForm({ session, composer }: { session: Session; composer: Compo
         <MessageField composer={composer} shortcuts={session.shortcuts} field={field} />
         <div class="composer-tools">
           <ModelPicker choice={composer.model} onChoose={focusField} />
+          <ChatSettingsButton session={session} thread={composer.thread} />
           <ShortcutsButton isOpen={isPanelOpen} />
           <span class="composer-gap" />
           {isBusy && <StopButton composer={composer} onStop={focusField} />}

@@ -3,6 +3,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import type { Session } from "../../session/session";
+import { ChatSettingsDialog } from "./chat-settings-dialog";
 import { SettingsDialog } from "./settings-dialog";
 import { ShareDialog } from "./share-dialog";
 import type { Language } from "../../strings/language";
@@ -24,6 +25,7 @@ export function OpenDialogView({ session, theme, language }: OpenDialogProps) {
     return <SettingsDialog session={session} theme={theme} language={language} onClose={close} />;
   }
   if (open.kind === "admin") return <LoadedAdminDialog session={session} onClose={close} />;
+  if (open.kind === "chat settings") return <ChatSettingsDialog session={session} thread={open.thread} onClose={close} />;
   return <ShareDialog session={session} row={open.row} onClose={close} />;
 }
 
