@@ -9,7 +9,7 @@ import { shortTitle, type ChatRow } from "./chat-row";
 import { strings } from "../strings";
 
 /** Milliseconds in which one click restores a deleted chat. */
-const UNDO_TIME = 10_000;
+export const UNDO_TIME = 10_000;
 
 export class ChatActions {
   readonly #session: Session;

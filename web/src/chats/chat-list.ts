@@ -6,6 +6,7 @@ import type { Session } from "../session/session";
 import { isNewChat } from "./open-chat";
 import type { ChatRow } from "./chat-row";
 import { ScopeFilter, scopeFromAddress } from "./scope-filter";
+import { TagFilter } from "./tag-filter";
 import { ChatPages, type ChatListKind } from "./chat-pages";
 
 /** How the list shows a chat until the server has answered. */
@@ -13,18 +14,21 @@ export type OptimisticChange = Partial<Pick<ChatRow, "title" | "pinned" | "archi
 
 export class ChatList {
   readonly scopes: ScopeFilter;
+  readonly tags: TagFilter;
   readonly #session: Session;
   readonly #main: Signal<ChatPages>;
   readonly #otherList = signal<ChatPages | null>(null);
   readonly #optimistic = signal<ReadonlyMap<string, OptimisticChange>>(new Map());
   readonly #unseen = signal<ReadonlySet<string>>(new Set());
   readonly #cleanups: (() => void)[] = [];
+  readonly #ending = new AbortController();
   #started: Promise<void> | null = null;
 
   constructor(session: Session) {
     this.#session = session;
     this.scopes = new ScopeFilter(session.storage, session.me.chatScope ?? scopeFromAddress());
-    this.#main = signal(new ChatPages(session.client, { kind: "chats", scope: this.scopes.chosen.peek() }));
+    this.tags = new TagFilter(session.client);
+    this.#main = signal(this.#pagesOf("chats"));
     this.#cleanups.push(
       session.feed.listen((change) => this.#follow(change)),
       // Read failed pages again when the server is back.
@@ -32,6 +36,7 @@ export class ChatList {
         if (connection === "live" && this.problem.peek() !== null) void this.retry();
       }),
       effect(() => this.scopes.addKnown(this.#main.value.rows.value.map(({ scope }) => scope))),
+      effect(() => this.tags.note(this.#shown.value.rows.value)),
     );
   }
 
@@ -54,6 +59,7 @@ export class ChatList {
   /** Whether the main list has any chats; null if unknown. */
   readonly hasAny: ReadonlySignal<boolean | null> = computed(() => {
     const main = this.#main.value;
+    if (main.filter.tag != null) return true; // there were chats with tags
     return main.rows.value.length > 0 || (main.isWhole.value ? false : null);
   });
 
@@ -80,9 +86,8 @@ export class ChatList {
 
   show(kind: ChatListKind): void {
     this.#otherList.peek()?.close();
-    const scope = this.scopes.chosen.peek();
     const isOnMain = (id: string): boolean => this.#main.peek().row(id) !== undefined;
-    this.#otherList.value = kind === "chats" ? null : new ChatPages(this.#session.client, { kind, scope }, isOnMain);
+    this.#otherList.value = kind === "chats" ? null : this.#pagesOf(kind, isOnMain);
     void this.need(1);
   }
 
@@ -90,12 +95,34 @@ export class ChatList {
   chooseScope(scope: string | null): void {
     if (this.scopes.chosen.peek() === scope) return;
     this.scopes.choose(scope);
-    this.#main.peek().close();
-    this.#main.value = new ChatPages(this.#session.client, { kind: "chats", scope: this.scopes.chosen.peek() });
-    this.show(this.kind.peek());
-    if (this.#otherList.peek() !== null) void this.#main.peek().need(1);
+    this.#filter();
     // An empty chat belongs to the selected scope.
     if (isNewChat(this.#session)) this.#session.router.openNew();
+  }
+
+  /** Show only chats with a tag; null: all. */
+  chooseTag(tag: string | null): void {
+    if (this.tags.chosen.peek() === tag) return;
+    this.tags.choose(tag);
+    this.#filter();
+  }
+
+  /** Read the tags of all chats, once. */
+  readAllTags(): Promise<void> {
+    return this.tags.readAll(this.scopes.fixed, this.#ending.signal);
+  }
+
+  /** Read the lists again: the filters have changed. */
+  #filter(): void {
+    this.#main.peek().close();
+    this.#main.value = this.#pagesOf("chats");
+    this.show(this.kind.peek());
+    if (this.#otherList.peek() !== null) void this.#main.peek().need(1);
+  }
+
+  #pagesOf(kind: ChatListKind, isElsewhere?: (id: string) => boolean): ChatPages {
+    const filter = { kind, scope: this.scopes.chosen.peek(), tag: this.tags.chosen.peek() };
+    return new ChatPages(this.#session.client, filter, isElsewhere);
   }
 
   row(id: string): ChatRow | undefined {
@@ -134,6 +161,7 @@ export class ChatList {
   }
 
   close(): void {
+    this.#ending.abort();
     for (const close of this.#cleanups) close();
     this.#main.peek().close();
     this.#otherList.peek()?.close();
@@ -164,6 +192,8 @@ export class ChatList {
     this.#main.peek().applyChange(change);
     this.#otherList.peek()?.applyChange(change);
     if ("scope" in change) this.scopes.addKnown([change.scope]);
+    if ("tags" in change) this.tags.note([{ id: change.chat, tags: change.tags }]);
+    if (change.type === "chat.deleted") this.tags.note([{ id: change.chat, tags: [] }]);
     if (change.type === "turn.committed" && !this.#isVisible(change.chat)) {
       this.#unseen.value = new Set(this.#unseen.peek()).add(change.chat);
     }

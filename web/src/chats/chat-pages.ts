@@ -20,6 +20,8 @@ interface ChatFilter {
   readonly kind: ChatListKind;
   /** Null: of all scopes. */
   readonly scope: string | null;
+  /** Null: with any tags or none. */
+  readonly tag?: string | null;
 }
 
 /** Chats that were changed or removed during a read; its result may be older. */
@@ -171,12 +173,13 @@ export class ChatPages {
   }
 
   #list(more: { pinned?: boolean }) {
-    const { kind, scope } = this.filter;
+    const { kind, scope, tag } = this.filter;
     const flags = kind === "deleted" ? { deleted: true } : { archived: kind === "archived" };
     return this.#client.chats.list({
       ...flags,
       ...more,
       ...(scope !== null && { scope }),
+      ...(tag != null && { tag }),
       signal: this.#ending.signal,
     });
   }
@@ -312,9 +315,9 @@ export class ChatPages {
     else this.#rows.delete(row.id);
   }
 
-  #fits({ scope, archived, purgeAt }: Pick<ChatRow, "scope" | "archived" | "purgeAt">): boolean {
-    const { kind } = this.filter;
-    if (!this.#isOfScope(scope)) return false;
+  #fits({ scope, archived, tags, purgeAt }: Pick<ChatRow, "scope" | "archived" | "tags" | "purgeAt">): boolean {
+    const { kind, tag } = this.filter;
+    if (!this.#isOfScope(scope) || (tag != null && !tags.includes(tag))) return false;
     return kind === "deleted" ? purgeAt !== null : purgeAt === null && archived === (kind === "archived");
   }
 

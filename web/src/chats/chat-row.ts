@@ -10,6 +10,7 @@ export interface ChatRow {
   readonly title: string | null;
   readonly pinned: boolean;
   readonly archived: boolean;
+  readonly tags: readonly string[];
   readonly revision: number;
   readonly branch: string;
   readonly touchedAt: number;
@@ -30,14 +31,15 @@ export type ListPosition = Pick<ChatRow, "touchedAt" | "id">;
 
 /** `wasRunning`: used if the server does not report whether it runs. */
 export function rowOf(chat: ChatInfo, wasRunning = false): ChatRow {
-  const { id, scope, title, pinned, archived, revision, branch, touchedAt, isRunning = wasRunning, purgeAt } = chat;
-  return { id, scope, title, pinned, archived, revision, branch, touchedAt, isRunning, purgeAt };
+  const { id, scope, title, pinned, archived, tags, revision, branch, touchedAt, purgeAt } = chat;
+  const { isRunning = wasRunning } = chat;
+  return { id, scope, title, pinned, archived, tags, revision, branch, touchedAt, isRunning, purgeAt };
 }
 
 /** The row of a chat known only by this change, which counts as its last use. */
 export function rowOfUpdate(update: ChatUpdate): ChatRow {
-  const { chat: id, scope, title, pinned, archived, revision, branch, at } = update;
-  return { id, scope, title, pinned, archived, revision, branch, touchedAt: at, isRunning: false, purgeAt: null };
+  const { chat: id, scope, title, pinned, archived, tags, revision, branch, at } = update;
+  return { id, scope, title, pinned, archived, tags, revision, branch, touchedAt: at, isRunning: false, purgeAt: null };
 }
 
 /** Apply a change, which may be older than the row. */
@@ -45,8 +47,8 @@ export function withUpdate(row: ChatRow, update: ChatUpdate): ChatRow {
   const isUse = update.type === "chat.switched";
   const touchedAt = isUse ? Math.max(row.touchedAt, update.at) : row.touchedAt;
   if (update.revision < row.revision) return { ...row, touchedAt };
-  const { title, pinned, archived, revision, branch } = update;
-  return { ...row, title, pinned, archived, revision, branch, touchedAt };
+  const { title, pinned, archived, tags, revision, branch } = update;
+  return { ...row, title, pinned, archived, tags, revision, branch, touchedAt };
 }
 
 /** Merge a row that was read with the known one. `hasChanged`: a change updated the known one during the read. */

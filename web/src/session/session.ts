@@ -28,7 +28,7 @@ interface SessionControls {
 
 /** The modal dialog that is open; null if there is none. */
 type OpenDialog =
-  | { readonly kind: "share"; readonly row: ChatRow }
+  | { readonly kind: "share" | "tags"; readonly row: ChatRow }
   | { readonly kind: "chat settings"; readonly thread: Thread }
   | { readonly kind: "settings" }
   | { readonly kind: "admin" }

@@ -273,6 +273,42 @@ export const german: Strings = {
     notRestored: (title, reason) => `„${title}“ konnte nicht wiederhergestellt werden: ${reason}`,
   },
 
+  tags: {
+    open: "Schlagwörter",
+    title: (chat) => `Schlagwörter von „${chat}“`,
+    list: "Schlagwörter",
+    new: "Neues Schlagwort",
+    add: "Hinzufügen",
+    none: "Noch keine Schlagwörter.",
+    added: (tag) => `„${tag}“ hinzugefügt.`,
+    removed: (tag) => `„${tag}“ entfernt.`,
+    remove: (tag) => `„${tag}“ entfernen`,
+    filter: "Nach Schlagwort filtern",
+    all: "Alle Chats",
+    named: (tag) => `Schlagwort: ${tag}`,
+    show: (tag) => `Chats mit dem Schlagwort „${tag}“ anzeigen`,
+    empty: "Keine Chats mit diesem Schlagwort.",
+  },
+
+  bulk: {
+    start: "Chats auswählen",
+    select: "Auswählen",
+    region: "Ausgewählte Chats",
+    all: "Alle",
+    selected: (count) => `${number(count)} ausgewählt`,
+    stop: "Auswahl beenden",
+    confirmDelete: (count) => `${chatCount(count)} löschen?`,
+    pressAgainStatus: (count) => `Drücke noch einmal, um ${chatCount(count)} zu löschen.`,
+    wasArchived: (count) => `${chatCount(count)} archiviert.`,
+    wasUnarchived: (count) => `${chatCount(count)} aus dem Archiv geholt.`,
+    wasDeleted: (count) => `${chatCount(count)} gelöscht.`,
+    wasRestored: (count) => `${chatCount(count)} wiederhergestellt.`,
+    notArchived: (count, reason) => `${chatsCouldNot(count)} archiviert werden: ${reason}`,
+    notUnarchived: (count, reason) => `${chatsCouldNot(count)} aus dem Archiv geholt werden: ${reason}`,
+    notDeleted: (count, reason) => `${chatsCouldNot(count)} gelöscht werden: ${reason}`,
+    notRestored: (count, reason) => `${chatsCouldNot(count)} wiederhergestellt werden: ${reason}`,
+  },
+
   search: {
     label: "Chats durchsuchen",
     placeholder: "Suchen",
@@ -362,7 +398,7 @@ export const german: Strings = {
       write: "Zum Nachrichtenfeld",
       walk: "Zwischen Chats wechseln",
       rename: "Chat umbenennen",
-      delete: "Chat löschen (zweimal drücken)",
+      delete: "Chat oder ausgewählte Chats löschen (zweimal drücken)",
       shortcuts: "Tastenkürzel ein- oder ausblenden",
     },
     singleKeys: "/ und ? als Tastenkürzel verwenden",
@@ -586,4 +622,8 @@ export const german: Strings = {
 
 function chatCount(count: number): string {
   return counted(count, CHATS);
+}
+
+function chatsCouldNot(count: number): string {
+  return `${chatCount(count)} ${plural(count, { one: "konnte", other: "konnten" })} nicht`;
 }

@@ -14,6 +14,7 @@ import type {
   TurnStream,
   UnsentMessage,
 } from "turnledger";
+import { updateChat } from "../chats/chat-update";
 import type { Session } from "../session/session";
 import { settingsOf, settingsOnly, turnOptionsOf, withSettings, type ChatSettings } from "./chat-settings";
 import { SiblingTurns } from "./sibling-turns";
@@ -37,8 +38,6 @@ const RETRY_PAUSE = 2_000;
 const NONE: ReadonlySignal<null> = signal(null);
 /** Where the settings of a chat that does not exist yet are stored. */
 const NEW_SETTINGS = "new chat settings";
-/** How often a change is repeated that other changes preceded. */
-const MAX_CONFLICTS = 5;
 
 function sendRequest(chat: Chat, said: WrittenMessage["said"], options: TurnOptions & { stream: true }): TurnStream {
   const { verb, turn = "", input } = said;
@@ -327,19 +326,11 @@ export class KeptThread implements Thread {
     }
     await this.#chat.create();
     const { chat } = this.#chat;
-    let current = this.info.peek() ?? (await chat.info());
-    for (let tries = 1; ; tries++) {
-      const { metadata, revision } = current;
-      try {
-        this.#session.chats.put(await chat.update({ metadata: withSettings(metadata, settings) }, { revision }));
-        break;
-      } catch (problem) {
-        // Metadata is replaced as a whole: keep what others have changed in it.
-        const changed = problem instanceof errors.RevisionConflict ? problem.details.chat : undefined;
-        if (changed === undefined || tries === MAX_CONFLICTS) throw problem;
-        current = changed;
-      }
-    }
+    const known = this.info.peek() ?? (await chat.info());
+    const changed = await updateChat<"metadata">(chat, known, ({ metadata }) => ({
+      metadata: withSettings(metadata, settings),
+    }));
+    this.#session.chats.put(changed);
     await this.load();
   }
 

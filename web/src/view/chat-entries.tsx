@@ -3,14 +3,23 @@
 import type { ChatActions } from "../chats/chat-actions";
 import type { ChatRow } from "../chats/chat-row";
 import type { Session } from "../session/session";
-import { ArchiveIcon, EditIcon, LinkIcon, PinIcon, PinnedIcon, TrashIcon, UnarchiveIcon } from "./icons";
+import { ArchiveIcon, EditIcon, LinkIcon, PinIcon, PinnedIcon, TagIcon, TrashIcon, UnarchiveIcon } from "./icons";
 import type { MenuEntry } from "./menu";
 import { strings } from "../strings";
 
-/** Rename, pin, archive. */
-export function chatEntries(actions: ChatActions, row: ChatRow, rename: () => void): readonly MenuEntry[] {
+/** Rename, tag, pin, archive. */
+export function chatEntries(
+  session: Session,
+  actions: ChatActions,
+  row: ChatRow,
+  rename: () => void,
+): readonly MenuEntry[] {
+  const tag = (): void => {
+    session.dialog.value = { kind: "tags", row };
+  };
   return [
     { label: strings.chats.rename, icon: <EditIcon />, run: rename },
+    { label: strings.tags.open, icon: <TagIcon />, run: tag },
     row.pinned
       ? { label: strings.chats.unpin, icon: <PinnedIcon />, run: () => void actions.pin(row, false) }
       : { label: strings.chats.pin, icon: <PinIcon />, run: () => void actions.pin(row, true) },

@@ -93,6 +93,8 @@ export const SunIcon = icon(
     "M17.3 17.3l1.1 1.1M5.6 18.4l1.1-1.1M17.3 6.7l1.1-1.1",
 );
 export const TabsIcon = icon("M8 8h12v12H8zM4 16V4h12");
+export const SelectIcon = icon("M4.5 4.5h15v15h-15zM8 12.2l2.8 2.8L16 9.5");
+export const TagIcon = icon("M4 4h8l8.5 8.5-8 8L4 12zM8.2 8v.1");
 export const ThoughtIcon = icon(
   "M9.5 18h5M10.5 21h3M12 3.5a6 6 0 0 0-3.5 10.9c.7.5 1 1.1 1 1.9h5c0-.8.3-1.4 1-1.9A6 6 0 0 0 12 3.5z",
 );

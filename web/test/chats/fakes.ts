@@ -10,6 +10,7 @@ export function row(facts: Partial<ChatRow> = {}): ChatRow {
     title: "A chat",
     pinned: false,
     archived: false,
+    tags: [],
     revision: 1,
     branch: "branch_1",
     touchedAt: 1_000,
@@ -25,7 +26,7 @@ export function idOf(number: number, madeAt = 0): string {
 }
 
 export function chat(facts: Partial<ChatRow> = {}): ChatInfo {
-  const made = { conversationKey: null, namedBy: null, metadata: {}, tags: [], createdAt: 0 } as const;
+  const made = { conversationKey: null, namedBy: null, metadata: {}, createdAt: 0 } as const;
   return { ...made, internal: false, expiresAfter: null, reset: "never", ...row(facts) };
 }
 
@@ -43,7 +44,6 @@ export function change(
     at,
     ...told,
     metadata: {},
-    tags: [],
     ...(turn && { turn }),
     // A turn that runs has a branch only beside the one that is shown.
     ...(type === "turn.running" && { branch }),

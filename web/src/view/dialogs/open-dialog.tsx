@@ -6,6 +6,7 @@ import type { Session } from "../../session/session";
 import { ChatSettingsDialog } from "./chat-settings-dialog";
 import { SettingsDialog } from "./settings-dialog";
 import { ShareDialog } from "./share-dialog";
+import { TagsDialog } from "./tags-dialog";
 import type { Language } from "../../strings/language";
 import type { Theme } from "../theme";
 
@@ -26,6 +27,7 @@ export function OpenDialogView({ session, theme, language }: OpenDialogProps) {
   }
   if (open.kind === "admin") return <LoadedAdminDialog session={session} onClose={close} />;
   if (open.kind === "chat settings") return <ChatSettingsDialog session={session} thread={open.thread} onClose={close} />;
+  if (open.kind === "tags") return <TagsDialog session={session} row={open.row} onClose={close} />;
   return <ShareDialog session={session} row={open.row} onClose={close} />;
 }
 

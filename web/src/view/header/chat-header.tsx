@@ -5,6 +5,7 @@ import { useMemo } from "preact/hooks";
 import { ChatActions } from "../../chats/chat-actions";
 import type { ChatRow } from "../../chats/chat-row";
 import { openNewChat } from "../../chats/open-chat";
+import { safeText } from "../../markdown/safe-text";
 import type { Session } from "../../session/session";
 import type { Thread } from "../../thread/thread";
 import type { Drawer } from "../drawer";
@@ -42,9 +43,33 @@ export function ChatHeader({ session, drawer, theme }: { session: Session; drawe
       ) : (
         <ChatTitle title={title ?? untitled(session, thread)} />
       )}
+      {drawer && <TagList session={session} tags={thread?.info.value?.tags ?? []} />}
       {thread && <ChatMenu session={session} thread={thread} rename={(row) => (renamed.value = row)} />}
       {!drawer && <ThemeMenu theme={theme} />}
     </header>
+  );
+}
+
+/** The tags of the chat. One shows all chats with it. */
+function TagList({ session, tags }: { session: Session; tags: readonly string[] }) {
+  if (tags.length === 0) return null;
+  return (
+    <ul class="bar-tags" role="list" aria-label={strings.tags.list}>
+      {tags.map((tag) => (
+        <li key={tag}>
+          <button
+            type="button"
+            class="chip"
+            title={strings.tags.show(safeText(tag))}
+            onClick={() => session.chats.chooseTag(tag)}
+          >
+            <span class="one-line" dir="auto">
+              {safeText(tag)}
+            </span>
+          </button>
+        </li>
+      ))}
+    </ul>
   );
 }
 

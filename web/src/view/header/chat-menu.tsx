@@ -26,7 +26,7 @@ export function ChatMenu({ session, thread, rename }: MenuProps) {
   if (!thread.isKept || row === null) return null;
   const isArmed = deletion.armed.value === row.id;
   const entries: MenuEntry[] = [];
-  if (session.mayWrite) entries.push(...chatEntries(actions, row, () => rename(row)), "line");
+  if (session.mayWrite) entries.push(...chatEntries(session, actions, row, () => rename(row)), "line");
   entries.push(...shareEntries(session, row));
   if (thread.turns.value.length > 0) entries.push(...saveEntries(thread));
   if (session.mayWrite) {

@@ -3,7 +3,7 @@
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { chatTitle, type ChatRow } from "../../chats/chat-row";
 import { chatEntries, deleteEntry, shareEntries } from "../chat-entries";
-import { MoreIcon, UndoIcon } from "../icons";
+import { MoreIcon, SelectIcon, UndoIcon } from "../icons";
 import { Menu } from "../menu";
 import { isPlainClick } from "./list-navigation";
 import type { SidebarState } from "./sidebar-state";
@@ -18,11 +18,12 @@ interface LineProps {
 export function ChatLine({ state, row, tabIndex }: LineProps) {
   const { session, deletion, hovered, focused } = state;
   if (state.editing.value?.row.id === row.id) return <NameField state={state} />;
+  if (state.selection.isOn.value) return <SelectableLine state={state} row={row} tabIndex={tabIndex} />;
   const isCurrent = session.threads.current.value?.id.value === row.id;
   const isArmed = deletion.armed.value === row.id;
   // The focus returns from a dialog to the menu button.
   const dialog = session.dialog.value;
-  const hasDialog = dialog?.kind === "share" && dialog.row.id === row.id;
+  const hasDialog = dialog !== null && "row" in dialog && dialog.row.id === row.id;
   const isActive = hasDialog || [hovered, focused, state.opened].some(({ value }) => value === row.id);
   const isTouch = matchMedia("(pointer: coarse)").matches;
   return (
@@ -60,6 +61,24 @@ export function ChatLine({ state, row, tabIndex }: LineProps) {
   );
 }
 
+/** A chat while several are selected. */
+function SelectableLine({ state: { selection }, row, tabIndex }: LineProps) {
+  return (
+    <label class="chat-line selectable" title={chatTitle(row)}>
+      <input
+        type="checkbox"
+        class="line-main"
+        tabIndex={tabIndex}
+        checked={selection.has(row.id)}
+        onClick={(event) => selection.set(row.id, event.currentTarget.checked, event.shiftKey)}
+      />
+      <span class="title" dir="auto">
+        {chatTitle(row)}
+      </span>
+    </label>
+  );
+}
+
 function State({ row, isUnseen }: { row: ChatRow; isUnseen: boolean }) {
   if (row.isRunning) return <span class="dot running" role="img" aria-label={strings.chats.answering} />;
   if (isUnseen) return <span class="dot unseen" role="img" aria-label={strings.chats.newAnswer} />;
@@ -75,8 +94,9 @@ interface ToolsProps {
 function Tools({ state, row, isArmed }: ToolsProps) {
   const { deletion, actions, opened } = state;
   const entries = [
-    ...chatEntries(actions, row, () => state.rename(row)),
+    ...chatEntries(state.session, actions, row, () => state.rename(row)),
     ...shareEntries(state.session, row),
+    { label: strings.bulk.select, icon: <SelectIcon />, run: () => state.startSelection(row.id) },
     "line" as const,
     deleteEntry(isArmed, () => state.delete(row, isArmed)), // the menu has closed by then, which disarms
   ];

@@ -88,7 +88,7 @@ export function isLineMain(target: EventTarget | null): boolean {
 }
 
 export function isTyping(target: EventTarget | null): boolean {
-  return target instanceof HTMLInputElement;
+  return target instanceof HTMLInputElement && target.type !== "checkbox";
 }
 
 /** The line that a key moves to. */

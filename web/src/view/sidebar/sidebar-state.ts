@@ -1,17 +1,24 @@
 /** State of the sidebar that does not outlive it. */
 
 import { signal } from "@preact/signals";
+import { BulkActions } from "../../chats/bulk-actions";
 import { ConfirmDelete } from "../../chats/confirm-delete";
 import { ChatActions } from "../../chats/chat-actions";
 import { CurrentDay } from "../../chats/date-groups";
 import type { ChatRow } from "../../chats/chat-row";
+import { ChatSelection } from "../../chats/chat-selection";
 import { ChatSearch } from "../../chats/chat-search";
 import type { Session } from "../../session/session";
+
+/** The armed action of `deletion` that concerns the selection. */
+export const SELECTION = "selection";
 
 export class SidebarState {
   readonly session: Session;
   readonly actions: ChatActions;
   readonly search: ChatSearch;
+  readonly selection: ChatSelection;
+  readonly bulk: BulkActions;
   readonly deletion = new ConfirmDelete();
   readonly today = new CurrentDay();
   /** The chat that is being renamed, and the text in the field. */
@@ -27,6 +34,48 @@ export class SidebarState {
     this.session = session;
     this.actions = new ChatActions(session);
     this.search = new ChatSearch(session);
+    this.selection = new ChatSelection(session.chats.rows);
+    this.bulk = new BulkActions(session);
+  }
+
+  startSelection(id?: string): void {
+    this.deletion.disarm();
+    this.selection.start(id);
+    focusList();
+  }
+
+  stopSelection(): void {
+    this.deletion.disarm();
+    this.selection.stop();
+    focusList();
+  }
+
+  /** Escape: the first keeps the chats that a second press would have deleted. */
+  leaveSelection(): void {
+    if (this.deletion.armed.peek() !== null) this.deletion.disarm();
+    else this.stopSelection();
+  }
+
+  /** Select all chats of the list, also those that it has not read yet. */
+  async selectAll(isSelected: boolean): Promise<void> {
+    this.deletion.disarm();
+    if (isSelected) await this.session.chats.need(Infinity);
+    if (this.selection.isOn.peek()) this.selection.setAll(isSelected);
+  }
+
+  archiveSelected(archived: boolean): void {
+    const rows = this.selection.rows.peek();
+    this.stopSelection();
+    void this.bulk.archive(rows, archived);
+  }
+
+  /** Delete the selected chats on the second press. */
+  deleteSelected(): void {
+    const rows = this.selection.rows.peek();
+    if (rows.length === 0 || !this.deletion.press(SELECTION)) return;
+    this.stopSelection();
+    for (const { id } of rows) this.search.drop(id);
+    void this.bulk.delete(rows);
   }
 
   /** Delete a chat on the second press. `isSecond`: where that is known. */
@@ -54,4 +103,11 @@ export class SidebarState {
     this.search.close();
     this.today.close();
   }
+}
+
+/** Focus the list after rendering: what had the focus is gone, or the user goes on there. */
+function focusList(): void {
+  requestAnimationFrame(() =>
+    document.querySelector<HTMLElement>(".sidebar .lines .line-main[tabindex='0']")?.focus({ preventScroll: true }),
+  );
 }

@@ -8,11 +8,23 @@ import { openNewChat } from "../../chats/open-chat";
 import { isTextField } from "../../composer/shortcuts";
 import { safeText } from "../../markdown/safe-text";
 import type { Session } from "../../session/session";
-import { ArchiveIcon, BackIcon, CloseIcon, FolderIcon, MoreIcon, NewChatIcon, SearchIcon, TrashIcon } from "../icons";
+import {
+  ArchiveIcon,
+  BackIcon,
+  CloseIcon,
+  FolderIcon,
+  MoreIcon,
+  NewChatIcon,
+  SearchIcon,
+  SelectIcon,
+  TagIcon,
+  TrashIcon,
+} from "../icons";
 import { Menu, type MenuEntry } from "../menu";
 import { ChatLine, DeletedLine } from "./chat-line";
 import { SearchResultsView } from "./search-results";
-import { SidebarState } from "./sidebar-state";
+import { SelectionBar } from "./selection-bar";
+import { SELECTION, SidebarState } from "./sidebar-state";
 import { VirtualList } from "./virtual-list";
 import { locale, strings } from "../../strings";
 
@@ -40,6 +52,9 @@ export function SidebarView({ session, reveal, leave }: SidebarProps) {
     return () => document.removeEventListener("visibilitychange", markSeen);
   }, [session, current]);
   const kind = session.chats.kind.value;
+  const tag = session.chats.tags.chosen.value;
+  useEffect(() => state.selection.stop(), [state, kind, tag]);
+  const isSearching = state.search.isOn.value;
   return (
     <nav class="sidebar" aria-label={strings.chats.lists.chats}>
       <div class="sidebar-top">
@@ -53,32 +68,82 @@ export function SidebarView({ session, reveal, leave }: SidebarProps) {
         >
           <NewChatIcon /> {strings.layout.newChat}
         </button>
-        <ListsMenu session={session} />
+        <TagMenu session={session} />
+        <ListsMenu state={state} />
       </div>
       <SearchField state={state} reveal={reveal} />
-      {kind !== "chats" && !state.search.isOn.value && (
-        <div class="sidebar-part">
-          <button
-            type="button"
-            class="quiet-button icon-only small"
-            aria-label={strings.chats.backToChats}
-            onClick={() => session.chats.show("chats")}
-          >
-            <BackIcon />
-          </button>
-          <h2>{strings.chats.lists[kind]}</h2>
-        </div>
-      )}
-      {state.search.isOn.value ? <SearchResultsView state={state} /> : <ListView state={state} />}
+      {(kind !== "chats" || tag !== null) && !isSearching && <PartView session={session} />}
+      {state.selection.isOn.value && !isSearching && <SelectionBar state={state} />}
+      {isSearching ? <SearchResultsView state={state} /> : <ListView state={state} />}
       <span class="visually-hidden" role="status">
-        {state.deletion.armed.value !== null ? strings.chats.pressAgainStatus : ""}
+        {armedText(state)}
       </span>
     </nav>
   );
 }
 
-/** The other lists, and the scopes. */
-function ListsMenu({ session }: { session: Session }) {
+function armedText({ deletion, selection }: SidebarState): string {
+  const armed = deletion.armed.value;
+  if (armed === null) return "";
+  return armed === SELECTION
+    ? strings.bulk.pressAgainStatus(selection.rows.value.length)
+    : strings.chats.pressAgainStatus;
+}
+
+/** Which part of the chats is listed, and the way back to all. */
+function PartView({ session: { chats } }: { session: Session }) {
+  const kind = chats.kind.value;
+  const tag = chats.tags.chosen.value;
+  const parts = [
+    ...(kind === "chats" ? [] : [strings.chats.lists[kind]]),
+    ...(tag === null ? [] : [strings.tags.named(safeText(tag))]),
+  ];
+  return (
+    <div class="sidebar-part">
+      <button
+        type="button"
+        class="quiet-button icon-only small"
+        aria-label={strings.chats.backToChats}
+        title={strings.chats.backToChats}
+        onClick={() => {
+          chats.chooseTag(null);
+          chats.show("chats");
+        }}
+      >
+        <BackIcon />
+      </button>
+      <h2 class="one-line" dir="auto">
+        {parts.join(" · ")}
+      </h2>
+    </div>
+  );
+}
+
+/** The filter by tag; null while it is known that there are no tags. */
+function TagMenu({ session: { chats } }: { session: Session }) {
+  const chosen = chats.tags.chosen.value;
+  const known = chats.tags.known.value;
+  if (chosen === null && known.length === 0 && chats.isWhole.value) return null;
+  const entries: MenuEntry[] = [null, ...known].map((tag) => ({
+    label: tag === null ? strings.tags.all : tag,
+    isChecked: tag === chosen,
+    run: () => chats.chooseTag(tag),
+  }));
+  return (
+    <Menu
+      label={chosen === null ? strings.tags.filter : strings.tags.named(safeText(chosen))}
+      class={`quiet-button icon-only${chosen === null ? "" : " chosen"}`}
+      entries={entries}
+      onToggle={(isOpen) => isOpen && void chats.readAllTags()}
+    >
+      <TagIcon />
+    </Menu>
+  );
+}
+
+/** The other lists, the scopes, and the selection of several chats. */
+function ListsMenu({ state }: { state: SidebarState }) {
+  const { session } = state;
   const { chats } = session;
   const kind = chats.kind.value;
   const chosen = chats.scopes.chosen.value;
@@ -95,6 +160,9 @@ function ListsMenu({ session }: { session: Session }) {
       run: () => chats.show(kind === "deleted" ? "chats" : "deleted"),
     },
   ];
+  if (session.mayWrite && kind !== "deleted") {
+    entries.push("line", { label: strings.bulk.start, icon: <SelectIcon />, run: () => state.startSelection() });
+  }
   const labelOf = (scope: string | null): string =>
     scope === null ? strings.chats.allScopes : safeText(scope) || strings.chats.noScope;
   const scopes: MenuEntry[] = [null, ...known].map((scope) => ({
@@ -245,12 +313,24 @@ function act(
   { row }: ChatListLine & { kind: "chat" },
 ): void {
   if (!state.session.mayWrite) return;
+  if (state.selection.isOn.peek()) return actOnSelection(state, event);
   const isMenu = event.key === "ContextMenu" || (event.key === "F10" && event.shiftKey);
   if (event.key === "F2") state.rename(row);
   else if (event.key === "Delete" && event.repeat) event.preventDefault();
   else if (event.key === "Delete") state.delete(row);
   else if (event.key === "Escape" && state.deletion.armed.peek() !== null) state.deletion.disarm();
   else if (isMenu) event.currentTarget.querySelector<HTMLElement>(`[data-line="${row.id}"] [aria-haspopup]`)?.click();
+  else return;
+  event.preventDefault();
+  event.stopPropagation();
+}
+
+/** Keyboard actions on the selected chats. */
+function actOnSelection(state: SidebarState, event: TargetedKeyboardEvent<HTMLElement>): void {
+  if (event.key === "Delete" && event.repeat) event.preventDefault();
+  else if (event.key === "Delete") state.deleteSelected();
+  else if (event.key === "Escape") state.leaveSelection();
+  else if (event.key === "a" && (event.ctrlKey || event.metaKey)) void state.selectAll(true);
   else return;
   event.preventDefault();
   event.stopPropagation();
@@ -274,5 +354,5 @@ function Note({ session }: { session: Session }) {
   if (chats.rows.value.length > 0) {
     return kind === "deleted" ? <p class="list-note">{strings.chats.canRestore}</p> : null;
   }
-  return <p class="list-note">{strings.chats.empty[kind]}</p>;
+  return <p class="list-note">{chats.tags.chosen.value === null ? strings.chats.empty[kind] : strings.tags.empty}</p>;
 }
