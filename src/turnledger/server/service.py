@@ -73,7 +73,8 @@ class Service:
             else Metrics.shared(worker_context.metrics_folder, worker_context.part)
         )
         title_model = settings.chats.title_model
-        self.titles = None if title_model == "" else Titles(host, title_model and models.get(title_model))
+        titling = models.get(title_model) if title_model else None
+        self.titles = None if title_model == "" else Titles(host, titling)
         self.audience = Audience(self.counters)
         self.quotas = Quotas(settings.limits, self.counters, self.metrics, host.clock)
         patience = settings.limits.send_wait

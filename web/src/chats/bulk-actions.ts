@@ -1,5 +1,5 @@
-/** Archive, delete and restore several chats at once. As for one, the list shows it at once, a notice offers to undo it,
- * and chats that the server refuses are back with a notice. */
+/** Archive, delete and restore several chats at once. As for one, the list shows it at once, a notice offers to undo
+ * it, and chats that the server refuses are back with a notice. */
 
 import { errors, type Chat } from "turnledger";
 import { errorText } from "../session/notices";

@@ -16,7 +16,7 @@ import type {
 } from "turnledger";
 import { updateChat } from "../chats/chat-update";
 import type { Session } from "../session/session";
-import { settingsOf, settingsOnly, turnOptionsOf, withSettings, type ChatSettings } from "./chat-settings";
+import { settingsOf, settingsOnly, turnOptionsOf, withSettings, type ChatSettings } from "../chats/chat-settings";
 import { SiblingTurns } from "./sibling-turns";
 import { failedTurn, Failures, failedTurnOf } from "./failures";
 import { TurnReader, type TurnOutcome } from "./turn-reader";

@@ -2,7 +2,7 @@
 
 import type { ReadonlySignal } from "@preact/signals";
 import type { ChatInfo, Input, Item, OnBusy, OnStop, Turn } from "turnledger";
-import type { ChatSettings } from "./chat-settings";
+import type { ChatSettings } from "../chats/chat-settings";
 import type { PendingTurn } from "./pending-turn";
 
 /** A failed turn: why, and its input, so that it can be sent again. */

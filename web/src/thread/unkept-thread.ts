@@ -4,7 +4,7 @@ import { batch, computed, signal, type ReadonlySignal } from "@preact/signals";
 import { freshKey, type ChatInfo, type Input, type Item, type OnStop, type Turn } from "turnledger";
 import { UnkeptChat, type UnkeptEvent, type UnkeptMessage } from "turnledger/unkept";
 import type { Session } from "../session/session";
-import { settingsOf, turnOptionsOf, type ChatSettings } from "./chat-settings";
+import { settingsOf, turnOptionsOf, type ChatSettings } from "../chats/chat-settings";
 import { failedTurnOf } from "./failures";
 import { answerItem, itemsOf, messagesOf, thoughtItem } from "./items";
 import { PendingTurn } from "./pending-turn";

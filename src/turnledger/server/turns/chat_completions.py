@@ -37,6 +37,7 @@ from turnledger.model.turn import Turn, TurnKind
 from turnledger.runners.chat_model import ChatModel, ModelRequest, failure_of_end, finish_reasons_of
 from turnledger.runners.chat_runner import ChatRunner, RepeatFilter
 from turnledger.server.errors import error_body
+from turnledger.server.models.models import ResolvedModel
 from turnledger.server.requests.turn import UNKEPT, ChatRequest, chat_request
 from turnledger.server.turns.run import TurnApi, TurnExchange
 
@@ -78,7 +79,7 @@ class CompletionTurn:
         """Sent after the commit: the end of the stream, or the whole completion."""
         self.on_disconnect = policies.on_disconnect or OnDisconnect.YIELD
         # Many of its clients send single requests, or ask for titles themselves.
-        self.title_model = None
+        self.title_model: ResolvedModel | None = None
         options = exchange.turn_options(request, request.model, request.settings)
         options["gives_way"] = self.on_disconnect is OnDisconnect.YIELD
         self.block = exchange.chats(request.scope).resent(

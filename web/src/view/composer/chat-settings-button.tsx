@@ -1,7 +1,7 @@
 /** The button that shows and changes instructions and parameters of the chat. */
 
 import type { Session } from "../../session/session";
-import type { ChatSettings } from "../../thread/chat-settings";
+import type { ChatSettings } from "../../chats/chat-settings";
 import type { Thread } from "../../thread/thread";
 import { InstructionsIcon } from "../icons";
 import { strings } from "../../strings";

@@ -5,7 +5,7 @@ import type { TargetedKeyboardEvent } from "preact";
 import { useId, useRef } from "preact/hooks";
 import { errorText } from "../../session/notices";
 import type { Session } from "../../session/session";
-import { MAX_INSTRUCTIONS } from "../../thread/chat-settings";
+import { MAX_INSTRUCTIONS } from "../../chats/chat-settings";
 import type { Thread } from "../../thread/thread";
 import { mayChangeSettings } from "../composer/chat-settings-button";
 import { Dialog } from "./dialog";

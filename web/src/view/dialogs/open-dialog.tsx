@@ -26,7 +26,9 @@ export function OpenDialogView({ session, theme, language }: OpenDialogProps) {
     return <SettingsDialog session={session} theme={theme} language={language} onClose={close} />;
   }
   if (open.kind === "admin") return <LoadedAdminDialog session={session} onClose={close} />;
-  if (open.kind === "chat settings") return <ChatSettingsDialog session={session} thread={open.thread} onClose={close} />;
+  if (open.kind === "chat settings") {
+    return <ChatSettingsDialog session={session} thread={open.thread} onClose={close} />;
+  }
   if (open.kind === "tags") return <TagsDialog session={session} row={open.row} onClose={close} />;
   return <ShareDialog session={session} row={open.row} onClose={close} />;
 }

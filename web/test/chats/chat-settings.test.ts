@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { MAX_INSTRUCTIONS, settingsOf, settingsOnly, turnOptionsOf, withSettings } from "../../src/thread/chat-settings";
+import { MAX_INSTRUCTIONS, settingsOf, settingsOnly, turnOptionsOf, withSettings } from "../../src/chats/chat-settings";
 
 const NONE = { instructions: null, temperature: null, maxTokens: null };
 

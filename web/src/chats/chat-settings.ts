@@ -1,7 +1,7 @@
-/** Instructions and parameters of a chat. Its metadata holds them, so they are the same in all tabs and on all devices. */
+/** Instructions and parameters of a chat. Its metadata holds them: they are the same in all tabs and on all devices. */
 
 import type { ChatInfo } from "turnledger";
-import type { SendOptions } from "./thread";
+import type { SendOptions } from "../thread/thread";
 
 type Metadata = ChatInfo["metadata"];
 
