@@ -178,7 +178,7 @@ class ChatSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds for which the clocks must then agree before this resumes."""
     title_model: str | None = None
     """The model that writes titles. None: for chats of `/api/turns` the one that answers, unless it is the
-    demo model. Empty: none, the first words are the title."""
+    demo model or runs in the background. Empty: none, the first words are the title."""
     named_by: tuple[str, ...] = ()
     """Where requests to `/v1/chat/completions` may name their conversation, besides X-Conversation-Id, the
     first one first: headers, `base_url` (`/c/NAME/v1`), and NAMING_FIELDS."""

@@ -134,9 +134,7 @@ class BackgroundWork:
         if running is None or running.number != 1 or ended.state is not AttemptState.COMPLETED:
             return
         if ended.turn is not None and service.titles is not None:
-            found = service.models.get(str(running.details.get("model", "")))
-            default = found if found is not None and found.writes_titles else None
-            service.titles.enqueue(running.conversation, ended.turn, default)
+            service.titles.enqueue(running.conversation, ended.turn)
 
 
 def _log_end(task: asyncio.Task[None]) -> None:

@@ -39,6 +39,7 @@ from turnledger.runners.chat_runner import ChatRunner
 from turnledger.runners.context_limit import tokens_of_tools
 from turnledger.server.access.auth import Principal
 from turnledger.server.errors import RequestRefused, error_details
+from turnledger.server.models.models import ResolvedModel
 from turnledger.server.models.redaction import redact_failure
 from turnledger.server.requests.allowed_fields import length_field_of
 from turnledger.server.requests.turn import NOT_KEPT, UNKEPT
@@ -216,6 +217,8 @@ class ResponseTurn:
         self._events = EventSender(exchange)
         self._stream: ResponseStream | None = None
         self.on_disconnect = request.policies.on_disconnect or OnDisconnect.YIELD
+        # As for chat completions: many clients send single requests.
+        self.title_model: ResolvedModel | None = None
         options["gives_way"] = self.on_disconnect is OnDisconnect.YIELD
         self.block: TurnBlock = exchange.chats(request.scope).turn(
             items,
