@@ -294,10 +294,10 @@ def test_arrow_keys_recall_sent_messages_and_move_within_their_lines(tab: Page) 
 def test_composer_controls_are_reachable_by_keyboard_and_shortcuts_are_listed(tab: Page) -> None:
     expect(message_field(tab)).to_be_focused()
     names = []
-    for _ in range(3):
+    for _ in range(4):
         tab.keyboard.press("Tab")
         names.append(tab.evaluate("document.activeElement.getAttribute('aria-label')"))
-    assert names == ["Model: scripted", "Keyboard shortcuts", "Send"]
+    assert names == ["Model: scripted", "Instructions and parameters", "Keyboard shortcuts", "Send"]
 
     button, panel = (
         tab.get_by_role("button", name="Keyboard shortcuts"),
