@@ -7,6 +7,8 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,7 @@ settings.register_profile(
 )
 settings.load_profile("repeatable")
 
+ROOT = Path(__file__).parents[1]
 SHARED_MEMORY = Path("/dev/shm")
 RUN_FOLDER = pytest.StashKey[Path]()
 ROOM = 2 << 30
@@ -47,18 +50,17 @@ ROOM = 2 << 30
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Point the home folder, temporary files, compiled code and the settings of this package at a folder of
-    the run. Search the logs of the run for secrets, and create the folders of tests in memory (tests about
-    the disk have their own, see disk_folder.py)."""
+    """Point the home folder, temporary files and the settings of this package at a folder of the run, also
+    compiled code if none may be kept beside its module. Search the logs of the run for secrets, and create
+    the folders of tests in memory (tests about the disk have their own, see disk_folder.py)."""
     if not hasattr(config, "workerinput"):  # workers of xdist inherit it
         config.stash[RUN_FOLDER] = folder = Path(tempfile.mkdtemp(prefix="turnledger-tests-"))
         for name, variables in {"home": ("HOME", "USERPROFILE"), "tmp": ("TMPDIR", "TEMP", "TMP")}.items():
             (folder / name).mkdir()
             os.environ.update(dict.fromkeys(variables, str(folder / name)))
         tempfile.tempdir = None
-        # Processes of the run share compiled code.
-        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-        os.environ["PYTHONPYCACHEPREFIX"] = str(folder / "pycache")
+        if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):  # processes of the run share compiled code
+            os.environ["PYTHONPYCACHEPREFIX"] = str(folder / "pycache")
         for variable in [name for name in os.environ if name.startswith(("XDG_", "TURNLEDGER_"))]:
             del os.environ[variable]
     config.pluginmanager.register(RunLogs(config), "run_logs")
@@ -95,9 +97,17 @@ def pytest_xdist_auto_num_workers() -> int | None:
     return count + count // 2
 
 
-def pytest_collection() -> None:
-    """Stop garbage collection: compiling tests allocates much and leaves no cycles."""
+def pytest_collection(session: pytest.Session) -> None:
+    """Stop garbage collection: compiling tests allocates much and leaves no cycles. Each worker that will
+    collect all tests starts to import them at its own place: a test that one has compiled the others load."""
     gc.disable()
+    given = getattr(session.config, "workerinput", None)
+    if given is not None and session.config.args == session.config.getini("testpaths"):
+        tests = sorted(path.relative_to(ROOT) for path in (ROOT / "tests").rglob("test_*.py"))
+        start = len(tests) * int(given["workerid"].removeprefix("gw")) // given["workercount"]
+        for path in tests[start:] + tests[:start]:
+            with suppress(Exception, pytest.skip.Exception):  # the collection will report it
+                import_module(".".join(path.with_suffix("").parts))
 
 
 def pytest_collection_finish() -> None:
