@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Self
 
-ROOT = Path(__file__).parents[2]
+from tests.fork_server import ForkedProcess
+
 ANNOUNCED = re.compile(r"Turnledger is at (http://127\.0\.0\.1:([0-9]+))")
 
 
@@ -25,22 +24,21 @@ class RestartableServer:
 
     def start(self) -> None:
         """Start it, after a kill at the same port."""
-        command = [sys.executable, "-m", "turnledger", "serve", "--port", self._port, *self._flags]
-        self._process = subprocess.Popen(
-            [*command, "--store", f"sqlite:///{self.folder}/served.db"],
-            env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "HOME": str(self.folder)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        assert self._process.stdout is not None
+        store = f"sqlite:///{self.folder}/served.db"
+        with open(os.devnull, "w") as unread:
+            self._process = ForkedProcess(
+                *("turnledger", "serve", "--port", self._port, *self._flags, "--store", store),
+                env={**os.environ, "HOME": str(self.folder)},
+                stderr=unread,
+            )
         announced = next(filter(None, map(ANNOUNCED.match, self._process.stdout)), None)
         assert announced is not None
         self.url, self._port = announced[1], announced[2]
 
     def kill(self) -> None:
         self._process.kill()
-        self._process.communicate()
+        self._process.wait()
+        self._process.close()
 
     def __enter__(self) -> Self:
         return self

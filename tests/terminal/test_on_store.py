@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from tests.terminal.conftest import Home
-from tests.terminal.server_process import ROOT
+from tests.terminal.programs import ROOT
 from tests.terminal.upstream import run_scripted_model
 from tests.terminal.window import CTRL_C, CTRL_D, CTRL_J, CTRL_O, DOWN, ENTER, ESCAPE, UP, Window
 from turnledger.model.turn import TurnKind
