@@ -33,7 +33,7 @@ ELSEWHERE = pytest.mark.parametrize(
 def test_foreign_page_reads_nothing_and_cannot_detect_a_chat(
     attack: str, page_host: str, host: str, victim: Victim, page_of: Open
 ) -> None:
-    paths = [*victim.private, victim.not_there]
+    paths = [victim.private[0], victim.not_there]
     page = page_of(page_host)
     with victim.unharmed(*paths):
         results = [page.evaluate(ATTACKS[attack], victim.url(path, host=host)) for path in paths]
@@ -287,8 +287,9 @@ def rebound(victim: Victim, sites: Sites, page_of: Open) -> Iterator[Page]:
 
 @pytest.mark.parametrize("attack", [*possible(READING), "web socket"])
 def test_rebound_page_reads_nothing(attack: str, victim: Victim, rebound: Page) -> None:
-    with victim.unharmed(*victim.private) as seen:
-        for path in victim.private:
+    paths = victim.private if attack == "fetch" else victim.private[:1]
+    with victim.unharmed(*paths) as seen:
+        for path in paths:
             result = rebound.evaluate({**READING, "web socket": WEB_SOCKET}[attack], path_of(rebound, path))
             assert victim.chat not in repr(result)
             assert SECRET not in repr(result)

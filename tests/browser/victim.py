@@ -143,9 +143,9 @@ class Victim:
 
     def _barrier(self) -> int:
         """Return the number of lines once a request sent now has been logged."""
-        request_id = f"{BARRIER}{next(self._barriers)}"
+        request_id, begin = f"{BARRIER}{next(self._barriers)}", len(self._lines)
         self.fetch("GET", "/healthz", **{"X-Request-Id": request_id})
-        return self._wait_for(lambda line: line.get("request_id") == request_id, 0)
+        return self._wait_for(lambda line: line.get("request_id") == request_id, begin)
 
     def _wait_for(self, is_it: Callable[[Line], object], begin: int) -> int:
         def after() -> int | None:
