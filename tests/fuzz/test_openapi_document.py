@@ -97,6 +97,8 @@ SERVERS = {
     TOKEN: {"has_tokens": True, "shows_one": True},
     "without a token, where one is asked for": {"has_tokens": True, "shows_one": False},
 }
+# Without a token the same code runs behind the guard, or none does.
+ON_SERVERS = pytest.mark.parametrize("server", [TOKEN] if IS_SHORT else SERVERS, indirect=True)
 MODES = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
 
 
@@ -107,17 +109,8 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     server.application.close()
 
 
-@pytest.mark.parametrize(
-    ("server", "mode"),
-    # Without a token the same code runs behind the guard, or none does.
-    [
-        (server, mode)
-        for server in SERVERS
-        for mode in MODES
-        if server == TOKEN or mode is GenerationMode.POSITIVE or not IS_SHORT
-    ],
-    indirect=["server"],
-)
+@pytest.mark.parametrize("mode", MODES)
+@ON_SERVERS
 def test_boundary_requests_get_documented_answers(server: Server, mode: GenerationMode) -> None:
     for operation in description().operations.values():
         cases = description().coverage(operation, mode)
@@ -127,7 +120,7 @@ def test_boundary_requests_get_documented_answers(server: Server, mode: Generati
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("server", [TOKEN] if IS_SHORT else SERVERS, indirect=True)
+@ON_SERVERS
 def test_generated_requests_get_documented_answers(server: Server, mode: GenerationMode) -> None:
     for label, operation in description().operations.items():
         if mode is GenerationMode.NEGATIVE and label in TAKE_ANYTHING:

@@ -34,6 +34,7 @@ TASTES = {
     "leaves_out_settled_turns_when_it_undoes": EDITING,
     "lets_a_conversation_lapse_while_a_turn_runs": ("lapse",),
     "records_before_it_stores_what_a_resume_made_void": ("work", "listen", "die"),
+    "records_stops_and_delivers_none": ("parallel",),
     "replays_a_lost_answer_without_recording_it": ("say",),
     "replays_a_request_for_another_place": ("wander",),
     "replays_an_answer_that_may_be_delivered": ("say",),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import Callable
 from itertools import product
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 from tests.stateful.names import (
     BRANCHES,
@@ -41,68 +41,65 @@ CHOICES: tuple[dict[str, Any], ...] = (
     {"tag": TAGS[0], "archived": None, "pinned": True, "scope": SCOPES[1]},
     {"tag": TAGS[0], "archived": None, "deleted": True},
 )
+See: TypeAlias = Callable[[str, Any], None]
+"""Takes the name and the result of a read."""
 STRETCHES = ((0, ALL, ALL), (0, ALL, 2), (1, 3, ALL), (0, 2, 1), (2, 2, ALL))
 
 
 async def everything(whole: WholeStore, _: None) -> dict[str, Any]:
     """Read the whole state, by names of the reads; missing rows are left out."""
     seen: dict[str, Any] = {}
-    async for name, found in _reads(whole):
+
+    def see(name: str, found: Any) -> None:
         if found is not None and found != []:
             assert name not in seen, f"two owners have {name}"
             seen[name] = found
+
+    for owner in OWNERS:
+        await _of_owner(see, whole.of(owner))
+        await _of_history(see, whole.of(owner))
+    # The tables guarantee no order for these.
+    for number, lease in enumerate(LEASES, 1):
+        see(f"lease {number}", await whole.lease(lease))
+        see(f"running of {number}", sorted(await whole.running_attempts(lease), key=attrgetter("id")))
+        held = await whole.held_tickets(lease)
+        see(f"tickets of lease {number}", sorted(held, key=lambda each: each.ticket.attempt))
+    see("leases", sorted(await whole.leases(), key=attrgetter("id")))
+    await _of_tokens(see, whole)
     return seen
 
 
-async def _reads(whole: WholeStore) -> AsyncIterator[tuple[str, Any]]:
-    for owner in OWNERS:
-        async for read in _of_owner(whole.of(owner)):
-            yield read
-        async for read in _of_history(whole.of(owner)):
-            yield read
-    # The tables guarantee no order for these.
-    for number, lease in enumerate(LEASES, 1):
-        yield f"lease {number}", await whole.lease(lease)
-        yield f"running of {number}", sorted(await whole.running_attempts(lease), key=attrgetter("id"))
-        held = await whole.held_tickets(lease)
-        yield f"tickets of lease {number}", sorted(held, key=lambda each: each.ticket.attempt)
-    yield "leases", sorted(await whole.leases(), key=attrgetter("id"))
-    async for read in _of_tokens(whole):
-        yield read
-
-
-async def _of_history(tables: Tables) -> AsyncIterator[tuple[str, Any]]:
+async def _of_history(see: See, tables: Tables) -> None:
     """Read rows that only their owner finds, by names without the owner."""
     for number, id in enumerate(CONVERSATIONS, 1):
-        yield f"attempts of {number}", await tables.attempts(id, ALL)
-        yield f"newest attempt of {number}", await tables.attempts(id, 1)
-        yield f"first branch of {number}", await tables.first_branch(id)
+        see(f"attempts of {number}", await tables.attempts(id, ALL))
+        see(f"newest attempt of {number}", await tables.attempts(id, 1))
+        see(f"first branch of {number}", await tables.first_branch(id))
     bases: set[TurnId | None] = {None}
     for number, branch in enumerate(BRANCHES, 1):
         origin = await tables.origin(branch)
         bases.add(origin.base if origin is not None else None)
-        yield f"origin {number}", origin
-        async for read in _of_branch(tables, number, branch):
-            yield read
+        see(f"origin {number}", origin)
+        await _of_branch(see, tables, number, branch)
     for number, id in enumerate(CONVERSATIONS, 1):
         for base in bases:
-            yield f"origins of {number} at {base}", await tables.origins(id, base, ALL)
-            yield f"first origin of {number} at {base}", await tables.origins(id, base, 1)
+            see(f"origins of {number} at {base}", await tables.origins(id, base, ALL))
+            see(f"first origin of {number} at {base}", await tables.origins(id, base, 1))
     for number, turn in enumerate(TURNS, 1):
-        yield f"turn log {number}", await tables.turn_log(turn) or None
-        yield f"ticket {number}", await tables.ticket(turn)
+        see(f"turn log {number}", await tables.turn_log(turn) or None)
+        see(f"ticket {number}", await tables.ticket(turn))
 
 
-async def _of_branch(tables: Tables, number: int, id: BranchId) -> AsyncIterator[tuple[str, Any]]:
+async def _of_branch(see: See, tables: Tables, number: int, id: BranchId) -> None:
     branch = await tables.branch(id)
-    yield f"branch {number}", branch
+    see(f"branch {number}", branch)
     for stretch in STRETCHES:
-        yield f"turns {stretch} of {number}", await tables.turns(id, *stretch)
-    yield f"tickets of {number}", await tables.tickets(id)
+        see(f"turns {stretch} of {number}", await tables.turns(id, *stretch))
+    see(f"tickets of {number}", await tables.tickets(id))
     if branch is not None:
-        yield f"line of {number}", await _line(tables, branch, 0, ALL, ALL)
-        yield f"page of {number}", await _line(tables, branch, 1, branch.length - 1, 2)
-        yield f"settled on {number}", await line.effects_of(tables, branch, 0)
+        see(f"line of {number}", await _line(tables, branch, 0, ALL, ALL))
+        see(f"page of {number}", await _line(tables, branch, 1, branch.length - 1, 2))
+        see(f"settled on {number}", await line.effects_of(tables, branch, 0))
 
 
 async def _line(tables: Tables, branch: Branch, after: int, through: int, limit: int) -> list[Turn]:
@@ -113,56 +110,56 @@ async def _line(tables: Tables, branch: Branch, after: int, through: int, limit:
         return []
 
 
-async def _of_owner(tables: Tables) -> AsyncIterator[tuple[str, Any]]:
+async def _of_owner(see: See, tables: Tables) -> None:
     owner = tables.owner
     for number, id in enumerate(CONVERSATIONS, 1):
         found = await tables.conversation(id)
-        yield f"{owner}'s lane {number}", await tables.lane(id, LEASES[0])
-        yield f"{owner}'s conversation {number}", found
+        see(f"{owner}'s lane {number}", await tables.lane(id, LEASES[0]))
+        see(f"{owner}'s conversation {number}", found)
         # Also after an unlisted one, which may have been listed when its page was read.
         if found is not None:
             place = ListPosition(found.touched_at, found.id)
-            yield f"{owner}'s page after {number}", await tables.listed_chats(ChatFilter(), place, 2)
+            see(f"{owner}'s page after {number}", await tables.listed_chats(ChatFilter(), place, 2))
     for scope, key in product(SCOPES, CONVERSATION_KEYS):
         named = await tables.conversation_by_key(scope, key)
-        yield f"{owner}'s conversation {key!r} in {scope!r}", named
+        see(f"{owner}'s conversation {key!r} in {scope!r}", named)
     for within, size in product((None, *SCOPES), (1, 2, ALL)):
         listed = await _paged(tables, ChatFilter(scope=within), size)
-        yield f"{owner}'s list of {within!r} by {size}", listed
+        see(f"{owner}'s list of {within!r} by {size}", listed)
     for chosen in CHOICES:
-        yield f"{owner}'s list of {chosen}", await _paged(tables, ChatFilter(**chosen), 2)
+        see(f"{owner}'s list of {chosen}", await _paged(tables, ChatFilter(**chosen), 2))
     for number, turn in enumerate(TURNS, 1):
-        yield f"{owner}'s turn {number}", await tables.turn(turn)
-        yield f"{owner}'s attempt {number}", await tables.attempt(turn)
-        yield f"{owner}'s journal {number}", await tables.journal(turn)
+        see(f"{owner}'s turn {number}", await tables.turn(turn))
+        see(f"{owner}'s attempt {number}", await tables.attempt(turn))
+        see(f"{owner}'s journal {number}", await tables.journal(turn))
         for first, limit in ((0, ALL), (1, 1)):
-            yield f"{owner}'s log {number} from {first}", await tables.log_chunks(turn, first, limit)
-    yield f"{owner}'s flags", await tables.flags(TURNS) or None
-    yield f"{owner}'s flag version", await tables.flag_version()
-    yield f"{owner}'s bytes", await tables.usage()
+            see(f"{owner}'s log {number} from {first}", await tables.log_chunks(turn, first, limit))
+    see(f"{owner}'s flags", await tables.flags(TURNS) or None)
+    see(f"{owner}'s flag version", await tables.flag_version())
+    see(f"{owner}'s bytes", await tables.usage())
     for key, within in product(IDEMPOTENCY_KEYS, (None, *SCOPES)):
         name = claim_name(key, Within(within))
-        yield f"{owner}'s claim {name!r}", await tables.claim(name)
+        see(f"{owner}'s claim {name!r}", await tables.claim(name))
 
 
-async def _of_tokens(whole: WholeStore) -> AsyncIterator[tuple[str, Any]]:
+async def _of_tokens(see: See, whole: WholeStore) -> None:
     for now in TIMES:
-        yield f"due at {now}", await whole.due_conversations(now, now, ALL)
-        yield f"number of those due at {now}", len(await whole.due_conversations(now, now, 1))
+        see(f"due at {now}", await whole.due_conversations(now, now, ALL))
+        see(f"number of those due at {now}", len(await whole.due_conversations(now, now, 1)))
     for number, id in enumerate(TOKENS, 1):
         token = await whole.token(None, id)
-        yield f"token {number}", token
-        yield f"minted by {number}", await whole.child_tokens(id)
-        yield f"tokens before {number}", await whole.tokens(None, id, 2)
+        see(f"token {number}", token)
+        see(f"minted by {number}", await whole.child_tokens(id))
+        see(f"tokens before {number}", await whole.tokens(None, id, 2))
         if token is not None:
-            yield f"found as {number}", await whole.token_by_digest(token.digest)
-    yield "tokens", await whole.tokens(None, None, ALL)
+            see(f"found as {number}", await whole.token_by_digest(token.digest))
+    see("tokens", await whole.tokens(None, None, ALL))
     for owner in OWNERS:
-        yield f"{owner}'s tokens", await whole.tokens(owner, None, ALL)
-        yield f"{owner}'s tokens before", await whole.tokens(owner, TOKENS[3], 1)
-        yield f"{owner}'s admission", await whole.of(owner).admission()
+        see(f"{owner}'s tokens", await whole.tokens(owner, None, ALL))
+        see(f"{owner}'s tokens before", await whole.tokens(owner, TOKENS[3], 1))
+        see(f"{owner}'s admission", await whole.of(owner).admission())
         for now in TIMES:
-            yield f"{owner}'s valid tokens at {now}", await whole.count_tokens(owner, now, 3)
+            see(f"{owner}'s valid tokens at {now}", await whole.count_tokens(owner, now, 3))
 
 
 async def _paged(tables: Tables, wanted: ChatFilter, size: int) -> list[ChatEntry]:

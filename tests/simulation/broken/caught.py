@@ -111,7 +111,7 @@ CAUGHT: dict[tuple[str, str], int] = {
     ("memory", "records_a_start_after_the_tool_acted"): 1,
     ("memory", "records_before_it_stores_what_a_resume_made_void"): 13,
     ("memory", "records_starts_without_sync"): 26,
-    ("memory", "records_stops_and_delivers_none"): 132,
+    ("memory", "records_stops_and_delivers_none"): 5,
     ("memory", "records_the_untrusted_wall_clock"): 3,
     ("memory", "removes_side_branches_at_once"): 7,
     ("memory", "removes_turns_that_a_fork_still_needs"): 8,
