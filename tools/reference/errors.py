@@ -73,19 +73,20 @@ def defaults() -> Iterator[Message]:
 def messages() -> Iterator[Message]:
     """Find the text of every error that the product makes: a literal, a name assigned before, a function's
     return value, the argument of a function that makes the error, or the text made in `__init__`."""
+    names = {each.__name__ for each in _tree(errors.TurnledgerError)} | {RequestRefused.__name__}
     for path in sorted(PACKAGE.rglob("*.py")):
-        module = path.relative_to(PACKAGE).as_posix()
-        if not module.startswith(NOT_RAISED):
-            yield from _Source(module, ast.parse(path.read_text("utf-8"))).messages()
+        module, text = path.relative_to(PACKAGE).as_posix(), path.read_text("utf-8")
+        if not module.startswith(NOT_RAISED) and any(f"{name}(" in text for name in names):
+            yield from _Source(module, ast.parse(text), names).messages()
 
 
 class _Source:
     """One module, and its functions that make errors or their messages."""
 
-    def __init__(self, module: str, tree: ast.Module) -> None:
+    def __init__(self, module: str, tree: ast.Module, names: set[str]) -> None:
         self._module = module
         self._tree = tree
-        self._names = {each.__name__ for each in _tree(errors.TurnledgerError)} | {RequestRefused.__name__}
+        self._names = names
         self._assigned: dict[str, list[str]] = {}
         self._functions = {each.name: each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)}
         self._makers = {name: found for name, each in self._functions.items() if (found := self._maker(each))}
@@ -157,9 +158,11 @@ class _Source:
 
 
 def _in_order(node: ast.AST) -> Iterator[ast.AST]:
-    yield node
-    for each in ast.iter_child_nodes(node):
-        yield from _in_order(each)
+    rest = [node]
+    while rest:
+        node = rest.pop()
+        yield node
+        rest += reversed(list(ast.iter_child_nodes(node)))
 
 
 def _name(node: ast.expr) -> str:
