@@ -1,7 +1,9 @@
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
 from tests.unit.server.logging_state import kept_logging
 
@@ -11,6 +13,15 @@ def logging_as_before() -> Iterator[None]:
     """A command that serves takes over the log of the whole process."""
     with kept_logging():
         yield
+
+
+build_once = cache(get_command)
+
+
+@pytest.fixture(autouse=True)
+def commands_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Typer builds all commands anew for each call, which takes ten times as long as the call."""
+    monkeypatch.setattr("typer.testing._get_command", build_once)
 
 
 @pytest.fixture(autouse=True)
