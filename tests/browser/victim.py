@@ -195,7 +195,8 @@ def run_victim(
     config.write_text(
         f"[server]\nstore = 'sqlite:///{store}'\nport = 0\norigins = {list(origins)}\nhosts = ['{NAMED}']\n"
         f"frame_ancestors = {list(frames)}\n"
-        f"[models.demo]\nupstream = '{model.url}'\n"
+        # Titles are requests of the server's own, which these tests do not count.
+        f"[models.demo]\nupstream = '{model.url}'\n[chats]\ntitle_model = ''\n"
     )
     try:
         with started(program, "serve", "--config", str(config), "--log-format", "json") as server:

@@ -36,8 +36,8 @@ from turnledger.server.requests.turn import PersistencePolicy
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.gates import GatedStore
 
-CHAT, TURNS = "/v1/chat/completions", "/api/turns"
-EXCHANGE = "/api/shares/exchange"
+CHAT, TURNS, RESPONSES = "/v1/chat/completions", "/api/turns", "/v1/responses"
+EXCHANGE, CONVERSATIONS = "/api/shares/exchange", "/v1/conversations"
 UNKNOWN = "01890000000070008000000000000000"
 
 
@@ -55,6 +55,12 @@ class Failing(DemoModel):
 
     async def models(self) -> list[dict[str, Any]]:
         raise self._problem
+
+
+def _others(ids: dict[str, str]) -> dict[str, str]:
+    """Return the names of the same chat and turn in the API of OpenAI."""
+    turn = ids["turn"].removeprefix("turn_")
+    return {"conversation": ids["chat"], "response": f"resp_{turn}", "item": f"msg_{turn}0000000"}
 
 
 class Place:
@@ -82,6 +88,10 @@ class Place:
         share, code = await Host(self.ledger).shares.create(scope="fair", owner="alice")
         self.ids["share"] = str(share.id)
         self.bodies: dict[str, Any] = {
+            "/v1/responses/input_tokens": {"model": "demo", "conversation": self.ids["chat"], "input": "Hi"},
+            "/v1/conversations": {},
+            "/v1/conversations/{conversation}": {"metadata": {"a": "b"}},
+            "/v1/conversations/{conversation}/items": {"items": [{"role": "user", "content": "Hi"}]},
             "/api/tokens": {"scopes": ["chats:read"], "chat": self.ids["chat"]},
             "/api/shares": {"chat": self.ids["chat"]},
             EXCHANGE: {"code": code, "nonce": "n" * 32},
@@ -109,11 +119,12 @@ class Place:
         ) as turn:
             turn.emit("Hello")
         branch = str(turn.conversation.branch)
-        return {"chat": str(turn.conversation.id), "turn": str(turn.id), "branch": branch}
+        ids = {"chat": str(turn.conversation.id), "turn": str(turn.id), "branch": branch}
+        return ids | _others(ids)
 
     def set_text(self, text: str) -> None:
-        if self.endpoint.path == TURNS:
-            self.body = {"model": "demo", "chat": self.ids["chat"], "input": text}
+        if self.endpoint.path in (TURNS, RESPONSES):
+            self.body = {"model": "demo", NAMED[self.endpoint.path]: self.ids["chat"], "input": text}
             return
         if not self.is_chat:
             self.body = self.bodies[self.endpoint.path]
@@ -190,6 +201,9 @@ async def name_what_is_not_there(place: Place) -> None:
         "model": "none",
         "name": "none.js",
     }
+    place.ids |= _others(place.ids)
+    if place.endpoint.path == CONVERSATIONS:
+        place.query = f"after={place.ids['chat']}".encode()
     if place.endpoint.path in {"/favicon.svg", "/service-worker.js"}:
         place.app = make_app(place.ledger, MODELS, Settings(), chat_page=BuiltPage({}))
     place.headers |= {b"x-conversation-id": place.ids["chat"].encode()} if place.is_chat else {}
@@ -208,6 +222,11 @@ async def be_in_the_way(place: Place) -> None:
         place.headers[b"x-turn-on-busy"] = b"reject"
         block = place.ledger.for_owner("alice").turn("Hi", conversation=place.ids["chat"])
         await block.__aenter__()
+        return
+    if place.endpoint.path == "/v1/responses/{response}":
+        block = place.ledger.for_owner("alice").turn("Hi", conversation=place.ids["chat"])
+        running = await block.__aenter__()
+        place.ids["response"] = running.id
         return
     if place.endpoint.path == "/api/shares":
         for _ in range(2):
@@ -228,11 +247,18 @@ async def name_what_was_deleted(place: Place) -> None:
         else:
             place.query = b"conversation_key=there"
         return
+    if place.endpoint.path == CONVERSATIONS and place.endpoint.method == "POST":
+        place.headers[b"idempotency-key"] = b"again"
+        made = msgspec.json.decode((await place.fetch()).body)["id"]
+        await place.ledger.for_owner("alice").delete(made, purge=True)
+        return
     place.ids |= place.gone
+    if place.endpoint.path == CONVERSATIONS:
+        place.query = f"after={place.ids['chat']}".encode()
     if place.endpoint.path == "/api/turns/stop":
         place.body = {"idempotency_key": "gone"}
-    if NAMED.get(place.endpoint.path) == "chat" and place.body is not None:
-        place.body["chat"] = place.ids["chat"]
+    if (name := NAMED.get(place.endpoint.path)) in ("chat", "conversation") and place.body is not None:
+        place.body[name] = place.ids["chat"]
     place.headers |= {b"x-conversation-id": place.ids["chat"].encode()} if place.is_chat else {}
 
 
@@ -296,12 +322,21 @@ async def shut_down(place: Place) -> None:
 async def store_too_much(place: Place) -> None:
     async with place.ledger.for_owner("alice").turn("Hi", conversation_key="large") as turn:
         turn.emit("Hello " * 10_000)
-    if place.endpoint.method == "PATCH":
+    if place.endpoint.method == "PATCH" or place.endpoint.path == "/v1/conversations/{conversation}":
         place.body = {"metadata": {str(number): "x" * 500 for number in range(16)}}
 
 
-NAMED = {TURNS: "chat", "/api/tokens": "chat", "/api/shares": "chat", "/api/chats/reset": "replaces"}
+NAMED = {
+    TURNS: "chat",
+    RESPONSES: "conversation",
+    "/v1/responses/input_tokens": "conversation",
+    "/api/tokens": "chat",
+    "/api/shares": "chat",
+    "/api/chats/reset": "replaces",
+}
 OTHERWISE: dict[str, dict[str, Any]] = {
+    "/v1/conversations": {"metadata": {"a": "other"}},
+    "/v1/conversations/{conversation}/items": {"items": [{"role": "user", "content": "Another"}]},
     "/api/chats": {"title": "Another"},
     "/api/chats/{chat}/items": {"items": "Another"},
     "/api/chats/{chat}/fork": {"title": "Another"},

@@ -40,9 +40,9 @@ def shares_a_running_turn_with_a_connected_client() -> list[Patch]:
 def replays_a_lost_answer_without_recording_it() -> list[Patch]:
     true = client_retries.look_up
 
-    async def look_up(tables: Any, target: Any, retry: Any, sender: Any, now: Any) -> Any:
+    async def look_up(tables: Any, target: Any, retry: Any, *others: Any, **options: Any) -> Any:
         claim = await tables.claim(retry.name)
-        found = await true(tables, target, retry, sender, now)
+        found = await true(tables, target, retry, *others, **options)
         if isinstance(found, SharedOutcome):
             await tables.save_claim(claim)
         return found
@@ -67,7 +67,7 @@ def trusts_the_delivery_report_of_an_earlier_try() -> list[Patch]:
 
 @broken
 def runs_every_retry_again() -> list[Patch]:
-    async def look_up(tables: Any, target: Any, retry: Any, sender: Any, now: Any) -> Any:
+    async def look_up(*_: Any, **__: Any) -> Any:
         return NOTHING_CLAIMED
 
     return [(client_retries, "look_up", look_up)]

@@ -385,6 +385,6 @@ def endpoints(service: Service) -> list[Endpoint]:
             tag="conversations",
             in_path=IN_PATH,
             content={200: {"application/json": object_schema({"id": STRING, "deleted": {"const": True}})}},
-            responses={200: "It is deleted.", **NOT_FOUND},
+            responses={200: "It is deleted, also if it was before.", 404: NOT_FOUND[404]},
         ),
     ]

@@ -34,8 +34,8 @@ from turnledger.testing.scripted_model import ScriptedModel, Tool
 
 SMALL = {"leases", "forget_buried", "attempts", "running_attempts", "mark_swept", "is_index_complete"}
 """Queries that read a table of few rows, or a part of one, from end to end."""
-SMALL_TABLES = {"search_mark", "turn_due", "made"}
-"""Tables of one row, of what is to be done, and of what a query has found so far."""
+SMALL_TABLES = {"search_mark", "turn_due", "made", "page"}
+"""Tables of one row, of what is to be done, and of what a query has found so far, or a page of it."""
 
 CHECKS = set(named_queries(sql_text("tables/overview.sql")))
 """Queries that go through everything."""
