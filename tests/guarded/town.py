@@ -162,7 +162,7 @@ def chat_body(text: str) -> dict[str, Any]:
 
 
 REFUSED = "/v1/responses/compact"
-"""Refused whoever asks."""
+"""The server refuses every request to it."""
 BODIES: dict[str, Any] = {
     "POST /v1/responses": {"model": "demo", "input": "Hello"},
     "POST /v1/responses/input_tokens": {"model": "demo", "input": "Hello"},
