@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from struct import error as StructError
-from traceback import walk_tb
-from types import CodeType, MappingProxyType
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import apsw
-import msgspec
 
 from turnledger.errors import (
     InvalidInput,
@@ -23,21 +19,7 @@ from turnledger.errors import (
     StoreUnavailable,
     TurnledgerError,
 )
-from turnledger.model import codec
-from turnledger.model.ids import Id
-
-UNSTORABLE = (UnicodeEncodeError, OverflowError)
-"""Raised by apsw for values that SQLite cannot hold: half a surrogate pair, an integer of over 64 bits."""
-
-UNREADABLE = (
-    AttributeError,
-    LookupError,
-    TypeError,
-    ValueError,
-    StructError,
-    msgspec.MsgspecError,
-)
-"""The errors of a row with values that no version writes: damage that SQLite cannot see."""
+from turnledger.stores.damage import UNREADABLE, UNSTORABLE, is_from_decoder
 
 ERROR_CLASSES: Mapping[type[apsw.Error], type[TurnledgerError]] = MappingProxyType(
     {
@@ -168,21 +150,3 @@ def commit_failure(error: apsw.Error, path: str) -> BaseException:
 
 def reason(error: BaseException) -> str:
     return str(error) or type(error).__name__
-
-
-Decoder = TypeVar("Decoder", bound=Callable[..., Any])
-
-_CODES: set[CodeType] = {vars(Id)["trusted"].__func__.__code__, codec.decode.__code__}
-
-
-def decoder(function: Decoder) -> Decoder:
-    """Mark a function whose arguments are values of a row, and not of a caller."""
-    _CODES.add(function.__code__)
-    return function
-
-
-def is_from_decoder(error: BaseException) -> bool:
-    """Return whether a decoder or apsw raised the error while decoding stored bytes."""
-    return isinstance(error, UnicodeDecodeError) or any(
-        frame.f_code in _CODES for frame, _ in walk_tb(error.__traceback__)
-    )

@@ -12,12 +12,13 @@ import msgspec
 
 from turnledger.engine.ports import InspectOperation, Operation, Request, Result, WholeOperation
 from turnledger.model.ids import LeaseId
+from turnledger.stores.sql_files import named_queries
 from turnledger.stores.sqlite import connections
 from turnledger.stores.sqlite.failures import translate
 from turnledger.stores.sqlite.files import check_not_inherited, check_place, size_of
 from turnledger.stores.sqlite.leases import LockFiles
 from turnledger.stores.sqlite.migrations import version_of
-from turnledger.stores.sqlite.tables.records import named_queries, sql_text
+from turnledger.stores.sqlite.tables.records import sql_text
 from turnledger.stores.sqlite.threads import Job, SqliteReader
 
 

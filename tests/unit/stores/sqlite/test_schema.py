@@ -17,6 +17,7 @@ from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item, message
 from turnledger.model.text.search import parse_query
 from turnledger.model.turn import Turn, TurnKind
+from turnledger.stores.sql_files import named_queries
 from turnledger.stores.sqlite import SqliteStore, migrations, tables
 from turnledger.stores.sqlite.header import APPLICATION_ID, PAGE_SIZE
 from turnledger.stores.sqlite.migrations import (
@@ -27,7 +28,7 @@ from turnledger.stores.sqlite.migrations import (
     turn_preview,
     turn_title,
 )
-from turnledger.stores.sqlite.tables.records import FILES, QUERIES, named_queries, sql_text
+from turnledger.stores.sqlite.tables.records import FILES, QUERIES, sql_text
 from turnledger.stores.sqlite.tables.tables import SqliteTables
 from turnledger.stores.sqlite.tables.whole import SqliteWholeStore
 from turnledger.testing.scripted_model import ScriptedModel, Tool

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from turnledger.engine.tables.access import FoundToken
-from turnledger.errors import StoreCorrupt
 from turnledger.model.access.share import Share
-from turnledger.model.access.token import UNBOUNDED, Bounds, Token, TokenScope
-from turnledger.model.ids import ConversationId, ShareId, TokenId
-from turnledger.stores.sqlite.failures import decoder
-from turnledger.stores.sqlite.tables.records import NamedQueries, Row, id_or_none, raw_or_none
+from turnledger.model.access.token import Token
+from turnledger.model.ids import ShareId, TokenId
+from turnledger.stores.row_codec import columns_of_share, columns_of_token, raw_or_none, share_of, token_of
+from turnledger.stores.sqlite.tables.records import NamedQueries
 
 
 class SqliteAccessRows(NamedQueries):
@@ -93,110 +90,3 @@ class SqliteAccessRows(NamedQueries):
 
     async def purge_shares(self, ended_before: int, limit: int) -> int:
         return len(self._rows("purge_shares", ended_before, limit))
-
-
-@decoder
-def bounds_of(text: str | None) -> Bounds:
-    return msgspec.json.decode(text, type=Bounds) if text else UNBOUNDED
-
-
-def columns_of_bounds(bounds: Bounds) -> str | None:
-    return None if bounds == UNBOUNDED else msgspec.json.encode(bounds).decode()
-
-
-@decoder
-def token_of(row: Row) -> Token:
-    id, digest, owner, name, scopes, chat_scope, models, created_at, *ends, used_at, parent = row[:12]
-    expires_at, revoked_at = ends
-    try:
-        known = frozenset([TokenScope(word) for word in scopes.split()])
-    except ValueError:
-        raise StoreCorrupt("The scopes of a stored token cannot be read.") from None
-    return Token(
-        id=TokenId.trusted(id),
-        owner=owner,
-        name=name,
-        scopes=known,
-        chat_scope=chat_scope,
-        models=msgspec.json.decode(models, type=tuple[str, ...]) if models else (),
-        created_at=created_at,
-        expires_at=expires_at,
-        revoked_at=revoked_at,
-        used_at=used_at,
-        parent=id_or_none(TokenId, parent),
-        conversation=id_or_none(ConversationId, row[12]),
-        share=id_or_none(ShareId, row[13]),
-        bounds=bounds_of(row[14]),
-        defaults=msgspec.json.decode(row[15], type=dict[str, str]) if row[15] else {},
-        digest=digest,
-    )
-
-
-def columns_of_token(token: Token) -> Row:
-    return (
-        token.id.raw,
-        token.digest,
-        token.owner,
-        token.name,
-        " ".join(sorted(token.scopes)),
-        token.chat_scope,
-        msgspec.json.encode(token.models).decode() if token.models else None,
-        token.created_at,
-        token.expires_at,
-        token.revoked_at,
-        token.used_at,
-        raw_or_none(token.parent),
-        raw_or_none(token.conversation),
-        raw_or_none(token.share),
-        columns_of_bounds(token.bounds),
-        msgspec.json.encode(token.defaults).decode() if token.defaults else None,
-    )
-
-
-@decoder
-def share_of(row: Row) -> Share:
-    id, digest, owner, name, chat_scope, conversation, models, *numbers, parent, bounds, size, chats = row
-    max_uses, uses, per_minute, visitor_lifetime, created_at, expires_at, revoked_at = numbers
-    return Share(
-        id=ShareId.trusted(id),
-        owner=owner,
-        name=name,
-        chat_scope=chat_scope,
-        conversation=id_or_none(ConversationId, conversation),
-        models=msgspec.json.decode(models, type=tuple[str, ...]) if models else (),
-        max_uses=max_uses,
-        uses=uses,
-        per_minute=per_minute,
-        visitor_lifetime=visitor_lifetime,
-        created_at=created_at,
-        expires_at=expires_at,
-        revoked_at=revoked_at,
-        parent=id_or_none(TokenId, parent),
-        bounds=bounds_of(bounds),
-        bytes=size,
-        chats=chats,
-        digest=digest,
-    )
-
-
-def columns_of_share(share: Share) -> Row:
-    return (
-        share.id.raw,
-        share.digest,
-        share.owner,
-        share.name,
-        share.chat_scope,
-        raw_or_none(share.conversation),
-        msgspec.json.encode(share.models).decode() if share.models else None,
-        share.max_uses,
-        share.uses,
-        share.per_minute,
-        share.visitor_lifetime,
-        share.created_at,
-        share.expires_at,
-        share.revoked_at,
-        raw_or_none(share.parent),
-        columns_of_bounds(share.bounds),
-        share.bytes,
-        share.chats,
-    )

@@ -11,9 +11,10 @@ import msgspec
 from turnledger.model.catalogue import ChatEntry, ChatFilter, ListPosition
 from turnledger.model.conversation import Conversation, ConversationState, branch_bytes
 from turnledger.model.ids import BranchId, ConversationId, Id, TurnId
-from turnledger.stores.sqlite.failures import decoder
-from turnledger.stores.sqlite.tables import records
-from turnledger.stores.sqlite.tables.records import OwnedRows, Row
+from turnledger.stores import row_codec
+from turnledger.stores.damage import decoder
+from turnledger.stores.row_codec import Row
+from turnledger.stores.sqlite.tables.records import OwnedRows
 
 FEW = 500
 """The most chats with a tag that are read and sorted for each page. A tag of more chats is frequent enough to
@@ -89,7 +90,7 @@ class SqliteCatalogueRows(OwnedRows):
     def _tag(self, id: ConversationId, tags: Collection[str]) -> None:
         """Update the tags of a conversation. Call it before saving: the row still has the old ones."""
         for (before,) in self._rows("tags", id.raw, self.owner):
-            had = records.tags_of(before)
+            had = row_codec.tags_of(before)
             for tag in had:
                 if tag not in tags:
                     self._run("drop_tag", self.owner, tag, id.raw)
@@ -123,7 +124,7 @@ class SqliteCatalogueRows(OwnedRows):
         # Archived ones are in the other half of the index: two queries instead of sorting everything.
         rows = [row for archived in (0, 1) for row in self._rows(query, self.owner, archived, *arguments)]
         rows.sort(key=itemgetter(TOUCHED_AT, ID))
-        return [records.conversation_of(row) for row in rows[:limit]]
+        return [row_codec.conversation_of(row) for row in rows[:limit]]
 
     async def is_id_taken(self, id: ConversationId) -> bool:
         return bool(self._rows("conversation_is_taken", id.raw))
@@ -137,11 +138,11 @@ class SqliteCatalogueRows(OwnedRows):
 
 @decoder
 def _entry_of(row: Row) -> ChatEntry:
-    return ChatEntry(records.conversation_of(row), row[_LENGTH], row[_PREVIEW], bool(row[_RUNNING]))
+    return ChatEntry(row_codec.conversation_of(row), row[_LENGTH], row[_PREVIEW], bool(row[_RUNNING]))
 
 
 def _conversations(rows: list[Row]) -> list[Conversation]:
-    return [records.conversation_of(row) for row in rows]
+    return [row_codec.conversation_of(row) for row in rows]
 
 
 def _hex(ids: Sequence[Id]) -> str:

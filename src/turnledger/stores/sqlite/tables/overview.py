@@ -11,9 +11,11 @@ from turnledger.errors import StoreCorrupt
 from turnledger.model.conversation import BLOCK, ROW, Claim, Ticket
 from turnledger.model.ids import BranchId, ConversationId, Id, ShareId, TokenId, TurnId
 from turnledger.model.job import TurnJob
-from turnledger.stores.sqlite.failures import decoder
+from turnledger.stores import row_codec
+from turnledger.stores.damage import decoder
+from turnledger.stores.row_codec import AnyId
 from turnledger.stores.sqlite.tables import records
-from turnledger.stores.sqlite.tables.records import AnyId, NamedQueries
+from turnledger.stores.sqlite.tables.records import NamedQueries
 
 ODD: Mapping[str, tuple[type[Id], str]] = MappingProxyType(
     {
@@ -66,23 +68,23 @@ class SqliteInspectionRows(NamedQueries):
         return self._owned("all_attempts", TurnId, after, limit)
 
     async def all_jobs(self, after: TurnId | None, limit: int) -> list[Owned[TurnJob]]:
-        rows = self._rows("all_jobs", records.raw_or_none(after), limit)
-        return [Owned(row[0], records.job_of(row[1:])) for row in rows]
+        rows = self._rows("all_jobs", row_codec.raw_or_none(after), limit)
+        return [Owned(row[0], row_codec.job_of(row[1:])) for row in rows]
 
     async def all_tickets(self, after: TurnId | None, limit: int) -> list[Owned[Ticket]]:
-        rows = self._rows("all_tickets", records.raw_or_none(after), limit)
-        return [Owned(row[0], records.ticket_of(row[1:])) for row in rows]
+        rows = self._rows("all_tickets", row_codec.raw_or_none(after), limit)
+        return [Owned(row[0], row_codec.ticket_of(row[1:])) for row in rows]
 
     async def all_claims(self, after: Claim | None, limit: int) -> list[Claim]:
         name = (after.owner, after.idempotency_key) if after else (None, None)
         rows = self._rows("all_claims", *name, limit)
-        return [records.claim_of(row[0], row[1], row[2:]) for row in rows]
+        return [row_codec.claim_of(row[0], row[1], row[2:]) for row in rows]
 
     async def all_tokens(self, after: TokenId | None, limit: int) -> list[Owned[TokenId]]:
         return self._owned("all_tokens", TokenId, after, limit)
 
     def _owned(self, query: str, kind: type[AnyId], after: AnyId | None, limit: int) -> list[Owned[AnyId]]:
-        rows = self._rows(query, records.raw_or_none(after), limit)
+        rows = self._rows(query, row_codec.raw_or_none(after), limit)
         return [Owned(owner, kind.trusted(id)) for owner, id in rows]
 
     @decoder

@@ -20,8 +20,9 @@ from turnledger.errors import StoreCorrupt, StoreTooNew
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.text.search import TITLES, Phrase, SearchMatch, words_of
 from turnledger.model.turn import Turn, TurnKind, visible_texts
-from turnledger.stores.sqlite.failures import decoder
-from turnledger.stores.sqlite.tables.records import NamedQueries, OwnedRows, Row
+from turnledger.stores.damage import decoder
+from turnledger.stores.row_codec import Row
+from turnledger.stores.sqlite.tables.records import NamedQueries, OwnedRows
 
 _MARK = 12
 """Hexadecimal digits of the mark of an owner or a scope."""

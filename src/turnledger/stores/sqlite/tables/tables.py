@@ -36,11 +36,12 @@ from turnledger.model.flags import Flags, FlagsByTurn
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.job import TurnJob
 from turnledger.model.turn import Attempt, Turn
-from turnledger.stores.sqlite.failures import decoder
+from turnledger.stores import row_codec
+from turnledger.stores.damage import decoder
+from turnledger.stores.row_codec import Row, share_of
 from turnledger.stores.sqlite.tables import records
-from turnledger.stores.sqlite.tables.access import share_of
 from turnledger.stores.sqlite.tables.catalogue import SqliteCatalogueRows
-from turnledger.stores.sqlite.tables.records import START, Row
+from turnledger.stores.sqlite.tables.records import START
 from turnledger.stores.sqlite.tables.search import SqliteIndexRows, SqliteSearchRows
 
 MOST_LANES = 64
@@ -246,27 +247,27 @@ class SqliteTables(SqliteCatalogueRows, SqliteSearchRows, SqliteSharedRows):
         if row is None:
             return None
         self._owned.add(id)
-        return records.conversation_of(row)
+        return row_codec.conversation_of(row)
 
     async def conversation_by_key(self, scope: str, conversation_key: str) -> Conversation | None:
         row = self._row("conversation_by_key", self.owner, scope, conversation_key)
-        return None if row is None else records.conversation_of(row)
+        return None if row is None else row_codec.conversation_of(row)
 
     async def add_conversation(self, conversation: Conversation) -> None:
         if conversation.owner != self.owner:
             raise StoreError(f"{conversation.id} is of another owner.")
-        columns = records.columns_of_conversation(conversation)
+        columns = row_codec.columns_of_conversation(conversation)
         self._run("add_conversation", conversation.id.raw, conversation.owner, conversation.scope, *columns)
         self._owned.add(conversation.id)
         self._add_tags(conversation)
         self._count(self.owner, details_bytes(conversation), chat_count(conversation))
 
     async def save_conversation(self, conversation: Conversation) -> None:
-        columns = records.columns_of_conversation(conversation)
+        columns = row_codec.columns_of_conversation(conversation)
         before = self._row("counted_details", conversation.id.raw, self.owner)
         if before is None:
             raise StoreError(f"There is no {conversation.id}.")
-        had = records.counted_conversation(conversation, *before)
+        had = row_codec.counted_conversation(conversation, *before)
         more = details_bytes(conversation) - details_bytes(had)
         chats = chat_count(conversation) - chat_count(had)
         if more or chats:
@@ -287,14 +288,14 @@ class SqliteTables(SqliteCatalogueRows, SqliteSearchRows, SqliteSharedRows):
 
     async def switches(self, id: ConversationId) -> tuple[TurnId, ...]:
         row = self._row("switches", id.raw, self.owner)
-        return () if row is None else records.ids_of(TurnId, row[0])
+        return () if row is None else row_codec.ids_of(TurnId, row[0])
 
     async def save_switches(self, id: ConversationId, switches: Sequence[TurnId]) -> None:
         self._run("save_switches", b"".join(each.raw for each in switches), id.raw, self.owner)
 
     async def forgotten(self, id: ConversationId) -> tuple[bytes, ...]:
         row = self._row("forgotten", id.raw, self.owner)
-        return () if row is None else tuple(each.raw for each in records.ids_of(TurnId, row[0]))
+        return () if row is None else tuple(each.raw for each in row_codec.ids_of(TurnId, row[0]))
 
     async def save_forgotten(self, id: ConversationId, effects: Sequence[bytes]) -> None:
         self._run("save_forgotten", b"".join(effects), id.raw, self.owner)
@@ -310,13 +311,13 @@ class SqliteTables(SqliteCatalogueRows, SqliteSearchRows, SqliteSharedRows):
 
     def _branch_of(self, id: BranchId, row: Row, conversation: ConversationId | None = None) -> Branch:
         self._refs[id] = row[0]
-        branch = records.branch_of(id, row, conversation)
+        branch = row_codec.branch_of(id, row, conversation)
         self._owned.add(branch.conversation)
         return branch
 
     async def add_branch(self, branch: Branch) -> None:
         self._check_owned(branch.conversation)
-        columns = records.columns_of_branch(branch)
+        columns = row_codec.columns_of_branch(branch)
         self._run("add_branch", branch.id.raw, branch.conversation.raw, branch.start, *columns)
         self._count(self.owner, branch_bytes(branch.bytes))
 
@@ -326,7 +327,7 @@ class SqliteTables(SqliteCatalogueRows, SqliteSearchRows, SqliteSharedRows):
 
     async def add_branches(self, made: Sequence[NewBranch]) -> None:
         self._check_owned(made[0].branch.conversation)
-        branches, columns = [each.branch for each in made], records.columns_of_branch
+        branches, columns = [each.branch for each in made], row_codec.columns_of_branch
         rows = ((each.id.raw, each.conversation.raw, each.start, *columns(each)) for each in branches)
         self._insert("add_branch", rows)
         # Each ref is the highest plus one. To read 10,000 of them back would release the GIL as often.
@@ -340,12 +341,12 @@ class SqliteTables(SqliteCatalogueRows, SqliteSearchRows, SqliteSharedRows):
     def _rows_of_turns(self, made: NewBranch) -> Iterator[Row]:
         ref, before = self._ref(made.branch.id), None
         for turn, log in made.turns:
-            parent = None if turn.parent == before else records.raw_or_none(turn.parent)
+            parent = None if turn.parent == before else row_codec.raw_or_none(turn.parent)
             yield self._columns_of_turn(turn, ref, parent, log)
             before = turn.id
 
     async def save_branch(self, branch: Branch) -> None:
-        self._run("save_branch", *records.columns_of_branch(branch), self._ref(branch.id))
+        self._run("save_branch", *row_codec.columns_of_branch(branch), self._ref(branch.id))
         if self._lanes is not None:
             self._lanes.note_branch(branch)
 
@@ -369,7 +370,7 @@ class SqliteTables(SqliteCatalogueRows, SqliteSearchRows, SqliteSharedRows):
         return (
             self._ref(origin.branch),
             origin.conversation.raw,
-            records.raw_or_none(origin.base),
+            row_codec.raw_or_none(origin.base),
             self._ref(source.branch) if source else None,
             source.through if source else 0,
             records.pack_line(origin.line, [self._ref(stretch.branch) for stretch in origin.line]),
@@ -383,7 +384,7 @@ class SqliteTables(SqliteCatalogueRows, SqliteSearchRows, SqliteSharedRows):
         return Origin(
             branch=branch,
             conversation=ConversationId.trusted(conversation),
-            base=records.id_or_none(TurnId, base),
+            base=row_codec.id_or_none(TurnId, base),
             line=self._line_of(line),
         )
 
@@ -401,7 +402,7 @@ class SqliteTables(SqliteCatalogueRows, SqliteSearchRows, SqliteSharedRows):
                 line=self._line_of(line),
             )
             for branch, line in self._rows(
-                "origins", conversation.raw, self.owner, records.raw_or_none(base), limit
+                "origins", conversation.raw, self.owner, row_codec.raw_or_none(base), limit
             )
         ]
 
@@ -435,7 +436,7 @@ class SqliteTables(SqliteCatalogueRows, SqliteSearchRows, SqliteSharedRows):
         row = self._row("lane", id.raw, self.owner, lease.raw)
         if row is None:
             return None
-        conversation = records.conversation_of(row)
+        conversation = row_codec.conversation_of(row)
         branch = self._branch_of(conversation.branch, row[CONVERSATION_COLUMNS:-3], conversation.id)
         lane = Lane(conversation, branch, bool(row[-3]), row[-2] or 0, row[-1] or 0)
         if self._lanes is not None:
@@ -448,7 +449,7 @@ class SqliteTables(SqliteCatalogueRows, SqliteSearchRows, SqliteSharedRows):
 
     async def turn(self, id: TurnId) -> Turn | None:
         row = self._row("turn", id.raw, self.owner)
-        return None if row is None else records.turn_of(id, BranchId.trusted(row[0]), row[1:])
+        return None if row is None else row_codec.turn_of(id, BranchId.trusted(row[0]), row[1:])
 
     async def turns(self, branch: BranchId, after: int, through: int, limit: int) -> list[Turn]:
         ref = self._known_ref(branch)
@@ -493,7 +494,7 @@ class SqliteTables(SqliteCatalogueRows, SqliteSearchRows, SqliteSharedRows):
         return msgspec.json.encode(ranges).decode()
 
     async def add_turn(self, turn: Turn, log: bytes = b"") -> None:
-        parent = records.raw_or_none(turn.parent)
+        parent = row_codec.raw_or_none(turn.parent)
         self._run("add_turn", *self._columns_of_turn(turn, self._ref(turn.branch), parent, log))
 
     def _columns_of_turn(self, turn: Turn, ref: int, parent: bytes | None, log: bytes) -> Row:
@@ -502,17 +503,17 @@ class SqliteTables(SqliteCatalogueRows, SqliteSearchRows, SqliteSharedRows):
             ref,
             turn.number,
             parent,
-            records.number_of(turn),
+            row_codec.number_of(turn),
             turn.created_at,
             turn.committed_at,
             turn.body,
             log or None,
-            records.checksum_of(turn, log),
+            row_codec.checksum_of(turn, log),
         )
 
     async def turn_log(self, id: TurnId) -> bytes:
         row = self._row("turn_log", id.raw, self.owner)
-        return records.log_of(id, *row) if row else b""
+        return row_codec.log_of(id, *row) if row else b""
 
     async def count_bytes(self, more: int) -> None:
         self._count(self.owner, more)
@@ -529,13 +530,13 @@ class SqliteTables(SqliteCatalogueRows, SqliteSearchRows, SqliteSharedRows):
 
     async def flags(self, turns: Sequence[TurnId]) -> FlagsByTurn:
         found = {turn: self._rows("flags", turn.raw, self.owner) for turn in turns}
-        return {turn: records.flags_of(rows) for turn, rows in found.items() if rows}
+        return {turn: row_codec.flags_of(rows) for turn, rows in found.items() if rows}
 
     async def flags_in(self, stretches: Sequence[Stretch]) -> FlagsByTurn:
         found: dict[TurnId, list[Row]] = {}
         for turn, *flags in self._rows("flags_in", self._ranges(stretches), self.owner):
             found.setdefault(TurnId.trusted(turn), []).append(tuple(flags))
-        return {turn: records.flags_of(rows) for turn, rows in found.items()}
+        return {turn: row_codec.flags_of(rows) for turn, rows in found.items()}
 
     async def save_flags(self, turn: TurnId, flags: Mapping[int, Flags]) -> None:
         place = self._row("place_of_turn", turn.raw, self.owner)
@@ -557,16 +558,16 @@ class SqliteTables(SqliteCatalogueRows, SqliteSearchRows, SqliteSharedRows):
         row = self._row("attempt", RUNNING, id.raw, owner) or self._row("attempt", ENDED, id.raw, owner)
         if row is None:
             return None
-        self._attempt = records.attempt_of(row)
+        self._attempt = row_codec.attempt_of(row)
         return self._attempt
 
     async def attempts(self, conversation: ConversationId, limit: int) -> list[Attempt]:
         return [
-            records.attempt_of(row) for row in self._rows("attempts", conversation.raw, limit, self.owner)
+            row_codec.attempt_of(row) for row in self._rows("attempts", conversation.raw, limit, self.owner)
         ]
 
     async def running_in(self, conversation: ConversationId) -> list[Attempt]:
-        return [records.attempt_of(row) for row in self._rows("running_in", conversation.raw, self.owner)]
+        return [row_codec.attempt_of(row) for row in self._rows("running_in", conversation.raw, self.owner)]
 
     async def add_attempt(self, attempt: Attempt) -> None:
         if attempt.owner != self.owner:
@@ -575,7 +576,7 @@ class SqliteTables(SqliteCatalogueRows, SqliteSearchRows, SqliteSharedRows):
         self._ref(attempt.branch)  # it must be of this owner, too
         input = attempt.request_body
         is_long = len(input) >= LONG_INPUT
-        self._run("add_attempt", *records.columns_of_attempt(attempt, None if is_long else input))
+        self._run("add_attempt", *row_codec.columns_of_attempt(attempt, None if is_long else input))
         if is_long:
             self._run("add_attempt_input", attempt.id.raw, input)
 
@@ -584,7 +585,7 @@ class SqliteTables(SqliteCatalogueRows, SqliteSearchRows, SqliteSharedRows):
         if seen is not None and replace(attempt, journaled=seen.journaled) == seen:
             self._run("record_progress", attempt.journaled, attempt.id.raw, self.owner)
         else:
-            self._run("save_attempt", *records.changes_of_attempt(attempt), attempt.id.raw, self.owner)
+            self._run("save_attempt", *row_codec.changes_of_attempt(attempt), attempt.id.raw, self.owner)
         self._attempt = None
 
     async def drop_attempt(self, id: TurnId) -> None:
@@ -624,21 +625,21 @@ class SqliteTables(SqliteCatalogueRows, SqliteSearchRows, SqliteSharedRows):
             self._run("drop_log", attempt.raw)
 
     async def tickets(self, branch: BranchId) -> list[Ticket]:
-        return [records.ticket_of(row) for row in self._rows("tickets", branch.raw, self.owner)]
+        return [row_codec.ticket_of(row) for row in self._rows("tickets", branch.raw, self.owner)]
 
     async def ticket(self, attempt: TurnId) -> Ticket | None:
         row = self._row("ticket", attempt.raw, self.owner)
-        return None if row is None else records.ticket_of(row)
+        return None if row is None else row_codec.ticket_of(row)
 
     async def ticket_for(self, idempotency_key: str) -> Ticket | None:
         row = self._row("ticket_for", idempotency_key, self.owner)
-        return None if row is None else records.ticket_of(row)
+        return None if row is None else row_codec.ticket_of(row)
 
     async def add_ticket(self, ticket: Ticket) -> Ticket:
         self._check_owned(ticket.conversation)
         ((number,),) = self._rows("next_ticket", self._ref(ticket.branch))
         numbered = replace(ticket, number=number)
-        self._run("add_ticket", *records.columns_of_ticket(numbered))
+        self._run("add_ticket", *row_codec.columns_of_ticket(numbered))
         return numbered
 
     async def move_tickets(self, old: BranchId, new: BranchId) -> None:
@@ -652,11 +653,11 @@ class SqliteTables(SqliteCatalogueRows, SqliteSearchRows, SqliteSharedRows):
 
     async def job(self, id: TurnId) -> TurnJob | None:
         row = self._row("job", id.raw, self.owner)
-        return None if row is None else records.job_of(row)
+        return None if row is None else row_codec.job_of(row)
 
     async def jobs(self, after: TurnId | None, limit: int) -> list[TurnJob]:
-        rows = self._rows("jobs", self.owner, records.raw_or_none(after), limit)
-        return [records.job_of(row) for row in rows]
+        rows = self._rows("jobs", self.owner, row_codec.raw_or_none(after), limit)
+        return [row_codec.job_of(row) for row in rows]
 
     async def count_jobs(self) -> int:
         [(count,)] = self._rows("count_jobs", self.owner)
@@ -666,7 +667,7 @@ class SqliteTables(SqliteCatalogueRows, SqliteSearchRows, SqliteSharedRows):
         if job.owner != self.owner:
             raise StoreError(f"{job.id} is of another owner.")
         self._check_owned(job.conversation)
-        self._run("add_job", *records.columns_of_job(job))
+        self._run("add_job", *row_codec.columns_of_job(job))
 
     async def count_resume(self, id: TurnId) -> None:
         self._run("count_resume", id.raw, self.owner)
@@ -676,12 +677,12 @@ class SqliteTables(SqliteCatalogueRows, SqliteSearchRows, SqliteSharedRows):
 
     async def claim(self, idempotency_key: str) -> Claim | None:
         row = self._row("claim", self.owner, idempotency_key)
-        return None if row is None else records.claim_of(self.owner, idempotency_key, row)
+        return None if row is None else row_codec.claim_of(self.owner, idempotency_key, row)
 
     async def save_claim(self, claim: Claim) -> None:
         if claim.owner != self.owner:
             raise StoreError(f"The claim of {claim.idempotency_key!r} is of another owner.")
-        self._run("save_claim", *records.columns_of_claim(claim))
+        self._run("save_claim", *row_codec.columns_of_claim(claim))
 
     async def drop_claim(self, idempotency_key: str) -> None:
         self._run("drop_claim", self.owner, idempotency_key)
@@ -694,8 +695,9 @@ class SqliteTables(SqliteCatalogueRows, SqliteSearchRows, SqliteSharedRows):
         if change.owner != self.owner:
             raise StoreError(f"The change of {change.conversation} is of another owner.")
         self._check_not_foreign(change.conversation)
-        self._run("add_change", *records.columns_of_change(change))
+        self._run("add_change", *row_codec.columns_of_change(change))
 
     async def changes(self, after: Position | None, limit: int) -> list[LiveChange]:
         number = 0 if after is None else records.number_at(after)
-        return [records.change_of(row) for row in self._rows("changes", number, self.owner, limit)]
+        rows = self._rows("changes", number, self.owner, limit)
+        return [row_codec.change_of(row, records.position_in(row)) for row in rows]

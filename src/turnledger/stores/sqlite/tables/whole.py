@@ -12,7 +12,8 @@ from turnledger.model.change import Position
 from turnledger.model.conversation import NOBODY, Lease
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Attempt
-from turnledger.stores.sqlite.failures import decoder
+from turnledger.stores import row_codec
+from turnledger.stores.damage import decoder
 from turnledger.stores.sqlite.tables import records
 from turnledger.stores.sqlite.tables.access import SqliteAccessRows
 from turnledger.stores.sqlite.tables.overview import SqliteInspectionRows
@@ -35,11 +36,11 @@ class SqliteWholeStore(SqliteAccessRows, SqliteSharedRows, SqliteInspectionRows)
         self._run("forget_buried", BURIED_KEPT)
 
     async def running_attempts(self, lease: LeaseId) -> list[Attempt]:
-        return [records.attempt_of(row) for row in self._rows("running_attempts", lease.raw)]
+        return [row_codec.attempt_of(row) for row in self._rows("running_attempts", lease.raw)]
 
     async def held_tickets(self, lease: LeaseId) -> list[HeldTicket]:
         rows = self._rows("held_tickets", lease.raw)
-        return [HeldTicket(row[0], records.ticket_of(row[1:])) for row in rows]
+        return [HeldTicket(row[0], row_codec.ticket_of(row[1:])) for row in rows]
 
     async def drop_orphaned_tickets(self, lease: LeaseId) -> None:
         self._run("drop_orphaned_tickets", lease.raw)
@@ -53,7 +54,7 @@ class SqliteWholeStore(SqliteAccessRows, SqliteSharedRows, SqliteInspectionRows)
 
     @decoder
     async def turns_of_all(self, after: TurnId | None, limit: int, max_bytes: int) -> list[CountedTurn]:
-        rows = self._rows("turns_of_all", records.raw_or_none(after), limit, max_bytes)
+        rows = self._rows("turns_of_all", row_codec.raw_or_none(after), limit, max_bytes)
         return [
             CountedTurn(owner, scope, ConversationId.trusted(chat), TurnId.trusted(id), bytes(body), log)
             for owner, scope, chat, id, body, log in rows
@@ -103,7 +104,7 @@ class SqliteWholeStore(SqliteAccessRows, SqliteSharedRows, SqliteInspectionRows)
     async def tail(self, after: Position, owners: Collection[str], limit: int) -> ChangeTail:
         rows = self._rows("tail", records.number_at(after), limit)
         # Skip changes of owners without followers here, which are most.
-        found = [records.change_of(row) for row in rows if row[1] in owners]
+        found = [row_codec.change_of(row, records.position_in(row)) for row in rows if row[1] in owners]
         through = records.position_in(rows[-1]) if rows else after
         return ChangeTail(found, through, len(rows) == limit)
 

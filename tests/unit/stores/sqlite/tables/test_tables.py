@@ -35,10 +35,9 @@ from turnledger.model.conversation import (
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.item import Item, message
 from turnledger.model.turn import Attempt, AttemptState, Failure, OnFailure, OnStop, Turn, TurnKind
+from turnledger.stores.row_codec import _NUMBER_OF_CHANGE, CHANGE_KINDS
 from turnledger.stores.sqlite import SqliteStore
 from turnledger.stores.sqlite.tables.records import (
-    _NUMBER_OF_CHANGE,
-    CHANGE_KINDS,
     START,
     line_of,
     pack_line,
