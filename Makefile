@@ -16,7 +16,7 @@ UV := $(or $(shell command -v uv 2>/dev/null),.tools/bin/uv)
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 SERVING := $(VENV)/.serving
-EXTRAS := client cli server testing
+EXTRAS := client cli postgresql server testing
 COMPILE = $(UV) pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-annotate --no-emit-index-url $(LOCK_ARGS)
 
