@@ -36,7 +36,7 @@ from turnledger.stores.sqlite.files import MOUNTS, check_place, network_filesyst
 from turnledger.stores.sqlite.migrations import VERSION
 from turnledger.stores.sqlite.visit import Examination, sqlite_version
 from turnledger.stores.sqlite.visit import examine as examine_file
-from turnledger.stores.url import visit_store
+from turnledger.stores.url import is_postgresql, visit_store
 
 
 class Level(StrEnum):
@@ -234,6 +234,8 @@ def check_store(url: str) -> tuple[list[Diagnosis], Examination | None]:
     if url.startswith("memory:"):
         message = "chats are kept in memory, and lost when the server stops"
         return [warn("store", message, "To keep chats, use a file: --store sqlite:////path/chats.db")], None
+    if is_postgresql(url):
+        return check_database(url), None
     try:
         path = path_of(url)
         file = check_place(path)
@@ -248,6 +250,20 @@ def check_store(url: str) -> tuple[list[Diagnosis], Examination | None]:
         diagnose = warn if type(problem) is StoreError else fail  # an older version: serving upgrades it
         return [diagnose("store", str(problem), "See the message."), *disk_findings], None
     return [*check_file(file, found), *check_permissions(file), *disk_findings], found
+
+
+def check_database(url: str) -> list[Diagnosis]:
+    from turnledger.stores.postgresql.examination import examine as examine_database
+
+    try:
+        found = asyncio.run(examine_database(url))
+    except StoreError as problem:
+        return [fail("store", str(problem), "Correct the URL in --store, or the database that it names.")]
+    schema = f"schema {found.schema} of {found.known_schema}" if found.schema else "no tables yet"
+    return [
+        ok("store", f"{found.place}, PostgreSQL {found.server}, {schema}"),
+        ok("processes", f"{_processes(len(found.leases))} using the store"),
+    ]
 
 
 def check_file(file: Path, found: Examination) -> list[Diagnosis]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
 from turnledger.engine.ports import Store, StoreReader
@@ -12,9 +13,12 @@ from turnledger.stores.sqlite import SqliteStore, SqliteVisit, path_of
 from turnledger.stores.sqlite.backup import Progress, back_up
 from turnledger.stores.sqlite.connections import deletes_securely
 
+if TYPE_CHECKING:
+    from turnledger.stores.postgresql import PostgresStore
+
 SCHEMES = (
     "memory:, memory:?max=1000&ttl=3600, sqlite:///relative/path.db, sqlite:////absolute/path.db, "
-    "sqlite:///path.db?secure_delete=on"
+    "sqlite:///path.db?secure_delete=on, postgresql://user@host/database"
 )
 
 
@@ -26,6 +30,8 @@ async def open_store(url: str, *, page_bytes: int | None = None) -> Store:
         return await SqliteStore.open(
             path_of(url), page_bytes=page_bytes, secure_delete=deletes_securely(url)
         )
+    if is_postgresql(url):
+        return await _postgres_store().open(url)
     # Not echoed: the rest of the URL may hold a password.
     raise NotAStore(f"This URL does not name a store. Known forms: {SCHEMES}.")
 
@@ -36,12 +42,38 @@ async def visit_store(url: str) -> StoreReader:
         raise NotAStore("Other processes cannot open a memory store. Name a SQLite file.")
     if url.startswith("sqlite:"):
         return await SqliteVisit.open(path_of(url))
+    if is_postgresql(url):
+        return await _postgres_store().visit(url)
     raise NotAStore(f"This URL does not name a store. Known forms: {SCHEMES}.")
 
 
+def is_postgresql(url: str) -> bool:
+    return url.startswith(("postgresql:", "postgres:"))
+
+
+def _postgres_store() -> type[PostgresStore]:
+    try:
+        from turnledger.stores.postgresql import PostgresStore
+    except ImportError as problem:
+        raise NotAStore(
+            "PostgreSQL needs the package asyncpg: pip install 'turnledger[postgresql]'."
+        ) from problem
+    return PostgresStore
+
+
 def store_exists(url: str) -> bool:
-    """Return whether the URL names an existing file."""
-    return url.startswith("sqlite:") and Path(path_of(url)).exists()
+    """Return whether the URL names an existing file, or a database."""
+    return is_postgresql(url) or (url.startswith("sqlite:") and Path(path_of(url)).exists())
+
+
+def described(url: str) -> str:
+    """Return a URL to show: without user and password."""
+    if not is_postgresql(url):
+        return url
+    _postgres_store()
+    from turnledger.stores.postgresql.connections import settings_of
+
+    return settings_of(url).place
 
 
 def back_up_store(url: str, file: str, progress: Progress) -> None:
@@ -49,6 +81,8 @@ def back_up_store(url: str, file: str, progress: Progress) -> None:
     file, InvalidInput if the new file cannot be made, and StoreErrors."""
     if url.startswith("memory:"):
         raise NotAStore("A store in memory cannot be backed up. Name a SQLite file.")
+    if is_postgresql(url):
+        raise NotAStore("Back up a PostgreSQL database with pg_dump, or with the tools of its operator.")
     if not url.startswith("sqlite:"):
         raise NotAStore(f"This URL does not name a store. Known forms: {SCHEMES}.")
     back_up(path_of(url), file, progress)

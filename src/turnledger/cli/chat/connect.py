@@ -13,6 +13,7 @@ from turnledger.cli.chat.backend import ChatBackend
 from turnledger.engine.limits import Limits
 from turnledger.errors import InvalidInput
 from turnledger.runners.chat_model import ChatModel
+from turnledger.stores.url import described
 
 if TYPE_CHECKING:
     from turnledger.cli.chat.store import ModelRegistry
@@ -86,7 +87,7 @@ async def _open_store(options: Options, environ: Mapping[str, str]) -> ChatBacke
 
 def _short_path(url: str) -> str:
     """Return the store's path, with `~` for the home folder."""
-    path = url.removeprefix("sqlite:///")
+    path = described(url).removeprefix("sqlite:///")
     home = f"{Path.home()}/"
     return f"~/{path.removeprefix(home)}" if path.startswith(home) else path
 

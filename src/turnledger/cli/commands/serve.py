@@ -101,6 +101,7 @@ def _run(flags: dict[str, Any], config: Path | None) -> None:
     from turnledger.server.config.file import load_settings
     from turnledger.server.listen.serve import serve
     from turnledger.server.ops.logs import configure
+    from turnledger.stores.url import described
 
     def load() -> Settings:
         return load_settings(flags, config=config, environ=os.environ)
@@ -114,7 +115,7 @@ def _run(flags: dict[str, Any], config: Path | None) -> None:
         access = _WITHOUT_TOKEN[settings.insecure] if ready.is_tokenless else "Only with a token."
         page = "Open it in a browser." if is_built() else "The chat page is not built: run make page."
         lines = (
-            f"Store: {settings.store}",
+            f"Store: {described(settings.store)}",
             f"Models: {models}",
             f"Access: {access}",
             f"Turnledger is at {url}. {page}",

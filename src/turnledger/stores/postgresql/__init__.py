@@ -1,0 +1,5 @@
+"""The PostgreSQL store, for several machines."""
+
+from turnledger.stores.postgresql.store import PostgresStore
+
+__all__ = ["PostgresStore"]

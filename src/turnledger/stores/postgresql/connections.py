@@ -1,0 +1,140 @@
+"""Connections to PostgreSQL: their URL, their settings, and the pool."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+
+import asyncpg
+
+from turnledger.errors import NotAStore
+
+AnyConnection: TypeAlias = "asyncpg.Connection[Any]"
+
+SCHEMES = ("postgresql", "postgres")
+OLDEST = 16
+"""The oldest major version of PostgreSQL that is tested."""
+
+_ESCAPE, _NUL, _ITSELF = "\ue000", "\ue000\ue001", "\ue000\ue002"
+
+
+def encoded(text: str) -> bytes:
+    """Return the bytes of a text without NUL, which PostgreSQL cannot store in a text."""
+    if _ESCAPE in text:
+        text = text.replace(_ESCAPE, _ITSELF)
+    return (text.replace("\x00", _NUL) if "\x00" in text else text).encode()
+
+
+def decoded(raw: bytes) -> str:
+    text = raw.decode()
+    return text.replace(_NUL, "\x00").replace(_ITSELF, _ESCAPE) if _ESCAPE in text else text
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where the database is, and how to use it."""
+
+    dsn: str
+    place: str
+    """Host and database, without user and password: for messages."""
+    pool: int = 20
+    """The most connections of this process."""
+    wait: float = 5.0
+    """Seconds that an operation waits for a connection."""
+    timeout: float = 30.0
+    """Seconds that a statement may take."""
+    pgbouncer: bool = False
+    """Whether a pooler in transaction mode is in between: no prepared statements, no notifications."""
+
+
+def settings_of(url: str) -> Settings:
+    """Parse the URL. Raises NotAStore for settings that are not known; never repeats the URL, which may hold
+    a password."""
+    parts = urlsplit(url)
+    given = parse_qsl(parts.query, keep_blank_values=True)
+    own = {name: value for name, value in given if name in ("pool", "wait", "timeout", "pgbouncer")}
+    rest = [(name, value) for name, value in given if name not in own]
+    try:
+        settings: dict[str, Any] = {
+            "pool": int(own.get("pool", Settings.pool)),
+            "wait": float(own.get("wait", Settings.wait)),
+            "timeout": float(own.get("timeout", Settings.timeout)),
+            "pgbouncer": {"on": True, "off": False}[own.get("pgbouncer", "off")],
+        }
+        host = parts.hostname or dict(rest).get("host", "")
+        place = f"postgresql://{host}{parts.path}"
+    except (ValueError, KeyError):
+        raise NotAStore(
+            "In a postgresql URL, `pool`, `wait` and `timeout` are numbers, and `pgbouncer` is on or off."
+        ) from None
+    if settings["pool"] < 2 or settings["wait"] <= 0 or settings["timeout"] <= 0:
+        raise NotAStore("`pool` must be 2 or more, `wait` and `timeout` (in seconds) above 0.")
+    dsn = urlunsplit(parts._replace(query=urlencode(rest, quote_via=quote)))
+    return Settings(dsn, place, **settings)
+
+
+class QuietConnection(asyncpg.Connection):  # type: ignore[misc]
+    """A connection that is returned to the pool as it is: operations leave nothing behind."""
+
+    def get_reset_query(self) -> str:
+        return ""
+
+
+async def prepare(connection: AnyConnection) -> None:
+    await connection.set_type_codec(
+        "text", schema="pg_catalog", encoder=encoded, decoder=decoded, format="binary"
+    )
+
+
+def arguments(settings: Settings) -> dict[str, Any]:
+    """Return the arguments for a connection."""
+    given: dict[str, Any] = {
+        "dsn": settings.dsn,
+        "connection_class": QuietConnection,
+        "command_timeout": settings.timeout,
+        "timeout": settings.wait,
+    }
+    if settings.pgbouncer:
+        given["statement_cache_size"] = 0
+    else:
+        given["server_settings"] = {
+            "application_name": "turnledger",
+            # A holder that is gone must not keep its locks: the server notices within half a minute.
+            "tcp_keepalives_idle": "10",
+            "tcp_keepalives_interval": "5",
+            "tcp_keepalives_count": "3",
+            "idle_in_transaction_session_timeout": "30s",
+        }
+    return given
+
+
+def server_version(connection: AnyConnection) -> str:
+    version = connection.get_server_version()
+    return f"{version.major}.{version.minor}"
+
+
+def check_server(connection: AnyConnection, settings: Settings) -> None:
+    """Raise NotAStore for a server that is too old."""
+    if connection.get_server_version().major < OLDEST:
+        raise NotAStore(
+            f"{settings.place} is PostgreSQL {server_version(connection)}. Use version {OLDEST} or newer."
+        )
+
+
+async def connect(settings: Settings) -> AnyConnection:
+    """Open a connection beside the pool."""
+    connection: AnyConnection = await asyncpg.connect(**arguments(settings))
+    await prepare(connection)
+    return connection
+
+
+async def open_pool(settings: Settings) -> asyncpg.Pool[Any]:
+    pool: asyncpg.Pool[Any] = await asyncpg.create_pool(
+        **arguments(settings),
+        init=prepare,
+        min_size=1,
+        max_size=settings.pool,
+        max_inactive_connection_lifetime=300.0,
+    )
+    return pool

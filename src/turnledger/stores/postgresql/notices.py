@@ -1,0 +1,110 @@
+"""Hints that another process has written.
+
+After a write, a process notifies the others by LISTEN and NOTIFY on a connection of its own: inside the
+transaction of the write, NOTIFY would make all commits wait for each other. Many writes share one
+notification. A notification can be lost: a slow poll finds what was missed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from contextvars import Context, copy_context
+from typing import TYPE_CHECKING
+
+from turnledger.stores.postgresql import connections
+from turnledger.stores.postgresql.connections import Settings
+from turnledger.stores.postgresql.failures import FAILED, reason
+
+if TYPE_CHECKING:
+    from turnledger.stores.postgresql.connections import AnyConnection
+
+logger = logging.getLogger(__name__)
+
+CHANNEL = "turnledger"
+AT_MOST_EVERY = 0.01
+"""Seconds between two notifications of a process."""
+POLL_EVERY = 1.0
+"""Seconds between polls beside notifications."""
+POLL_WITHOUT = 0.05
+"""Seconds between polls where there are no notifications."""
+NEWEST = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text"
+
+
+class Notices:
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._name = os.urandom(8).hex()
+        """Of this process in notifications."""
+        self._watchers: list[tuple[Callable[[], None], Context]] = []
+        self._written = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._connection: AnyConnection | None = None
+        self._using = asyncio.Lock()
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        self._watchers.append((changed, copy_context()))
+        if len(self._watchers) == 1:
+            self._tasks.append(asyncio.create_task(self._poll(), name="turnledger-poll"))
+
+    def send(self) -> None:
+        """Notify the other processes soon."""
+        self._written.set()
+        if not self._settings.pgbouncer and not any(each.get_name() == SENDER for each in self._tasks):
+            self._tasks.append(asyncio.create_task(self._send(), name=SENDER))
+
+    async def _send(self) -> None:
+        while True:
+            await self._written.wait()
+            self._written.clear()
+            try:
+                async with self._using:
+                    connection = await self._connected()
+                    await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, self._name)
+            except FAILED as error:
+                logger.debug("no notification: %s", reason(error))
+            await asyncio.sleep(AT_MOST_EVERY)
+
+    async def _poll(self) -> None:
+        """Call the watchers when the newest transaction is another one than at the last look."""
+        seen = None
+        while True:
+            try:
+                async with self._using:
+                    connection = await self._connected()
+                    newest = await connection.fetchval(NEWEST)
+                if seen not in (None, newest):
+                    self._call()
+                seen = newest
+            except FAILED as error:
+                logger.debug("no poll: %s", reason(error))
+            await asyncio.sleep(POLL_WITHOUT if self._settings.pgbouncer else POLL_EVERY)
+
+    async def _connected(self) -> AnyConnection:
+        """Return the connection for notices; listen again on a new one, whose start may follow changes."""
+        if self._connection is None or self._connection.is_closed():
+            self._connection = await connections.connect(self._settings)
+            if not self._settings.pgbouncer:
+                await self._connection.add_listener(CHANNEL, self._hear)
+            self._call()
+        return self._connection
+
+    def _hear(self, _connection: object, _pid: int, _channel: str, sender: object) -> None:
+        if sender != self._name:
+            self._call()
+
+    def _call(self) -> None:
+        for changed, context in self._watchers:
+            asyncio.get_running_loop().call_soon(changed, context=context)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._connection is not None:
+            self._connection.terminate()
+
+
+SENDER = "turnledger-notify"

@@ -1,0 +1,250 @@
+"""PostgresStore: the engine's Store in a PostgreSQL database that several machines share.
+
+Every write holds the row of its owner until it commits, alone or, in a turn, together with other turns. So
+operations of one owner see nothing of each other half done, and need no retries. What concerns all owners
+holds the row of the store. Statements read the newest state (READ COMMITTED): nobody else can change it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, cast
+
+from turnledger.engine.attempt.takeover import end_lease
+from turnledger.engine.lane.lease import renew
+from turnledger.engine.lane.shield import Home, Unstoppable
+from turnledger.engine.ports import (
+    InspectOperation,
+    Operation,
+    Request,
+    Result,
+    Sync,
+    WholeOperation,
+)
+from turnledger.errors import LedgerClosed, StoreUnavailable
+from turnledger.model.ids import ConversationId, LeaseId
+from turnledger.stores.postgresql import connections
+from turnledger.stores.postgresql.connections import Settings
+from turnledger.stores.postgresql.examination import check_exists
+from turnledger.stores.postgresql.failures import FAILED, REPEATED, code_of, commit_failure, translate
+from turnledger.stores.postgresql.leases import LeaseThread
+from turnledger.stores.postgresql.migrations import migrate
+from turnledger.stores.postgresql.notices import Notices
+from turnledger.stores.postgresql.tables.queries import Transaction
+from turnledger.stores.postgresql.tables.whole import PostgresWholeStore
+
+if TYPE_CHECKING:
+    from asyncpg import Pool
+
+    from turnledger.stores.postgresql.connections import AnyConnection
+
+
+logger = logging.getLogger(__name__)
+
+TRIES = 5
+"""How often a transaction is run that the server rolled back for the sake of another."""
+BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
+BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+
+class PostgresStore:
+    """The connections of one process. Made by `open`, and used on that event loop."""
+
+    def __init__(self, settings: Settings, pool: Pool[Any]) -> None:
+        self._settings = settings
+        self._pool = pool
+        self._home = Home()
+        self._home.check()
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._notices = Notices(settings)
+        self._lease: LeaseId | None = None
+        self._keeper: LeaseThread | None = None
+        self._closing: asyncio.Future[None] | None = None
+
+    @classmethod
+    async def open(cls, url: str) -> PostgresStore:
+        """Connect to the database of the URL; create or migrate its tables if needed. Raises NotAStore,
+        StoreTooNew, StoreReadOnly or StoreUnavailable."""
+
+        async def prepare(connection: AnyConnection, settings: Settings) -> None:
+            connections.check_server(connection, settings)
+            await migrate(connection)
+
+        return await cls._open(url, prepare)
+
+    @classmethod
+    async def visit(cls, url: str) -> PostgresStore:
+        """Connect for reading only, without a lease; raises NotAStore if the tables are not there."""
+        return await cls._open(url, check_exists)
+
+    @classmethod
+    async def _open(
+        cls, url: str, prepare: Callable[[AnyConnection, Settings], Awaitable[None]]
+    ) -> PostgresStore:
+        settings = connections.settings_of(url)
+        try:
+            pool = await connections.open_pool(settings)
+        except BaseException as error:
+            raise translate(error, settings.place) from error
+        try:
+            async with pool.acquire(timeout=settings.wait) as connection:
+                await prepare(connection, settings)
+        except BaseException as error:
+            pool.terminate()
+            raise translate(error, settings.place) from error
+        return cls(settings, pool)
+
+    async def transact(
+        self,
+        operation: Operation[Request, Result],
+        request: Request,
+        owner: str,
+        sync: Sync = Sync.DISK,
+        about: ConversationId | None = None,
+    ) -> Result:
+        """Run a writing operation atomically. See `Store.transact`."""
+        return cast(Result, await self._write(lambda whole: operation(whole.of(owner), request), owner))
+
+    async def transact_whole(
+        self, operation: WholeOperation[Request, Result], request: Request, sync: Sync = Sync.DISK
+    ) -> Result:
+        """As `transact`, on the rows of all owners."""
+        return cast(Result, await self._write(lambda whole: operation(whole, request), None))
+
+    async def _write(
+        self, operation: Callable[[PostgresWholeStore], Awaitable[Any]], owner: str | None
+    ) -> Any:
+        """Run in a task of its own, to the end, even if the caller is cancelled: it waits for the end."""
+        self._check_open()
+        outcome = Unstoppable(loop=self._loop)
+        task = self._loop.create_task(self._finish(operation, owner, outcome), name="turnledger-write")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        try:
+            return await outcome
+        finally:
+            del outcome, task  # an error in them has this frame in its traceback: a cycle
+
+    async def _finish(
+        self,
+        operation: Callable[[PostgresWholeStore], Awaitable[Any]],
+        owner: str | None,
+        outcome: Unstoppable,
+    ) -> None:
+        try:
+            result = await self._persist(operation, owner)
+        except BaseException as error:
+            outcome.set_exception(translate(error, self._settings.place))
+            del outcome
+        else:
+            outcome.set_result(result)
+
+    async def _persist(
+        self, operation: Callable[[PostgresWholeStore], Awaitable[Any]], owner: str | None
+    ) -> Any:
+        for tries_left in reversed(range(TRIES)):
+            try:
+                return await self._try(operation, owner)
+            except Exception as error:
+                if code_of(error) not in REPEATED or not tries_left:
+                    raise
+        raise AssertionError  # the last try returns or raises
+
+    async def _try(self, operation: Callable[[PostgresWholeStore], Awaitable[Any]], owner: str | None) -> Any:
+        async with self._connection() as connection:
+            await connection.execute(BEGIN)
+            transaction = Transaction(connection, writes=True)
+            try:
+                if owner is None:
+                    await transaction.rows("lock_store")
+                else:
+                    await transaction.lock(owner)
+                result = await operation(PostgresWholeStore(transaction))
+            except BaseException:
+                await self._roll_back(connection)
+                raise
+            try:
+                await connection.execute("COMMIT")
+            except BaseException as error:
+                raise commit_failure(error, self._settings.place) from error
+        self._notices.send()
+        return result
+
+    async def _roll_back(self, connection: AnyConnection) -> None:
+        """Roll back; where that cannot be done, the server does it when the connection is gone."""
+        try:
+            if not connection.is_closed():
+                await connection.execute("ROLLBACK", timeout=self._settings.wait)
+        except FAILED:
+            connection.terminate()
+
+    def _connection(self) -> Any:
+        return self._pool.acquire(timeout=self._settings.wait)
+
+    async def read(self, operation: Operation[Request, Result], request: Request, owner: str) -> Result:
+        """Run a reading operation on one snapshot that includes all acknowledged writes."""
+        return cast(Result, await self._read(lambda whole: operation(whole.of(owner), request)))
+
+    async def read_whole(self, operation: WholeOperation[Request, Result], request: Request) -> Result:
+        return cast(Result, await self._read(lambda whole: operation(whole, request)))
+
+    async def inspect(self, operation: InspectOperation[Request, Result], request: Request) -> Result:
+        return cast(Result, await self._read(lambda whole: operation(whole, request)))
+
+    async def _read(self, operation: Callable[[PostgresWholeStore], Awaitable[Any]]) -> Any:
+        self._check_open()
+        try:
+            async with self._connection() as connection:
+                await connection.execute(BEGIN_READ)
+                try:
+                    return await operation(PostgresWholeStore(Transaction(connection, writes=False)))
+                finally:
+                    await self._roll_back(connection)
+        except BaseException as error:
+            raise translate(error, self._settings.place) from error
+
+    def _check_open(self) -> None:
+        self._home.check()
+        if self._closing is not None:
+            raise LedgerClosed
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """Call `changed` on the loop soon after any process wrote."""
+        self._notices.watch(changed)
+
+    async def keep_lease(self, id: LeaseId, every: float) -> None:
+        """Take the lease and renew it from a thread, with a connection of its own, until closed."""
+        self._lease = id
+        await self.transact_whole(renew, id)
+        self._keeper = LeaseThread(self._settings, id, every)
+
+    def is_holder_dead(self, id: LeaseId) -> bool:
+        """Return False: machines know of each other only by their beats."""
+        return False
+
+    async def close(self) -> None:
+        """Finish operations under way, end the lease, close the connections."""
+        self._home.check()
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        if self._keeper is not None:
+            await asyncio.to_thread(self._keeper.stop)
+        while self._tasks:
+            await asyncio.wait(tuple(self._tasks))
+        lease = self._lease
+        if lease is not None:
+            try:
+                await self._persist(lambda whole: end_lease(whole, lease), None)
+            except BaseException as error:
+                failure = translate(error, self._settings.place)
+                if not isinstance(failure, StoreUnavailable):
+                    raise failure from error
+                logger.warning("the lease was not ended, and lapses by itself: %s", failure)
+        await self._notices.close()
+        await self._pool.close()

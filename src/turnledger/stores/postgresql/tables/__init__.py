@@ -1,0 +1,1 @@
+"""The rows of a PostgreSQL store inside one transaction."""

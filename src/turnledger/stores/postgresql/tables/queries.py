@@ -1,0 +1,80 @@
+"""Runs the statements of the `.sql` files by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from turnledger.stores.row_codec import Row
+from turnledger.stores.sql_files import named_queries
+
+if TYPE_CHECKING:
+    from turnledger.stores.postgresql.connections import AnyConnection
+
+
+def sql_text(name: str) -> str:
+    return files("turnledger.stores.postgresql").joinpath(name).read_text("utf-8")
+
+
+FILES = ("tables", "catalogue", "access", "search", "whole", "overview")
+QUERIES: Mapping[str, str] = {
+    name: query for file in FILES for name, query in named_queries(sql_text(f"tables/{file}.sql")).items()
+}
+
+
+class Transaction:
+    """What the tables of one transaction have in common."""
+
+    def __init__(self, connection: AnyConnection, *, writes: bool) -> None:
+        self.connection = connection
+        self.writes = writes
+        self.changes = 0
+        """Changes added for the feed."""
+        self._locked: set[str] = set()
+
+    async def rows(self, query: str, *arguments: Any) -> Sequence[Row]:
+        found: Sequence[Row] = await self.connection.fetch(QUERIES[query], *arguments)
+        return found
+
+    async def lock(self, owner: str) -> None:
+        """Be the only writer of an owner until the transaction ends."""
+        if owner in self._locked or not self.writes:
+            return
+        if not await self.rows("lock_owner", owner):
+            await self.rows("add_owner", owner)
+            await self.rows("lock_owner", owner)
+        self._locked.add(owner)
+
+
+class NamedQueries:
+    def __init__(self, transaction: Transaction) -> None:
+        self._transaction = transaction
+
+    async def _rows(self, query: str, *arguments: Any) -> Sequence[Row]:
+        return await self._transaction.rows(query, *arguments)
+
+    async def _many(self, query: str, arguments: Sequence[Row]) -> None:
+        """Run a statement once for each row of arguments, in one round trip."""
+        if arguments:
+            await self._transaction.connection.executemany(QUERIES[query], arguments)
+
+    async def _row(self, query: str, *arguments: Any) -> Row | None:
+        rows = await self._rows(query, *arguments)
+        return rows[0] if rows else None
+
+
+class OwnedQueries(NamedQueries):
+    """Queries about the rows of one owner, which is their first argument."""
+
+    def __init__(self, transaction: Transaction, owner: str) -> None:
+        super().__init__(transaction)
+        self.owner = owner
+
+    async def _own(self, query: str, *arguments: Any) -> Sequence[Row]:
+        await self._transaction.lock(self.owner)
+        return await self._transaction.rows(query, self.owner, *arguments)
+
+    async def _own_row(self, query: str, *arguments: Any) -> Row | None:
+        rows = await self._own(query, *arguments)
+        return rows[0] if rows else None

@@ -1,0 +1,50 @@
+"""The PostgreSQL store fulfils the store contract."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import asyncpg
+import pytest
+
+from turnledger.engine.ports import Store
+from turnledger.stores.postgresql import PostgresStore
+from turnledger.testing.postgresql import PostgresServer
+from turnledger.testing.store_contract import Capabilities, OpenStore, StoreContract
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[str]:
+    with PostgresServer.start() as server:
+        url = server.create_database()
+
+        async def make() -> None:
+            await (await PostgresStore.open(url)).close()
+
+        asyncio.run(make())
+        yield url
+
+
+async def empty(url: str) -> None:
+    """Remove all rows, which takes less time than to make a database."""
+    connection = await asyncpg.connect(url)
+    tables = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+    for (table,) in tables:
+        if table != "store":
+            await connection.execute(f'DELETE FROM "{table}"')
+    await connection.execute("UPDATE store SET purged_xid = -1, purged_place = -1")
+    await connection.close()
+
+
+class TestPostgresStore(StoreContract):
+    capabilities = Capabilities(survives_restart=True)
+
+    @pytest.fixture
+    async def open_store(self, database: str) -> OpenStore:
+        await empty(database)
+
+        async def open_store() -> Store:
+            return await PostgresStore.open(f"{database}&pool=4")
+
+        return open_store
