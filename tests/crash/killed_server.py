@@ -21,6 +21,7 @@ from random import Random
 
 import aiohttp
 
+from tests.crash.place import store_of
 from tests.crash.promises import check_chain, check_file
 from tests.fork_server import ROOT, ForkedProcess
 from turnledger import Ledger, Turn
@@ -49,7 +50,7 @@ class ServerProcess:
     def __init__(
         self, folder: Path, upstream: str | None, *flags: str, command: Sequence[str] = ("turnledger",)
     ) -> None:
-        self.store = f"sqlite:///{folder / 'chats.db'}"
+        self.store = store_of(folder)
         options = ["--port", "0", "--store", self.store, "--log-level", "warning", *flags]
         if upstream is not None:
             options += ["--upstream", upstream]
@@ -199,7 +200,7 @@ class Storm:
     async def _histories(self, lanes: Collection[str] = LANES) -> dict[str, list[Turn]]:
         check_file(self._folder)
         histories = {}
-        async with await Ledger.open(f"sqlite:///{self._folder / 'chats.db'}") as ledger:
+        async with await Ledger.open(store_of(self._folder)) as ledger:
             assert await ledger.check() == []
             for lane in lanes:
                 chat = await ledger.conversation(conversation_key=lane)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -9,8 +10,10 @@ from pathlib import Path
 
 import apsw
 
+from tests.crash.place import store_of
 from tests.crash.worker_requests import LANES, RESULT, WorkerRequest, last_words, name_of
 from turnledger import Chat, Ledger, Limits, RunningTurn, Turn
+from turnledger.engine.lane.lease import all_leases
 from turnledger.model.item import NOT_STARTED, OUTCOME_UNKNOWN, open_calls
 from turnledger.types import AttemptState, TurnKind
 
@@ -19,13 +22,17 @@ PROBE = "are you there?"
 
 async def recovered(folder: Path, lanes: Sequence[str] = LANES) -> dict[str, list[Turn]]:
     """Open the store of killed processes, run another turn on each lane, and return all histories."""
-    async with await Ledger.open(f"sqlite:///{folder / 'chats.db'}", limits=Limits(lease_time=1.0)) as ledger:
+    async with await Ledger.open(store_of(folder), limits=Limits(lease_time=1.0)) as ledger:
         histories = {}
         for lane in lanes:
             chat = await ledger.conversation(conversation_key=lane)
             await _takes_a_turn(chat)
-            # Lock files show that the processes are dead; once they are buried, no ticket is before ours.
+            # Lock files show that the processes are dead, or else their leases lapse; once they are buried,
+            # no ticket is before ours.
             await ledger._recovery.run_round()
+            while len(await ledger._process.store.read_whole(all_leases, None)) > 1:
+                await asyncio.sleep(0.1)
+                await ledger._recovery.run_round()
             await _takes_a_turn(chat, on_busy="reject")
             histories[lane] = await _whole_history(chat)
     check_file(folder)
@@ -48,6 +55,8 @@ async def _whole_history(chat: Chat) -> list[Turn]:
 
 
 def check_file(folder: Path) -> None:
+    if not store_of(folder).startswith("sqlite:"):
+        return
     connection = apsw.Connection(str(folder / "chats.db"))
     try:
         assert connection.pragma("integrity_check") == "ok"

@@ -17,6 +17,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from tests.crash.place import store_of
 from tests.crash.worker_requests import (
     Deliberate,
     WorkerRequest,
@@ -30,8 +31,9 @@ from tests.crash.worker_requests import (
 from tests.simulation.broken.registry import BROKEN
 from turnledger import Chat, Ledger, Limits, RunningTurn, Turn
 from turnledger.engine.turn.begin import Queued
+from turnledger.engine.wrapped_store import WrappedStore, Write
 from turnledger.errors import Superseded, TurnFailed, TurnledgerError, TurnStopped
-from turnledger.stores.sqlite import SqliteStore
+from turnledger.stores.url import open_store
 from turnledger.testing.fake_clock import FakeClock
 from turnledger.types import Runner
 
@@ -213,7 +215,7 @@ async def _run_job(turn: RunningTurn, effects: Path) -> None:
     report_or_die(f"answered {request.token}")
 
 
-class ReportingStore(SqliteStore):
+class ReportingStore(WrappedStore):
     """Reports when a turn has to queue."""
 
     receives_hints = True
@@ -222,8 +224,8 @@ class ReportingStore(SqliteStore):
         if self.receives_hints:
             super().watch(changed)
 
-    async def transact(self, *arguments: Any, **options: Any) -> Any:
-        answer = await super().transact(*arguments, **options)
+    async def write(self, write: Write) -> Any:
+        answer = await super().write(write)
         if isinstance(answer, Queued):
             report("queued")
         return answer
@@ -253,7 +255,7 @@ async def main(what: str, folder: str, lease_time: str, *more: str) -> None:
     what, _, broken = what.partition(":")
     if broken:
         break_engine(broken)
-    store = await ReportingStore.open(Path(folder) / "chats.db")
+    store = ReportingStore(await open_store(store_of(Path(folder))))
     flush_every = Limits.flush_every
     if what == "work":
         flush_every = 0.005  # jobs are short, and readers and resumes shall meet what they have streamed

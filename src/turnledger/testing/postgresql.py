@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from itertools import count
@@ -27,6 +28,7 @@ NOBODY = 65534
 QUICK = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 """Settings for servers whose rows need not survive a crash of the machine."""
 STOP_SECONDS = 20
+TRIES = 50
 
 
 def binaries(version: int = 18) -> Path | None:
@@ -107,7 +109,18 @@ class PostgresServer:
             raise RuntimeError(f"{program}: {done.stderr.decode(errors='replace')}")
 
     def resume(self) -> None:
-        """Start the server, and return when it accepts connections."""
+        """Start the server, and return when it accepts connections. Children of a killed one may keep its
+        memory for a moment."""
+        for tries_left in reversed(range(TRIES)):
+            try:
+                self._start()
+                return
+            except RuntimeError as problem:
+                if not tries_left or "still in use" not in str(problem):
+                    raise
+                time.sleep(0.1)
+
+    def _start(self) -> None:
         options: Sequence[str] = [f"-c{name}={value}" for name, value in self._settings.items()]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -119,7 +132,8 @@ class PostgresServer:
             )
         while not self._is_ready():
             if self._process.poll() is not None:
-                raise RuntimeError((self.folder / "log").read_text(errors="replace"))
+                self._process = None
+                raise RuntimeError((self.folder / "log").read_text(errors="replace")[-2000:])
 
     def _is_ready(self) -> bool:
         ready = subprocess.run(

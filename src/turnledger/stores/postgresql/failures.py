@@ -20,7 +20,14 @@ from turnledger.errors import (
 )
 from turnledger.stores.damage import UNREADABLE, UNSTORABLE, is_from_decoder
 
-LOST = (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.PostgresConnectionError, EOFError)
+LOST = (
+    OSError,
+    TimeoutError,
+    EOFError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # the server ended the connection while it was idle
+    asyncpg.PostgresConnectionError,
+)
 """The connection is gone, or was never there."""
 
 FAILED = (asyncpg.PostgresError, *LOST)

@@ -45,7 +45,6 @@ logger = logging.getLogger(__name__)
 
 TRIES = 5
 """How often a transaction is run that the server rolled back for the sake of another."""
-BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
@@ -155,13 +154,9 @@ class PostgresStore:
 
     async def _try(self, operation: Callable[[PostgresWholeStore], Awaitable[Any]], owner: str | None) -> Any:
         async with self._connection() as connection:
-            await connection.execute(BEGIN)
             transaction = Transaction(connection, writes=True)
             try:
-                if owner is None:
-                    await transaction.rows("lock_store")
-                else:
-                    await transaction.lock(owner)
+                await transaction.begin(owner)
                 result = await operation(PostgresWholeStore(transaction))
             except BaseException:
                 await self._roll_back(connection)

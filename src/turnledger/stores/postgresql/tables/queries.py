@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from turnledger.stores.postgresql.connections import encoded
 from turnledger.stores.row_codec import Row
 from turnledger.stores.sql_files import named_queries
 
@@ -23,6 +24,9 @@ QUERIES: Mapping[str, str] = {
 }
 
 
+BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
+
+
 class Transaction:
     """What the tables of one transaction have in common."""
 
@@ -36,6 +40,19 @@ class Transaction:
     async def rows(self, query: str, *arguments: Any) -> Sequence[Row]:
         found: Sequence[Row] = await self.connection.fetch(QUERIES[query], *arguments)
         return found
+
+    async def begin(self, owner: str | None) -> None:
+        """Begin, and lock the row of the owner, or that of the store: one round trip, unless the owner is
+        new."""
+        if owner is None:
+            await self.connection.execute(f"{BEGIN}; {QUERIES['lock_store']}")
+            return
+        name = encoded(owner).decode().replace("'", "''")
+        lock = QUERIES["lock_owner"].replace("$1", f"'{name}'")
+        if await self.connection.execute(f"{BEGIN}; {lock}") == "SELECT 1":
+            self._locked.add(owner)
+        else:
+            await self.lock(owner)
 
     async def lock(self, owner: str) -> None:
         """Be the only writer of an owner until the transaction ends."""

@@ -1,0 +1,150 @@
+"""URLs of PostgreSQL stores, the errors of databases that cannot be used, and the pool."""
+
+from __future__ import annotations
+
+import asyncio
+
+import asyncpg
+import pytest
+
+from turnledger.errors import LedgerClosed, NotAStore, StoreReadOnly, StoreTooNew, StoreUnavailable
+from turnledger.server.doctor import check_store
+from turnledger.stores.postgresql import PostgresStore
+from turnledger.stores.postgresql.connections import decoded, encoded, settings_of
+from turnledger.stores.postgresql.migrations import VERSION
+from turnledger.stores.url import back_up_store, described, open_store, visit_store
+from turnledger.testing.postgresql import PostgresServer
+
+SECRET = "hunter2"
+
+
+def test_url_has_settings_of_the_store_and_of_the_connection() -> None:
+    settings = settings_of(f"postgresql://ann:{SECRET}@db/chats?sslmode=require&pool=7&pgbouncer=on&wait=0.5")
+    assert (settings.pool, settings.wait, settings.pgbouncer) == (7, 0.5, True)
+    assert settings.dsn == f"postgresql://ann:{SECRET}@db/chats?sslmode=require"
+    assert settings.place == described(f"postgres://ann:{SECRET}@db/chats") == "postgresql://db/chats"
+
+
+@pytest.mark.parametrize("wrong", ["pool=x", "pool=1", "wait=0", "timeout=-1", "pgbouncer=maybe"])
+def test_wrong_setting_in_a_url_is_refused_without_the_password(wrong: str) -> None:
+    with pytest.raises(NotAStore) as caught:
+        settings_of(f"postgresql://ann:{SECRET}@db/chats?{wrong}")
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "a\x00b", "\ue000", "\ue000\ue001", "\x00\ue000\x00", "né😀"])
+def test_every_text_is_read_as_it_was_stored_and_without_nul(text: str) -> None:
+    assert decoded(encoded(text)) == text
+    assert b"\x00" not in encoded(text)
+
+
+async def make_user(server: PostgresServer, url: str, name: str, hba: str | None = None) -> str:
+    """Create a user without rights; return its URL."""
+    connection = await asyncpg.connect(url)
+    await connection.execute(f"CREATE USER {name} PASSWORD '{SECRET}'")
+    if hba is not None:
+        file = server.data / "pg_hba.conf"
+        file.write_text(f"local all {name} {hba}\n{file.read_text()}")
+        await connection.execute("SELECT pg_reload_conf()")
+    await connection.close()
+    return url.replace("postgres@", f"{name}:wrong-{SECRET}@")
+
+
+async def test_unusable_database_is_named_in_one_line_without_the_password(
+    server: PostgresServer, url: str
+) -> None:
+    password = await make_user(server, url, "locked", "scram-sha-256")
+    right = await make_user(server, url, "guest")
+    connection = await asyncpg.connect(url)
+    await connection.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+    await connection.close()
+    cases = {
+        "host": (f"postgresql://ann:{SECRET}@127.0.0.1:1/chats?wait=2", StoreUnavailable, "127.0.0.1"),
+        "database": (url.replace("/test", f"/{'x' * 5}"), NotAStore, "does not exist"),
+        "password": (password, StoreUnavailable, "password authentication failed"),
+        "right": (right, StoreReadOnly, "permission denied"),
+    }
+    for name, (wrong, kind, words) in cases.items():
+        with pytest.raises(kind) as caught:
+            await open_store(wrong)
+        [diagnosis], _ = await asyncio.to_thread(check_store, wrong)
+        for text in (str(caught.value), diagnosis.message):
+            assert SECRET not in text, name
+            assert "\n" not in text, name
+        assert words in str(caught.value), name
+
+
+async def test_database_of_a_newer_version_is_refused_untouched(url: str) -> None:
+    await (await PostgresStore.open(url)).close()
+    connection = await asyncpg.connect(url)
+    await connection.execute("UPDATE store SET version = version + 1")
+    for attempt in (open_store, visit_store):
+        with pytest.raises(StoreTooNew):
+            await attempt(url)
+    assert await connection.fetchval("SELECT version FROM store") == VERSION + 1
+    await connection.close()
+
+
+async def test_table_of_another_program_is_refused_untouched(url: str) -> None:
+    connection = await asyncpg.connect(url)
+    await connection.execute("CREATE TABLE store (shelf text)")
+    with pytest.raises(NotAStore, match="another program"):
+        await open_store(url)
+    assert await connection.fetchval("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'") == 1
+    await connection.close()
+
+
+async def test_visit_to_an_empty_database_creates_nothing(url: str) -> None:
+    with pytest.raises(NotAStore, match="no tables"):
+        await visit_store(url)
+    connection = await asyncpg.connect(url)
+    assert await connection.fetchval("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'") == 0
+    await connection.close()
+
+
+async def test_doctor_reports_the_server_and_the_schema(url: str) -> None:
+    [before, _], _ = await asyncio.to_thread(check_store, url)
+    await (await PostgresStore.open(url)).close()
+    [after, processes], _ = await asyncio.to_thread(check_store, url)
+    assert "no tables yet" in before.message
+    assert f"schema {VERSION} of {VERSION}" in after.message
+    assert "PostgreSQL 18" in after.message
+    assert "0 processes" in processes.message
+
+
+def test_backup_of_a_database_names_the_tool_of_postgresql() -> None:
+    with pytest.raises(NotAStore, match="pg_dump"):
+        back_up_store("postgresql://db/chats", "copy.db", lambda *_: None)
+
+
+async def test_servers_that_start_at_once_create_the_tables_once(url: str) -> None:
+    stores = await asyncio.gather(*(PostgresStore.open(f"{url}&pool=2") for _ in range(5)))
+    secrets = {await store.read_whole(lambda whole, _: whole.secret(), None) for store in stores}
+    for store in stores:
+        await store.close()
+    assert len(secrets) == 1
+
+
+async def test_burst_beyond_the_pool_waits_and_then_is_unavailable(url: str) -> None:
+    store = await PostgresStore.open(f"{url}&pool=2&wait=0.2")
+    gate, holding = asyncio.Event(), asyncio.Semaphore(0)
+
+    async def hold(tables: object, _: None) -> None:
+        holding.release()
+        await gate.wait()
+
+    held = [asyncio.create_task(store.transact(hold, None, owner)) for owner in ("ann", "bob")]
+    for _ in held:
+        await holding.acquire()
+
+    async def newest(whole: object, _: None) -> object:
+        return await whole.newest_time()  # type: ignore[attr-defined]
+
+    with pytest.raises(StoreUnavailable):
+        await store.read_whole(newest, None)
+    gate.set()
+    await asyncio.gather(*held)
+    assert await asyncio.gather(*(store.read_whole(newest, None) for _ in range(50))) == [None] * 50
+    await store.close()
+    with pytest.raises(LedgerClosed):
+        await store.read_whole(newest, None)

@@ -1,0 +1,145 @@
+"""Writes whose connection breaks: before the commit nothing was written; during it the outcome is unknown,
+and the ledger finds it out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+import asyncpg
+import pytest
+
+from turnledger import Ledger
+from turnledger.engine.ports import Tables
+from turnledger.errors import OutcomeUnknown, StoreUnavailable
+from turnledger.stores.postgresql import PostgresStore
+from turnledger.testing.postgresql import PostgresServer
+from turnledger.testing.store_contract.rows.kit import conversation
+
+SOCKET = ".s.PGSQL.5432"
+
+
+class Proxy:
+    """Forwards connections to the server; cuts one when its client sends COMMIT, before or after the server
+    has received it."""
+
+    def __init__(self, server: Path) -> None:
+        self._server = server
+        self.cuts: list[str] = []
+        """What to do with the next commits."""
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._tasks.add(asyncio.create_task(self.serve(reader, writer)))
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        server_reader, server_writer = await asyncio.open_unix_connection(self._server / SOCKET)
+        answers = asyncio.create_task(self._forward(server_reader, writer))
+        try:
+            while sent := await reader.read(1 << 16):
+                cut = self.cuts.pop() if self.cuts and b"COMMIT\x00" in sent else None
+                if cut == "before":
+                    break
+                if cut == "after":
+                    answers.cancel()
+                    await asyncio.wait([answers])
+                    server_writer.write(sent)
+                    await server_reader.read(1 << 16)  # it is done, and the client does not learn of it
+                    break
+                server_writer.write(sent)
+                await server_writer.drain()
+        finally:
+            answers.cancel()
+            for each in (server_writer, writer):
+                each.close()
+            await asyncio.gather(answers, server_writer.wait_closed(), return_exceptions=True)
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while received := await reader.read(1 << 16):
+            writer.write(received)
+            await writer.drain()
+        writer.close()
+
+
+@pytest.fixture
+async def proxied(server: PostgresServer, url: str, tmp_path: Path) -> AsyncIterator[tuple[str, Proxy]]:
+    async with proxy_to(server.folder, tmp_path) as proxy:
+        yield f"{url.partition('?')[0]}?host={quote(str(tmp_path), safe='')}", proxy
+
+
+@asynccontextmanager
+async def proxy_to(server: Path, folder: Path) -> AsyncIterator[Proxy]:
+    proxy = Proxy(server)
+    listening = await asyncio.start_unix_server(proxy.accept, folder / SOCKET)
+    yield proxy
+    listening.close()
+    await proxy.close()
+
+
+async def add(tables: Tables, given: object) -> None:
+    await tables.add_conversation(given)  # type: ignore[arg-type]
+
+
+async def count(url: str, table: str) -> int:
+    connection = await asyncpg.connect(url)
+    try:
+        return int(await connection.fetchval(f"SELECT count(*) FROM {table}"))
+    finally:
+        await connection.close()
+
+
+@pytest.mark.parametrize(("cut", "stored"), [("before", 0), ("after", 1)])
+async def test_connection_lost_at_the_commit_is_an_unknown_outcome(
+    proxied: tuple[str, Proxy], url: str, cut: str, stored: int
+) -> None:
+    place, proxy = proxied
+    store = await PostgresStore.open(place)
+    proxy.cuts.append(cut)
+    with pytest.raises(OutcomeUnknown):
+        await store.transact(add, conversation(owner="ann"), "ann")
+    assert await count(url, "conversation") == stored
+    await store.close()
+
+
+async def test_connection_lost_before_the_commit_has_written_nothing(url: str) -> None:
+    store = await PostgresStore.open(url)
+
+    async def add_and_lose(tables: Tables, given: object) -> None:
+        await tables.add_conversation(given)  # type: ignore[arg-type]
+        other = await asyncpg.connect(url)
+        own = "pid <> pg_backend_pid() AND datname = current_database() AND state = 'idle in transaction'"
+        await other.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {own}")
+        await other.close()
+        await tables.usage()
+
+    with pytest.raises(StoreUnavailable):
+        await store.transact(add_and_lose, conversation(owner="ann"), "ann")
+    assert await count(url, "conversation") == 0
+    await store.transact(add, conversation(owner="ann"), "ann")
+    await store.close()
+
+
+@pytest.mark.parametrize("cut", ["before", "after"])
+async def test_turn_whose_commit_was_cut_off_is_in_the_history_once(
+    proxied: tuple[str, Proxy], url: str, cut: str
+) -> None:
+    place, proxy = proxied
+    async with await Ledger.open(place) as ledger:
+        chat = await ledger.conversation(conversation_key="lane")
+        async with chat.turn("Where is my order?") as turn:
+            turn.emit("On its way.")
+            proxy.cuts.append(cut)
+        assert [each.text for each in await chat.turns()] == ["On its way."]
+        async with chat.turn("And now?") as turn:
+            turn.emit("Here.")
+        assert len(await chat.turns()) == 2
+        assert await ledger.check() == []
+    assert await count(url, "turn") == 2

@@ -1,0 +1,51 @@
+"""The schema: migrations lead to schema.sql, and every query is valid on it."""
+
+from __future__ import annotations
+
+import asyncpg
+import pytest
+
+from turnledger.stores.postgresql import PostgresStore
+from turnledger.stores.postgresql.migrations import MIGRATIONS, VERSION, migrate
+from turnledger.stores.postgresql.tables.queries import QUERIES, sql_text
+from turnledger.testing.postgresql import PostgresServer
+
+SHAPE = """
+SELECT table_name, column_name, ordinal_position, data_type, is_nullable, column_default, collation_name
+FROM information_schema.columns WHERE table_schema = 'public'
+UNION ALL
+SELECT tablename, indexname, 0, indexdef, '', '', '' FROM pg_indexes WHERE schemaname = 'public'
+ORDER BY 1, 2, 3
+"""
+
+
+async def test_migrations_lead_to_the_schema(server: PostgresServer) -> None:
+    shapes = []
+    for files in (["schema.sql"], [f"migrations/{name}" for name in MIGRATIONS]):
+        connection = await asyncpg.connect(server.create_database())
+        for file in files:
+            await connection.execute(sql_text(file))
+        shapes.append([tuple(row) for row in await connection.fetch(SHAPE)])
+        await connection.close()
+    assert shapes[0] == shapes[1]
+    assert {row[0] for row in shapes[0]} > {"conversation", "branch", "turn", "store"}
+
+
+async def test_older_database_is_migrated_to_the_current_version(url: str) -> None:
+    connection = await asyncpg.connect(url)
+    await connection.execute(sql_text(f"migrations/{MIGRATIONS[0]}"))
+    await connection.execute("INSERT INTO store (id, version, secret) VALUES (1, 1, $1)", bytes(32))
+    await migrate(connection)
+    assert await connection.fetchval("SELECT version FROM store") == VERSION
+    await connection.close()
+
+
+async def test_every_query_is_valid(url: str) -> None:
+    await (await PostgresStore.open(url)).close()
+    connection = await asyncpg.connect(url)
+    for name, query in QUERIES.items():
+        try:
+            await connection.prepare(query)
+        except asyncpg.PostgresError as problem:
+            pytest.fail(f"{name}: {problem}")
+    await connection.close()
