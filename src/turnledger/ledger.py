@@ -63,7 +63,7 @@ class Ledger(Chats):
 
     @classmethod
     async def open(cls, url: str = "memory:", *, limits: Limits | None = None) -> Ledger:
-        """Open the store that `url` names: `memory:` or `sqlite:///path`."""
+        """Open the store that `url` names: `memory:`, `sqlite:///path` or `postgresql://…`."""
         limits = limits or Limits()
         return await cls.over(await open_store(url, page_bytes=limits.page_bytes), limits=limits)
 

@@ -158,6 +158,7 @@ class PostgresStore:
             try:
                 await transaction.begin(owner)
                 result = await operation(PostgresWholeStore(transaction))
+                await transaction.flush()
             except BaseException:
                 await self._roll_back(connection)
                 raise

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from importlib.resources import files
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from turnledger.stores.postgresql.connections import encoded
@@ -24,6 +27,28 @@ QUERIES: Mapping[str, str] = {
 }
 
 
+_TABLE = re.compile(r"(?:INSERT INTO|UPDATE|DELETE FROM) (\w+)")
+_PARAMETER = re.compile(r"\$(\d+)")
+
+
+def _shifted(query: str, by: int) -> str:
+    """Return a query whose parameters begin after this number."""
+    return _PARAMETER.sub(lambda found: f"${int(found[1]) + by}", query)
+
+
+@lru_cache(maxsize=256)
+def _joined(names: tuple[str, ...]) -> str:
+    """Return one statement that does what these do. Few combinations occur, so it stays prepared."""
+    if len(names) == 1:
+        return QUERIES[names[0]]
+    parts, before = [], 0
+    for place, name in enumerate(names):
+        query = QUERIES[name].removesuffix(";")
+        parts.append(f"w{place} AS ({_shifted(query, before)})")
+        before += max(int(number) for number in _PARAMETER.findall(query))
+    return f"WITH {', '.join(parts)} SELECT 1"
+
+
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 
 
@@ -36,8 +61,27 @@ class Transaction:
         self.changes = 0
         """Changes added for the feed."""
         self._locked: set[str] = set()
+        self._writes: dict[str, tuple[str, Row]] = {}
+        """Writes that are yet to be sent, by the table they change."""
+
+    async def write(self, query: str, *arguments: Any) -> None:
+        """Run a statement whose outcome nobody needs: with others, before the next read or the end."""
+        table = _TABLE.findall(QUERIES[query])[0]
+        if table in self._writes:
+            await self.flush()
+        self._writes[table] = query, arguments
+
+    async def flush(self) -> None:
+        """Send the writes that wait, as one statement: each saves a round trip. They do not see each other,
+        and so no two of them change one table."""
+        if not self._writes:
+            return
+        queries, arguments = zip(*self._writes.values(), strict=True)
+        self._writes.clear()
+        await self.connection.execute(_joined(queries), *chain.from_iterable(arguments))
 
     async def rows(self, query: str, *arguments: Any) -> Sequence[Row]:
+        await self.flush()
         found: Sequence[Row] = await self.connection.fetch(QUERIES[query], *arguments)
         return found
 
@@ -73,6 +117,7 @@ class NamedQueries:
 
     async def _many(self, query: str, arguments: Sequence[Row]) -> None:
         """Run a statement once for each row of arguments, in one round trip."""
+        await self._transaction.flush()
         if arguments:
             await self._transaction.connection.executemany(QUERIES[query], arguments)
 
@@ -91,6 +136,11 @@ class OwnedQueries(NamedQueries):
     async def _own(self, query: str, *arguments: Any) -> Sequence[Row]:
         await self._transaction.lock(self.owner)
         return await self._transaction.rows(query, self.owner, *arguments)
+
+    async def _change(self, query: str, *arguments: Any) -> None:
+        """Write, soon."""
+        await self._transaction.lock(self.owner)
+        await self._transaction.write(query, self.owner, *arguments)
 
     async def _own_row(self, query: str, *arguments: Any) -> Row | None:
         rows = await self._own(query, *arguments)

@@ -38,7 +38,7 @@ from turnledger.model.turn import Attempt, Turn
 from turnledger.stores import row_codec
 from turnledger.stores.damage import decoder
 from turnledger.stores.postgresql.tables.catalogue import PostgresCatalogueRows
-from turnledger.stores.postgresql.tables.queries import NamedQueries, OwnedQueries
+from turnledger.stores.postgresql.tables.queries import NamedQueries, OwnedQueries, Transaction
 from turnledger.stores.postgresql.tables.search import PostgresSearchRows
 from turnledger.stores.row_codec import Row
 
@@ -188,18 +188,26 @@ class PostgresSharedRows(NamedQueries):
         return len(rows)
 
     async def _count(self, owner: str, more: int, chats: int = 0) -> None:
-        await self._rows("count_stored", owner, more, chats)
+        await self._transaction.write("count_stored", owner, more, chats)
         link = link_of(owner)
         if link is not None:
-            await self._rows("count_stored_by_visitors", link.raw, more, chats)
+            await self._transaction.write("count_stored_by_visitors", link.raw, more, chats)
 
 
 class PostgresTables(PostgresCatalogueRows, PostgresSearchRows, PostgresSharedRows, OwnedQueries):
     """The engine's `Tables`. Every query names the owner, whose row is locked before the first one."""
 
+    def __init__(self, transaction: Transaction, owner: str) -> None:
+        super().__init__(transaction, owner)
+        self._known: set[ConversationId | BranchId] = set()
+        """Conversations and branches that were found to be of this owner."""
+
     async def conversation(self, id: ConversationId) -> Conversation | None:
         row = await self._own_row("conversation", id.raw)
-        return None if row is None else row_codec.conversation_of(row)
+        if row is None:
+            return None
+        self._known.add(id)
+        return row_codec.conversation_of(row)
 
     async def conversation_by_key(self, scope: str, conversation_key: str) -> Conversation | None:
         row = await self._own_row("conversation_by_key", scope, conversation_key)
@@ -234,7 +242,7 @@ class PostgresTables(PostgresCatalogueRows, PostgresSearchRows, PostgresSharedRo
             await self._own("note_due", conversation.id.raw, 1)
 
     async def touch_conversation(self, id: ConversationId, at: int) -> None:
-        await self._own("touch_conversation", id.raw, at)
+        await self._change("touch_conversation", id.raw, at)
 
     async def move_conversation(self, id: ConversationId, old: BranchId, new: BranchId) -> bool:
         await self._check_branch(new)
@@ -255,22 +263,28 @@ class PostgresTables(PostgresCatalogueRows, PostgresSearchRows, PostgresSharedRo
         await self._own("save_forgotten", id.raw, b"".join(effects))
 
     async def _check_not_foreign(self, id: ConversationId | None) -> None:
-        if id is not None and await self._own("is_foreign", id.raw):
+        if id is None or id in self._known:
+            return
+        if await self._own("is_foreign", id.raw):
             raise StoreError(f"There is no {id}.")
 
     async def _check_conversation(self, id: ConversationId) -> None:
-        if await self._own_row("conversation", id.raw) is None:
+        if id not in self._known and await self._own_row("conversation", id.raw) is None:
             raise StoreError(f"There is no {id}.")
 
     async def _check_branch(self, id: BranchId) -> None:
-        if await self._own_row("branch", id.raw) is None:
+        if id not in self._known and await self._own_row("branch", id.raw) is None:
             raise StoreError(f"There is no {id}.")
 
     # Branches.
 
     async def branch(self, id: BranchId) -> Branch | None:
         row = await self._own_row("branch", id.raw)
-        return None if row is None else branch_in(row)
+        return None if row is None else self._note(branch_in(row))
+
+    def _note(self, branch: Branch) -> Branch:
+        self._known |= {branch.id, branch.conversation}
+        return branch
 
     async def add_branch(self, branch: Branch) -> None:
         await self._check_conversation(branch.conversation)
@@ -282,6 +296,7 @@ class PostgresTables(PostgresCatalogueRows, PostgresSearchRows, PostgresSharedRo
         conversation = made[0].branch.conversation
         await self._check_conversation(conversation)
         await self._transaction.lock(self.owner)
+        await self._transaction.flush()
         copy = self._transaction.connection.copy_records_to_table
         [(first,)] = await self._own("next_branch", conversation.raw)
         rows = [self._columns_of_branch(each.branch, number) for number, each in enumerate(made, first)]
@@ -290,6 +305,7 @@ class PostgresTables(PostgresCatalogueRows, PostgresSearchRows, PostgresSharedRo
         for each in made:
             if each.origin is not None:
                 await self.add_origin(each.origin)
+        await self._transaction.flush()
         await copy("turn", records=self._rows_of_turns(made), columns=TURN_NAMES)
         due = ((self.owner, turn.id.raw, 0) for each in made for turn, _ in each.turns)
         await copy("unindexed", records=due, columns=("owner", "id", "title"))
@@ -302,8 +318,8 @@ class PostgresTables(PostgresCatalogueRows, PostgresSearchRows, PostgresSharedRo
         return (self._columns_of_turn(turn, log) for each in made for turn, log in each.turns)
 
     async def save_branch(self, branch: Branch) -> None:
-        if not await self._own("save_branch", branch.id.raw, *row_codec.columns_of_branch(branch)):
-            raise StoreError(f"There is no {branch.id}.")
+        await self._check_branch(branch.id)
+        await self._change("save_branch", branch.id.raw, *row_codec.columns_of_branch(branch))
 
     async def first_branch(self, conversation: ConversationId) -> Branch | None:
         row = await self._own_row("first_branch", conversation.raw)
@@ -365,6 +381,7 @@ class PostgresTables(PostgresCatalogueRows, PostgresSearchRows, PostgresSharedRo
         await self._drop_origin(self.owner, id.raw)
         for (size,) in await self._own("drop_branch", id.raw):
             await self._count(self.owner, -branch_bytes(size))
+        self._known.discard(id)
 
     async def empty_branches_at(self, turn: Turn, limit: int) -> list[BranchId]:
         rows = await self._own("ends_at", turn.branch.raw, turn.id.raw, limit)
@@ -372,7 +389,11 @@ class PostgresTables(PostgresCatalogueRows, PostgresSearchRows, PostgresSharedRo
 
     async def lane(self, id: ConversationId, lease: LeaseId) -> Lane | None:
         row = await self._own_row("lane", id.raw, lease.raw)
-        return None if row is None else lane_in(row)
+        if row is None:
+            return None
+        lane = lane_in(row)
+        self._note(lane.branch)
+        return lane
 
     async def admission(self) -> int:
         row = await self._own_row("owner")
@@ -397,7 +418,8 @@ class PostgresTables(PostgresCatalogueRows, PostgresSearchRows, PostgresSharedRo
 
     async def add_turn(self, turn: Turn, log: bytes = b"") -> None:
         await self._check_branch(turn.branch)
-        await self._rows("add_turn", *self._columns_of_turn(turn, log))
+        await self._transaction.write("add_turn", *self._columns_of_turn(turn, log))
+        await self._change("note_due", turn.id.raw, 0)
 
     def _columns_of_turn(self, turn: Turn, log: bytes) -> Row:
         return (
@@ -473,31 +495,33 @@ class PostgresTables(PostgresCatalogueRows, PostgresSearchRows, PostgresSharedRo
             raise StoreError(f"{attempt.id} is of another owner.")
         await self._check_not_foreign(attempt.conversation)
         await self._check_branch(attempt.branch)
-        await self._rows("add_attempt", *row_codec.columns_of_attempt(attempt, attempt.request_body))
+        await self._transaction.write(
+            "add_attempt", *row_codec.columns_of_attempt(attempt, attempt.request_body)
+        )
 
     async def save_attempt(self, attempt: Attempt) -> None:
-        await self._own("save_attempt", attempt.id.raw, *row_codec.changes_of_attempt(attempt))
+        await self._change("save_attempt", attempt.id.raw, *row_codec.changes_of_attempt(attempt))
 
     async def drop_attempt(self, id: TurnId) -> None:
-        await self._own("drop_attempt", id.raw)
+        await self._change("drop_attempt", id.raw)
 
     async def journal(self, attempt: TurnId) -> list[bytes]:
         return [record for (record,) in await self._own("journal", attempt.raw)]
 
     async def add_records(self, attempt: TurnId, first: int, records: Sequence[bytes]) -> None:
-        await self._own("add_records", attempt.raw, first, list(records))
+        await self._change("add_records", attempt.raw, first, list(records))
 
     async def drop_journal(self, attempt: TurnId) -> None:
-        await self._own("drop_journal", attempt.raw)
+        await self._change("drop_journal", attempt.raw)
 
     async def log_chunks(self, attempt: TurnId, first: int, limit: int) -> list[bytes]:
         return [chunk for (chunk,) in await self._own("log_chunks", attempt.raw, first, limit)]
 
     async def add_log_chunk(self, attempt: TurnId, number: int, chunk: bytes) -> None:
-        await self._own("add_log_chunk", attempt.raw, number, chunk)
+        await self._change("add_log_chunk", attempt.raw, number, chunk)
 
     async def drop_log(self, attempt: TurnId) -> None:
-        await self._own("drop_log", attempt.raw)
+        await self._change("drop_log", attempt.raw)
 
     # Tickets, jobs and claims.
 
@@ -528,7 +552,7 @@ class PostgresTables(PostgresCatalogueRows, PostgresSearchRows, PostgresSharedRo
             await self._own("go_on_numbering", old.raw, new.raw)
 
     async def drop_ticket(self, attempt: TurnId) -> None:
-        await self._own("drop_ticket", attempt.raw)
+        await self._change("drop_ticket", attempt.raw)
 
     async def job(self, id: TurnId) -> TurnJob | None:
         row = await self._own_row("job", id.raw)
@@ -549,10 +573,10 @@ class PostgresTables(PostgresCatalogueRows, PostgresSearchRows, PostgresSharedRo
         await self._rows("add_job", *row_codec.columns_of_job(job))
 
     async def count_resume(self, id: TurnId) -> None:
-        await self._own("count_resume", id.raw)
+        await self._change("count_resume", id.raw)
 
     async def drop_job(self, id: TurnId) -> None:
-        await self._own("drop_job", id.raw)
+        await self._change("drop_job", id.raw)
 
     async def claim(self, idempotency_key: str) -> Claim | None:
         row = await self._own_row("claim", idempotency_key)
@@ -562,10 +586,10 @@ class PostgresTables(PostgresCatalogueRows, PostgresSearchRows, PostgresSharedRo
         if claim.owner != self.owner:
             raise StoreError(f"The claim of {claim.idempotency_key!r} is of another owner.")
         await self._transaction.lock(self.owner)
-        await self._rows("save_claim", *row_codec.columns_of_claim(claim))
+        await self._transaction.write("save_claim", *row_codec.columns_of_claim(claim))
 
     async def drop_claim(self, idempotency_key: str) -> None:
-        await self._own("drop_claim", idempotency_key)
+        await self._change("drop_claim", idempotency_key)
 
     async def purge_ended(self, limit: int) -> int:
         return await self._purge_ended(limit, [self.owner])
@@ -576,7 +600,8 @@ class PostgresTables(PostgresCatalogueRows, PostgresSearchRows, PostgresSharedRo
         if change.owner != self.owner:
             raise StoreError(f"The change of {change.conversation} is of another owner.")
         await self._check_not_foreign(change.conversation)
-        await self._rows("add_change", *row_codec.columns_of_change(change), self._transaction.changes)
+        columns = row_codec.columns_of_change(change)
+        await self._transaction.write("add_change", *columns, self._transaction.changes)
         self._transaction.changes += 1
 
     async def changes(self, after: Position | None, limit: int) -> list[LiveChange]:

@@ -101,8 +101,7 @@ WHERE owner = $1 AND conversation = $3;
 UPDATE branch
 SET fence = $3, head = $4, length = $5, running = $6, unsettled = $7, pending = $8, settled = $9, instructed = $10,
     bytes = $11, preview = $12, used_at = $13, version = version + 1
-WHERE owner = $1 AND id = $2
-RETURNING 1;
+WHERE owner = $1 AND id = $2;
 
 -- name: add_origin
 -- How a branch was made.
@@ -174,8 +173,7 @@ JOIN turn AS t ON t.owner = $1 AND t.branch = s.branch AND t.number > s.after AN
 ORDER BY t.number;
 
 -- name: add_turn
--- A turn, and its text to be indexed.
-WITH due AS (INSERT INTO unindexed (owner, id, title) VALUES ($1, $2, 0) ON CONFLICT DO NOTHING)
+-- A turn, as given.
 INSERT INTO turn (owner, id, branch, number, parent, kind, created_at, committed_at, body, log, checksum)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11);
 
