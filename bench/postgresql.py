@@ -41,13 +41,14 @@ class Floor:
     async def prepare(self) -> None:
         for connection, id in zip(self._connections, self._ids, strict=True):
             await connection.execute(
-                "INSERT INTO conversation (id, owner, branch, state, internal, revision, created_at, touched_at,"
-                " scope, pinned, archived, listed) VALUES ($1, 'floor', $1, 'live', 0, 1, 0, 0, '', 0, 0, 1)",
+                "INSERT INTO conversation (id, owner, branch, state, internal, revision, created_at,"
+                " touched_at, scope, pinned, archived, listed)"
+                " VALUES ($1, 'floor', $1, 'live', 0, 1, 0, 0, '', 0, 0, 1)",
                 id,
             )
             await connection.execute(
-                "INSERT INTO branch (owner, id, number, conversation, fence, length, start, settled, instructed,"
-                " bytes, preview) VALUES ('floor', $1, 1, $1, 0, 0, 0, 0, 0, 0, '')",
+                "INSERT INTO branch (owner, id, number, conversation, fence, length, start, settled,"
+                " instructed, bytes, preview) VALUES ('floor', $1, 1, $1, 0, 0, 0, 0, 0, 0, '')",
                 id,
             )
 

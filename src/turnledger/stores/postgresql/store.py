@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from turnledger.engine.attempt.takeover import end_lease
 from turnledger.engine.lane.lease import renew
@@ -46,6 +46,9 @@ logger = logging.getLogger(__name__)
 TRIES = 5
 """How often a transaction is run that the server rolled back for the sake of another."""
 BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+
+AnyOperation: TypeAlias = Callable[[PostgresWholeStore], Awaitable[Any]]
 
 
 class PostgresStore:
@@ -105,21 +108,19 @@ class PostgresStore:
         about: ConversationId | None = None,
     ) -> Result:
         """Run a writing operation atomically. See `Store.transact`."""
-        return cast(Result, await self._write(lambda whole: operation(whole.of(owner), request), owner))
+        return cast(Result, await self._write(lambda whole: operation(whole.of(owner), request), owner, sync))
 
     async def transact_whole(
         self, operation: WholeOperation[Request, Result], request: Request, sync: Sync = Sync.DISK
     ) -> Result:
         """As `transact`, on the rows of all owners."""
-        return cast(Result, await self._write(lambda whole: operation(whole, request), None))
+        return cast(Result, await self._write(lambda whole: operation(whole, request), None, sync))
 
-    async def _write(
-        self, operation: Callable[[PostgresWholeStore], Awaitable[Any]], owner: str | None
-    ) -> Any:
+    async def _write(self, operation: AnyOperation, owner: str | None, sync: Sync) -> Any:
         """Run in a task of its own, to the end, even if the caller is cancelled: it waits for the end."""
         self._check_open()
         outcome = Unstoppable(loop=self._loop)
-        task = self._loop.create_task(self._finish(operation, owner, outcome), name="turnledger-write")
+        task = self._loop.create_task(self._finish(operation, owner, sync, outcome), name="turnledger-write")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         try:
@@ -128,35 +129,30 @@ class PostgresStore:
             del outcome, task  # an error in them has this frame in its traceback: a cycle
 
     async def _finish(
-        self,
-        operation: Callable[[PostgresWholeStore], Awaitable[Any]],
-        owner: str | None,
-        outcome: Unstoppable,
+        self, operation: AnyOperation, owner: str | None, sync: Sync, outcome: Unstoppable
     ) -> None:
         try:
-            result = await self._persist(operation, owner)
+            result = await self._persist(operation, owner, sync)
         except BaseException as error:
             outcome.set_exception(translate(error, self._settings.place))
             del outcome
         else:
             outcome.set_result(result)
 
-    async def _persist(
-        self, operation: Callable[[PostgresWholeStore], Awaitable[Any]], owner: str | None
-    ) -> Any:
+    async def _persist(self, operation: AnyOperation, owner: str | None, sync: Sync) -> Any:
         for tries_left in reversed(range(TRIES)):
             try:
-                return await self._try(operation, owner)
+                return await self._try(operation, owner, sync)
             except Exception as error:
                 if code_of(error) not in REPEATED or not tries_left:
                     raise
         raise AssertionError  # the last try returns or raises
 
-    async def _try(self, operation: Callable[[PostgresWholeStore], Awaitable[Any]], owner: str | None) -> Any:
+    async def _try(self, operation: AnyOperation, owner: str | None, sync: Sync) -> Any:
         async with self._connection() as connection:
             transaction = Transaction(connection, writes=True)
             try:
-                await transaction.begin(owner)
+                await transaction.begin(owner, sync)
                 result = await operation(PostgresWholeStore(transaction))
                 await transaction.flush()
             except BaseException:
@@ -190,7 +186,7 @@ class PostgresStore:
     async def inspect(self, operation: InspectOperation[Request, Result], request: Request) -> Result:
         return cast(Result, await self._read(lambda whole: operation(whole, request)))
 
-    async def _read(self, operation: Callable[[PostgresWholeStore], Awaitable[Any]]) -> Any:
+    async def _read(self, operation: AnyOperation) -> Any:
         self._check_open()
         try:
             async with self._connection() as connection:
@@ -236,7 +232,7 @@ class PostgresStore:
         lease = self._lease
         if lease is not None:
             try:
-                await self._persist(lambda whole: end_lease(whole, lease), None)
+                await self._persist(lambda whole: end_lease(whole, lease), None, Sync.PROCESS)
             except BaseException as error:
                 failure = translate(error, self._settings.place)
                 if not isinstance(failure, StoreUnavailable):

@@ -9,6 +9,7 @@ from importlib.resources import files
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from turnledger.engine.ports import Sync
 from turnledger.stores.postgresql.connections import encoded
 from turnledger.stores.row_codec import Row
 from turnledger.stores.sql_files import named_queries
@@ -85,15 +86,16 @@ class Transaction:
         found: Sequence[Row] = await self.connection.fetch(QUERIES[query], *arguments)
         return found
 
-    async def begin(self, owner: str | None) -> None:
+    async def begin(self, owner: str | None, sync: Sync) -> None:
         """Begin, and lock the row of the owner, or that of the store: one round trip, unless the owner is
-        new."""
+        new. If a write may be lost with the machine, its commit does not wait for the disk."""
+        begin = BEGIN if sync is Sync.DISK else f"{BEGIN}; SET LOCAL synchronous_commit TO off"
         if owner is None:
-            await self.connection.execute(f"{BEGIN}; {QUERIES['lock_store']}")
+            await self.connection.execute(f"{begin}; {QUERIES['lock_store']}")
             return
         name = encoded(owner).decode().replace("'", "''")
         lock = QUERIES["lock_owner"].replace("$1", f"'{name}'")
-        if await self.connection.execute(f"{BEGIN}; {lock}") == "SELECT 1":
+        if await self.connection.execute(f"{begin}; {lock}") == "SELECT 1":
             self._locked.add(owner)
         else:
             await self.lock(owner)
