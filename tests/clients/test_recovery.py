@@ -28,7 +28,7 @@ KILLED = [
 ]
 
 
-@pytest.mark.parametrize("name", WIRE)
+@pytest.mark.parametrize(("client", "name"), all_drivers.on_clients(WIRE), indirect=["client"])
 async def test_client_on_a_broken_wire_recovers(name: str, client: Driver, served: ServedPlace) -> None:
     await Play(all_scenarios()[name], client, served).run()
 

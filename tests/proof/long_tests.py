@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 SECONDS = 2400
 ROOT = Path(__file__).parents[2]
+HAS_LONG_FORM = re.compile(r"tests\.long_form import|\bon_clients\(")
 
 
 def files() -> list[str]:
