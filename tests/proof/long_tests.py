@@ -16,9 +16,7 @@ HAS_LONG_FORM = re.compile(r"tests\.long_form import|\bon_clients\(")
 def files() -> list[str]:
     """Return the test files that have a long form."""
     tests = sorted((ROOT / "tests").rglob("test_*.py"))
-    return [
-        str(path.relative_to(ROOT)) for path in tests if "from tests.long_form import" in path.read_text()
-    ]
+    return [str(path.relative_to(ROOT)) for path in tests if HAS_LONG_FORM.search(path.read_text("utf-8"))]
 
 
 def prove() -> None:
