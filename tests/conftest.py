@@ -30,6 +30,7 @@ pytest.register_assert_rewrite(
     "tests.web.page_server",
 )
 
+from tests.long_form import IS_LONG  # noqa: E402
 from tests.run_logs.plugin import RunLogs  # noqa: E402
 
 # The same examples in every run, however slow the machine, and none kept beside the code.
@@ -108,6 +109,13 @@ def pytest_collection(session: pytest.Session) -> None:
         for path in tests[start:] + tests[:start]:
             with suppress(Exception, pytest.skip.Exception):  # the collection will report it
                 import_module(".".join(path.with_suffix("").parts))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out tests of the long form, see long_form.py."""
+    if not IS_LONG and (left_out := [item for item in items if item.get_closest_marker("long_only")]):
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("long_only")]
 
 
 def pytest_collection_finish() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from tests.clients.drivers.all_drivers import on_clients
 from tests.clients.drivers.driver import Driver
 from tests.clients.drivers.embedded import EmbeddedDriver
 from tests.clients.places import Place, ServedPlace, embedded_place
@@ -41,7 +42,7 @@ async def test_embedded_ledger_meets_the_contract(name: str, embedded: tuple[Dri
     await Play(all_scenarios()[name], *embedded).run()
 
 
-@pytest.mark.parametrize("name", CONTRACT)
+@pytest.mark.parametrize(("client", "name"), on_clients(CONTRACT), indirect=["client"])
 async def test_client_meets_the_contract(name: str, client: Driver, served: ServedPlace) -> None:
     await Play(all_scenarios()[name], client, served).run()
 

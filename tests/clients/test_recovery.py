@@ -15,6 +15,7 @@ from tests.clients.places import ProcessPlace, ServedPlace
 from tests.clients.player import Play
 from tests.clients.scenario import all_scenarios
 from tests.clients.storm import Notes, Weather, storm
+from tests.long_form import IS_LONG
 
 WIRE = [name for name, each in all_scenarios().items() if each.needs == "wire" and each.server is None]
 SERVERS = [name for name, each in all_scenarios().items() if each.server == "process"]
@@ -27,7 +28,7 @@ KILLED = [
 ]
 
 
-@pytest.mark.parametrize("name", WIRE)
+@pytest.mark.parametrize(("client", "name"), all_drivers.on_clients(WIRE), indirect=["client"])
 async def test_client_on_a_broken_wire_recovers(name: str, client: Driver, served: ServedPlace) -> None:
     await Play(all_scenarios()[name], client, served).run()
 
@@ -37,7 +38,7 @@ async def test_client_of_a_killed_server_recovers(name: str, client: Driver, kil
     await Play(all_scenarios()[name], client, killable).run()
 
 
-CASES = 60
+CASES = 600 if IS_LONG else 20
 
 
 @pytest.mark.parametrize("client", all_drivers.CLIENTS)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.browser.chromium import installed
+from tests.long_form import IS_LONG, long_only
 from tests.node_packages import built
 from tools.node_package import PAGE
 
@@ -45,6 +46,18 @@ SHORT_FORMS = {
     "tools.twins": ["--check"],
     "turnledger.testing.simulation": ["--seeds", "0:3"],
 }
+SLOW = {
+    "bench.client",
+    "bench.http",
+    "bench.limits",
+    "bench.listen",
+    "bench.live_updates",
+    "bench.soak",
+    "bench.workers",
+    "tests.clients.outbox_storm",
+    "tests.clients.storm",
+}
+"""Commands whose short form takes seconds: `make test` only parses their flags."""
 RUN_ELSEWHERE = {
     "tests.crash.killed_server": "tests/crash/test_storms.py",
     "tests.crash.live_updates": "tests/crash/test_storms.py",
@@ -129,7 +142,8 @@ def test_short_form_of_command_succeeds(
 ) -> None:
     measures_disk = module.startswith("bench") and module != "bench.client"
     folder = ["--folder", str(tmp_path)] if measures_disk else []
-    monkeypatch.setattr(sys, "argv", [module, *SHORT_FORMS[module], *folder])
+    parsed = [] if IS_LONG or module not in SLOW else ["--help"]
+    monkeypatch.setattr(sys, "argv", [module, *SHORT_FORMS[module], *folder, *parsed])
     monkeypatch.chdir(ROOT)
     code: object = 0
     try:
@@ -139,6 +153,7 @@ def test_short_form_of_command_succeeds(
     assert not code, capsys.readouterr()
 
 
+@long_only
 def test_short_form_of_the_page_benchmark_succeeds() -> None:
     """In a process of its own: another test may have a Playwright in this one."""
     installed()

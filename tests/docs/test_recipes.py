@@ -31,6 +31,7 @@ from tests.compat.completions import send_whole, user
 from tests.compat.live_server import MODEL, LiveServer, run_server
 from tests.docs import heavy_recipes
 from tests.docs.recipe import FOLDER, Recipe, at_work, environment, free_port
+from tests.long_form import long_only
 from tests.terminal.upstream import run_scripted_model
 from tests.unit.server.processes import ServerProcess, started
 from turnledger.sync import Ledger
@@ -163,6 +164,7 @@ def test_flask_recipe_works_and_follows_and_stops_a_running_turn(
             }
 
 
+@long_only
 def test_reload_recipe_survives_reloads_and_killed_servers_in_two_tabs(tmp_path: Path) -> None:
     installed(is_light=True)
     package = built()

@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from tests.long_form import long_only
 from tools.mutation import CORE, explained, found_again, modules, mutants
 from turnledger.engine.lane import queue
 
@@ -59,6 +60,7 @@ def test_mutants_exist_for_every_core_module() -> None:
     assert all(list(mutants(name, importlib.import_module(known[name]))) for name in CORE)
 
 
+@long_only
 def test_mutation_run_reports_killed_surviving_and_hung_mutants_separately(tmp_path: Path) -> None:
     passes, hangs, killed = tmp_path / "test_it.py", tmp_path / "test_hangs.py", tmp_path / "killed.json"
     passes.write_text(PASSES + AWAITS)

@@ -17,6 +17,7 @@ import pytest
 from hatchling.builders.wheel import WheelBuilder
 
 from tests import node_packages
+from tests.long_form import long_only
 from tests.unit.server.processes import started
 from tools import node_package
 from tools.node_package import CLIENT, PAGE, ROOT, CannotBuild, NodePackage
@@ -251,6 +252,7 @@ def made(kind: str, project: Path, into: Path) -> Path:
     return into / done.stdout.split()[-1]
 
 
+@long_only
 def test_source_distribution_contains_the_page_and_its_sources_only(source: Path) -> None:
     page = source / PAGE.into.relative_to(ROOT)
     assert (page / "index.html").read_bytes() == (PAGE.into / "index.html").read_bytes()

@@ -524,6 +524,6 @@ class Branched(Operations):
 
 
 TestOperations = Operations.TestCase
-TestOperations.settings = repeatable(examples=8, steps=50)
+TestOperations.settings = repeatable(examples=5, steps=50)
 TestBranched = Branched.TestCase
-TestBranched.settings = repeatable(examples=7, steps=40)
+TestBranched.settings = repeatable(examples=5, steps=40)

@@ -233,7 +233,7 @@ class Rows(RuleBasedStateMachine):
 
 
 TestRows = Rows.TestCase
-TestRows.settings = repeatable(examples=14, steps=20)
+TestRows.settings = repeatable(examples=9, steps=20)
 
 
 # What the machines found, each as a test of its own.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Locator, Page, ViewportSize, expect
 
+from tests.long_form import IS_LONG, long_only
 from tests.web.axe import violations, violations_in_each_theme
 from tests.web.page_server import PageServer, Person, Profile
 from tests.web.scenes import SCENES, WITH_DEMO, staged
@@ -17,6 +18,8 @@ LIST = ("chats", "search", "menu", "rename", "deleted")
 """On phones it is reached another way, and goes when the window gets narrow."""
 ON_DESKTOPS = {"shortcuts", *LIST}
 """On phones there are no keys to learn of."""
+NARROW = set(SCENES) if IS_LONG else {"thread", "running"}
+"""Scenes that are also looked at in small windows."""
 WALKS = [
     ("empty", "shortcuts", "branches", "temporary", "sign_in"),
     ("thread", "options", "edit", "steps", "failed", "offline", "embedded", "reader"),
@@ -31,7 +34,7 @@ def test_accessibility_walks_cover_every_scene() -> None:
     assert sorted(name for walk in WALKS for name in walk) == sorted(SCENES)
 
 
-@pytest.mark.parametrize("walk", WALKS, ids="-".join)
+@pytest.mark.parametrize("walk", WALKS if IS_LONG else WALKS[:3], ids="-".join)
 def test_page_has_no_axe_violation_in_any_scene_and_theme(
     walk: tuple[str, ...], page_server: PageServer, profile: Profile, request: pytest.FixtureRequest
 ) -> None:
@@ -40,7 +43,7 @@ def test_page_has_no_axe_violation_in_any_scene_and_theme(
     wrong = {}
     for name, _ in staged(page, person, walk):
         wrong[name] = violations_in_each_theme(page)
-        if name not in ON_DESKTOPS:
+        if name in NARROW - ON_DESKTOPS:
             page.set_viewport_size(PHONE)
             expect(page.get_by_role("navigation", name="Chats")).to_have_count(0)
             wrong[f"{name} on a phone"] = violations_in_each_theme(page)
@@ -50,6 +53,7 @@ def test_page_has_no_axe_violation_in_any_scene_and_theme(
     assert {name: found for name, found in wrong.items() if found} == {}
 
 
+@long_only
 def test_chat_list_on_a_phone_has_no_axe_violation(person: Person, profile: Profile) -> None:
     page = profile(person, viewport=PHONE).new_page()
     wrong = {name: violations_in_each_theme(page) for name, _ in staged(page, person, LIST)}

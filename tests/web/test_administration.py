@@ -6,6 +6,7 @@ from pathlib import Path
 
 from playwright.sync_api import Locator, Page, expect
 
+from tests.long_form import long_only
 from tests.web.page_server import PageServer, Person, Profile, run_page_server
 from tests.web.scenes import TURNS
 from tests.web.sign_in import create_link
@@ -26,6 +27,7 @@ def token_line(dialog: Locator, name: str) -> Locator:
     return dialog.get_by_role("listitem").filter(has_text=name)
 
 
+@long_only
 def test_administration_creates_lists_and_revokes_tokens_in_two_tabs(
     page_server: PageServer, profile: Profile
 ) -> None:
@@ -113,6 +115,7 @@ def test_administration_creates_lists_and_revokes_tokens_in_two_tabs(
         expect(tab.get_by_role("heading", name="Your access has ended")).to_be_visible()
 
 
+@long_only
 def test_usage_is_counted_by_owner_and_model(page_server: PageServer, profile: Profile) -> None:
     boss, ann = page_server.person(scopes=ADMIN), page_server.person()
     for who in (ann, ann, ann, boss):
@@ -142,6 +145,7 @@ def test_usage_is_counted_by_owner_and_model(page_server: PageServer, profile: P
     expect_sound(page, german)
 
 
+@long_only
 def test_administration_is_not_offered_to_readers_guests_and_other_tokens(
     page_server: PageServer, person: Person, profile: Profile
 ) -> None:
@@ -166,6 +170,7 @@ def test_administration_is_not_offered_to_readers_guests_and_other_tokens(
     expect(visitor.get_by_role("button", name="Settings")).to_have_count(0)
 
 
+@long_only
 def test_settings_say_that_access_without_a_token_never_administers(tmp_path: Path, profile: Profile) -> None:
     with run_page_server(tmp_path) as open_to_all:
         page = profile().new_page()

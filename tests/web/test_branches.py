@@ -7,6 +7,7 @@ import json
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.long_form import long_only
 from tests.web.axe import violations_in_each_theme
 from tests.web.page_server import MODELS, Person, Profile
 from tests.web.thread import answers, import_chat, message_item, messages, open_chat, send, turns_in_history
@@ -149,6 +150,7 @@ def test_turn_hidden_from_the_model_is_marked_in_all_tabs_and_left_out_of_later_
     assert "One" in str(person.fetch("GET", f"/api/chats/{chat['id']}/context")["items"])
 
 
+@long_only
 def test_single_item_is_hidden_from_the_model_and_named(spoken: Page, person: Person) -> None:
     spoken.get_by_role("button", name="More actions").first.click()
     spoken.get_by_role("menuitem", name="Hide answer from the model").click()
@@ -162,6 +164,7 @@ def test_single_item_is_hidden_from_the_model_and_named(spoken: Page, person: Pe
     expect(mark).to_have_count(0)
 
 
+@long_only
 def test_switch_to_an_early_sibling_keeps_the_scroll_position(tab: Page, person: Person) -> None:
     turns = [
         {

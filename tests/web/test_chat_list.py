@@ -7,6 +7,7 @@ from typing import Any
 
 from playwright.sync_api import APIResponse, Page, Route, expect
 
+from tests.long_form import long_only
 from tests.web.chats import (
     DAY,
     chat_line,
@@ -23,6 +24,7 @@ from tests.web.chats import (
 from tests.web.page_server import Person, Profile
 
 
+@long_only
 def test_chat_list_groups_chats_by_day_of_use_below_the_pinned_ones(person: Person, profile: Profile) -> None:
     names = [
         "Of today",
@@ -55,6 +57,7 @@ def test_chat_list_groups_chats_by_day_of_use_below_the_pinned_ones(person: Pers
     expect(page.get_by_role("heading", name="Yesterday", exact=True)).to_be_visible()
 
 
+@long_only
 def test_chat_list_of_thousands_scrolls_with_few_rows_in_the_page(person: Person, tab: Page) -> None:
     make_chats(person, [f"Chat number {at}" for at in range(2_000)])
     reopen(tab, person)
@@ -84,6 +87,7 @@ def test_chat_list_of_thousands_scrolls_with_few_rows_in_the_page(person: Person
     assert chat_lines(tab).count() < 80
 
 
+@long_only
 def test_chat_list_focus_and_scroll_position_survive_scrolling_and_changes(person: Person, tab: Page) -> None:
     ids = make_chats(person, [f"Chat number {at}" for at in range(100)])
     reopen(tab, person)
@@ -169,6 +173,7 @@ def test_chat_list_renames_a_chat_in_place_and_offers_to_resolve_a_conflict(
     assert person.fetch("GET", f"/api/chats/{ids[1]}")["title"] == "Mine"
 
 
+@long_only
 def test_chat_list_menu_pins_and_archives_a_chat_and_undoes_the_archiving(person: Person, tab: Page) -> None:
     ids = make_chats(person, ["One", "Other"])
     reopen(tab, person)
@@ -203,6 +208,7 @@ def test_chat_list_menu_pins_and_archives_a_chat_and_undoes_the_archiving(person
     expect(chat_line(tab, "One")).to_be_visible()
 
 
+@long_only
 def test_chat_list_shows_the_menu_of_the_chat_under_the_pointer_or_with_the_focus(
     person: Person, tab: Page
 ) -> None:
@@ -222,6 +228,7 @@ def test_chat_list_shows_the_menu_of_the_chat_under_the_pointer_or_with_the_focu
     expect(menus).to_have_count(1)
 
 
+@long_only
 def test_notices_cover_nothing_however_long_a_title_is(person: Person, profile: Profile) -> None:
     long = "Donaudampfschifffahrt " * 23
     overlaps = """() => {
@@ -251,6 +258,7 @@ def test_notices_cover_nothing_however_long_a_title_is(person: Person, profile: 
         expect(page.get_by_role("button", name="Undo").and_(page.locator(".notice .button"))).to_be_visible()
 
 
+@long_only
 def test_menu_above_the_chat_renames_pins_archives_and_deletes_it(person: Person, profile: Profile) -> None:
     chat = person.run_turn("Dinner")["chat"]["id"]
     page = profile(person).new_page()
@@ -284,6 +292,7 @@ def test_menu_above_the_chat_renames_pins_archives_and_deletes_it(person: Person
     assert person.chats() == []
 
 
+@long_only
 def test_chat_list_scope_is_selectable_among_several_and_remembered(person: Person, profile: Profile) -> None:
     make_chats(person, ["Of the shop"], scope="shop")
     context = profile(person)
@@ -316,6 +325,7 @@ def _changed(page: Page) -> AbstractContextManager[Any]:
     return page.expect_response(lambda answer: answer.request.method == "PATCH")
 
 
+@long_only
 def test_chat_list_delete_confirmation_and_undo_expire(person: Person, profile: Profile) -> None:
     make_chats(person, ["One", "Other"])
     page = profile(person).new_page()
@@ -415,6 +425,7 @@ def test_chat_list_deletes_a_chat_in_two_steps_and_undo_restores_it(person: Pers
     expect(chat_line(tab, "One")).to_have_count(0)
 
 
+@long_only
 def test_search_hit_marks_the_words_in_a_snippet_shown_as_plain_text(person: Person, tab: Page) -> None:
     person.server.model.add_script("A 🦩 <img src=x onerror=alert(1)> flamingo it is.")
     person.run_turn("Which bird is pink?")
@@ -450,6 +461,7 @@ def test_search_hit_marks_the_words_in_a_snippet_shown_as_plain_text(person: Per
     expect(tab.get_by_role("searchbox")).to_have_value("")
 
 
+@long_only
 def test_search_shows_the_result_of_the_last_input_and_warns_when_incomplete(
     person: Person, tab: Page
 ) -> None:
@@ -509,6 +521,7 @@ def test_search_hit_opens_its_branch_and_scrolls_to_the_turn(person: Person, tab
     expect(tab.get_by_text("Pelicans are white.").last).to_be_in_viewport()
 
 
+@long_only
 def test_search_hits_load_page_by_page(person: Person, tab: Page) -> None:
     make_chats(person, [f"Heron {number}" for number in range(120)])
     tab.get_by_role("searchbox").fill("heron")
@@ -525,6 +538,7 @@ def test_search_hits_load_page_by_page(person: Person, tab: Page) -> None:
     expect(chat_line(tab, "Heron 0")).to_be_visible()
 
 
+@long_only
 def test_page_opened_without_a_chat_shows_the_one_it_showed_last_and_no_other_program_s(
     person: Person, profile: Profile
 ) -> None:
@@ -561,6 +575,7 @@ def test_page_opened_without_a_chat_shows_the_one_it_showed_last_and_no_other_pr
     expect(page).to_have_url(f"{url}/?deleted#new")
 
 
+@long_only
 def test_new_chat_sent_in_another_tab_leaves_this_tab_on_its_new_chat(
     person: Person, profile: Profile
 ) -> None:
@@ -576,6 +591,7 @@ def test_new_chat_sent_in_another_tab_leaves_this_tab_on_its_new_chat(
     expect(one.locator("[data-turn]")).to_have_count(0)
 
 
+@long_only
 def test_new_chat_button_pressed_twice_opens_one_new_chat(person: Person, tab: Page) -> None:
     [id] = make_chats(person, ["One"])
     tab.goto(f"{person.server.url}/?again#{id}")

@@ -8,6 +8,7 @@ from urllib.error import HTTPError
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from tests.long_form import long_only
 from tests.web.chats import chat_line
 from tests.web.page_server import Person, Profile
 from tests.web.sign_in import create_link
@@ -48,6 +49,7 @@ def metadata(person: Person, chat: str) -> dict[str, str]:
     return dict(person.fetch("GET", f"/api/chats/{chat}")["metadata"])
 
 
+@long_only
 def test_settings_of_a_chat_survive_reloads_and_apply_in_two_tabs(tab: Page, person: Person) -> None:
     open_new_chat(tab, person)
     expect(settings_button(tab)).to_have_text("")
@@ -109,6 +111,7 @@ def test_settings_of_a_chat_survive_reloads_and_apply_in_two_tabs(tab: Page, per
     assert metadata(person, chat["id"]) == {"turn.instructions": "", "ticket": "4711"}
 
 
+@long_only
 def test_settings_dialog_refuses_invalid_numbers_and_is_accessible(tab: Page, person: Person) -> None:
     open_new_chat(tab, person)
     settings_button(tab).click()
@@ -145,6 +148,7 @@ def test_settings_dialog_refuses_invalid_numbers_and_is_accessible(tab: Page, pe
     assert metadata(person, chat["id"])["turn.temperature"] == "0.25"
 
 
+@long_only
 def test_settings_are_shown_to_readers_of_the_owner_only_and_changed_by_those_who_may_write(
     person: Person, profile: Profile
 ) -> None:
@@ -182,6 +186,7 @@ def test_settings_are_shown_to_readers_of_the_owner_only_and_changed_by_those_wh
     assert metadata(person, chat) == {"turn.instructions": "Whisper."}
 
 
+@long_only
 def test_settings_of_a_temporary_chat_are_gone_with_it(tab: Page, person: Person) -> None:
     open_new_chat(tab, person)
     tab.get_by_role("switch", name="Temporary chat").click()

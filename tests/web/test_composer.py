@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from playwright.sync_api import Locator, Page, expect
 
+from tests.long_form import long_only
 from tests.web.page_server import PageServer, Person, Profile
 from tests.web.thread import expect_turns, inputs_by_chat, message_field, open_new_chat, send, stop_button
 from turnledger.testing.gates import Gate
@@ -20,6 +21,7 @@ def height(tab: Page) -> float:
     return box["height"]
 
 
+@long_only
 def test_composer_grows_with_its_text_up_to_a_bound_and_then_scrolls(tab: Page, person: Person) -> None:
     """And a long text is pasted and sent whole."""
     empty = height(tab)
@@ -97,6 +99,7 @@ def test_composer_sends_a_message_once_for_every_key_and_click_that_sends(tab: P
     ]
 
 
+@long_only
 def test_composer_on_a_touch_device_starts_a_line_on_enter_and_sends_by_button(
     person: Person, profile: Profile
 ) -> None:
@@ -175,6 +178,7 @@ def test_composer_without_the_scope_to_run_turns_shows_a_read_only_notice(
     expect(tab.get_by_role("status").get_by_text("You have read-only access.")).to_be_visible()
 
 
+@long_only
 def test_composer_without_a_model_shows_a_notice_and_keeps_the_text(
     page_server: PageServer, profile: Profile
 ) -> None:
@@ -187,6 +191,7 @@ def test_composer_without_a_model_shows_a_notice_and_keeps_the_text(
     assert person.chats() == []
 
 
+@long_only
 def test_message_that_cannot_be_stored_locally_stays_in_the_composer_with_the_reason(
     tab: Page, person: Person
 ) -> None:
@@ -254,6 +259,7 @@ def failed_meanwhile(tab: Page, person: Person) -> Locator:
     return tab.get_by_role("group", name="Unanswered message")
 
 
+@long_only
 def test_failed_message_is_offered_beside_a_newer_draft(tab: Page, person: Person) -> None:
     offered = failed_meanwhile(tab, person)
     expect(offered).to_contain_text("Will fail")
@@ -269,6 +275,7 @@ def test_failed_message_is_offered_beside_a_newer_draft(tab: Page, person: Perso
     expect(message_field(tab)).to_have_value("Something else")
 
 
+@long_only
 def test_arrow_keys_recall_sent_messages_and_move_within_their_lines(tab: Page) -> None:
     long = "second\nof two lines"
     send(tab, "first", long, "third", "fourth")
@@ -291,6 +298,7 @@ def test_arrow_keys_recall_sent_messages_and_move_within_their_lines(tab: Page) 
     expect(message_field(tab)).to_have_value("mine")
 
 
+@long_only
 def test_composer_controls_are_reachable_by_keyboard_and_shortcuts_are_listed(tab: Page) -> None:
     expect(message_field(tab)).to_be_focused()
     names = []

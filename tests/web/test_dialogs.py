@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from playwright.sync_api import Locator, Page, expect
 
+from tests.long_form import long_only
 from tests.web.axe import violations_in_each_theme
 from tests.web.chats import chat_line, make_chats
 from tests.web.page_server import Person, Profile
@@ -116,6 +117,7 @@ def test_share_dialog_creates_copies_lists_and_revokes_links_in_two_tabs(
     expect(beside.get_by_role("alert")).to_be_visible()
 
 
+@long_only
 def test_share_is_not_offered_to_guests_and_tokens_that_may_not(person: Person, profile: Profile) -> None:
     reader = person.server.person(scopes=("chats:read",), owner=person.owner)
     make_chats(person, ["Dinner"])
@@ -134,6 +136,7 @@ def test_share_is_not_offered_to_guests_and_tokens_that_may_not(person: Person, 
     expect(guest.get_by_role("menuitem", name="Share")).to_have_count(0)
 
 
+@long_only
 def test_settings_apply_at_once_in_two_tabs_and_after_a_reload(person: Person, profile: Profile) -> None:
     context = profile(person)
     page, other = context.new_page(), context.new_page()
@@ -183,6 +186,7 @@ def test_settings_apply_at_once_in_two_tabs_and_after_a_reload(person: Person, p
     assert [each["title"] for each in person.chats()] == ["One Two"] * 2
 
 
+@long_only
 def test_settings_export_import_and_delete_all_chats(person: Person, profile: Profile) -> None:
     chat = str(person.run_turn("Dinner")["chat"]["id"])
     archived = str(person.run_turn("Breakfast")["chat"]["id"])
@@ -239,6 +243,7 @@ def test_settings_export_import_and_delete_all_chats(person: Person, profile: Pr
     assert len(person.fetch("GET", "/api/chats?archived=any")["data"]) == 2
 
 
+@long_only
 def test_settings_offer_a_token_that_only_reads_only_what_it_may(person: Person, profile: Profile) -> None:
     make_chats(person, ["Dinner"])
     page = profile(person.server.person(scopes=("chats:read",), owner=person.owner)).new_page()

@@ -9,6 +9,7 @@ from typing import Any
 
 from playwright.sync_api import Page, Route, expect
 
+from tests.long_form import long_only
 from tests.web.page_server import Person, Profile
 from tests.web.thread import (
     expect_turns,
@@ -39,6 +40,7 @@ def kept(tab: Page) -> Any:
     return tab.evaluate(DRAFTS)
 
 
+@long_only
 def test_draft_is_stored_per_chat_and_deleted_with_its_chat(person: Person, profile: Profile) -> None:
     one, other = made(person, "One", "Other")
     tab = profile(person).new_page()
@@ -91,6 +93,7 @@ def test_draft_survives_a_reload_until_it_is_sent(tab: Page, person: Person) -> 
     expect(message_field(tab)).to_have_value("")
 
 
+@long_only
 def test_draft_of_a_chat_is_shared_between_tabs_and_that_of_a_new_chat_is_not(
     person: Person, profile: Profile
 ) -> None:
@@ -163,6 +166,7 @@ def test_first_messages_of_a_new_chat_create_one_chat_in_order_despite_delays_an
     assert len(posts) == 4
 
 
+@long_only
 def test_unsent_messages_of_new_chats_survive_a_reload_in_their_own_chats(
     person: Person, profile: Profile
 ) -> None:
@@ -189,6 +193,7 @@ def test_unsent_messages_of_new_chats_survive_a_reload_in_their_own_chats(
     assert sorted(inputs_by_chat(person)) == [["four"], ["one", "two"], ["three"]]
 
 
+@long_only
 def test_message_sent_before_the_models_are_loaded_waits_and_becomes_a_draft_on_reload(
     person: Person, profile: Profile
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Frame, FrameLocator, Page, expect
 
 from tests.browser.chromium import installed
+from tests.long_form import long_only
 from tests.web.page_server import PATIENCE, PageServer, Person, Profile
 from tests.web.sign_in import create_link, sign_in, sign_out, visit_note
 from tests.web.thread import message_field
@@ -52,6 +53,7 @@ def embedded(
     return page, page.frame_locator("iframe")
 
 
+@long_only
 def test_embedding_page_sets_colours_and_corner_radius_by_variables(
     operator: str, person: Person, profile: Profile
 ) -> None:
@@ -88,6 +90,7 @@ def test_embedded_page_signs_in_and_chats_without_taking_the_focus(
     assert person.turns(chat["id"]) == [("From within", "Well.")]
 
 
+@long_only
 def test_embedded_page_without_storage_works_until_it_is_reloaded(
     page_server: PageServer, operator: str, person: Person, denying: BrowserContext
 ) -> None:
@@ -130,6 +133,7 @@ def test_embedded_share_link_admits_a_guest_with_and_without_storage(
     expect(within.locator("[data-turn]")).to_have_count(1)
 
 
+@long_only
 def test_embedded_page_in_a_bare_sandbox_works_without_dialogs_forms_and_windows(
     page_server: PageServer, operator: str, person: Person, profile: Profile
 ) -> None:

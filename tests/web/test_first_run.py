@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.long_form import long_only
 from tests.web.conftest import OPERATOR
 from tests.web.page_server import PageServer, Person, Profile
 from tests.web.thread import answers, messages
@@ -48,6 +49,7 @@ def test_stop_experiment_keeps_the_partial_answer(page: Page, newcomer: Person) 
     assert not answered.endswith(".")
 
 
+@long_only
 def test_tabs_experiment_shows_the_same_turns_in_both_tabs(page: Page, newcomer: Person) -> None:
     begin(page, TABS)
     expect_instruction(page, "Open this chat in a second tab")
@@ -65,6 +67,7 @@ def test_tabs_experiment_shows_the_same_turns_in_both_tabs(page: Page, newcomer:
     assert answers(page).all_inner_texts() == answers(second).all_inner_texts()
 
 
+@long_only
 def test_failure_experiment_leaves_no_turn_and_is_marked_as_tried_until_closed(
     page: Page, newcomer: Person
 ) -> None:
@@ -88,6 +91,7 @@ def test_failure_experiment_leaves_no_turn_and_is_marked_as_tried_until_closed(
     expect(page.get_by_role("button", name=STOP)).to_have_count(0)
 
 
+@long_only
 def test_experiments_disappear_after_the_first_chat(page: Page) -> None:
     expect(page.get_by_role("button", name=VANISH)).to_be_visible()
     page.get_by_role("textbox", name="Message").fill("Just talking")
@@ -99,11 +103,13 @@ def test_experiments_disappear_after_the_first_chat(page: Page) -> None:
     expect(page.get_by_role("button", name=VANISH)).to_have_count(0)
 
 
+@long_only
 def test_experiments_are_not_offered_without_the_demo_model(tab: Page) -> None:
     expect(tab.get_by_text("What would you like to talk about?")).to_be_visible()
     expect(tab.get_by_role("button", name=VANISH)).to_have_count(0)
 
 
+@long_only
 def test_tabs_experiment_in_a_frame_without_popups_offers_the_address(
     newcomer: Person, profile: Profile
 ) -> None:

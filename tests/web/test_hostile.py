@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from tests.long_form import long_only, sample
 from tests.node_packages import built
 from tests.web.page_server import PageServer, Person, Profile
 from tests.web.thread import import_chat, message_item, messages, send
@@ -211,7 +212,7 @@ def in_chats() -> Iterator[list[str]]:
     yield chat
 
 
-@pytest.mark.parametrize("names", list(in_chats()), ids=lambda names: f"{names[0]} to {names[-1]}")
+@pytest.mark.parametrize("names", sample(list(in_chats()), 1), ids=lambda names: f"{names[0]} to {names[-1]}")
 def test_pathological_text_neither_freezes_the_page_nor_overflows_the_thread(
     names: list[str], profile: Profile, person: Person
 ) -> None:
@@ -222,6 +223,7 @@ def test_pathological_text_neither_freezes_the_page_nor_overflows_the_thread(
     assert watched.page.evaluate(wide) <= 0
 
 
+@long_only
 def test_endless_word_in_a_stream_keeps_the_page_responsive(profile: Profile, person: Person) -> None:
     watched = WatchedPage(profile, person)
     shown = watched.stream(*["x" * 5_000] * 100)
@@ -232,6 +234,7 @@ def test_endless_word_in_a_stream_keeps_the_page_responsive(profile: Profile, pe
     watched.expect_unharmed()
 
 
+@long_only
 def test_long_code_unfolds_on_request_and_long_text_is_shown_to_its_end(
     profile: Profile, person: Person
 ) -> None:
@@ -324,6 +327,7 @@ def hostile_turns() -> list[dict[str, Any]]:
     ]
 
 
+@long_only
 def test_hostile_names_break_no_layout_or_direction_and_copying_keeps_the_original(
     page_server: PageServer, profile: Profile
 ) -> None:
@@ -452,5 +456,6 @@ def test_sanitiser_keeps_allowed_html_and_removes_everything_else(hands: Page) -
     assert [(html, left[html]) for html in GONE if not re.fullmatch(SILENT, left[html])] == []
 
 
+@long_only
 def test_streamed_markdown_in_a_real_browser_ends_equal_to_unstreamed_markdown(hands: Page) -> None:
     assert hands.evaluate("hands.differing()") == []

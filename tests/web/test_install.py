@@ -9,6 +9,7 @@ from urllib.parse import urljoin
 
 from playwright.sync_api import expect
 
+from tests.long_form import long_only
 from tests.web.axe import violations_in_each_theme
 from tests.web.page_server import Person, Profile
 
@@ -25,6 +26,7 @@ COLOURS = """() => {
 CONTROLLED = "navigator.serviceWorker.ready.then(() => true)"
 
 
+@long_only
 def test_manifest_names_icons_of_its_own_origin_and_theme_colours_follow_the_theme(
     profile: Profile, person: Person
 ) -> None:
@@ -56,6 +58,7 @@ def test_manifest_names_icons_of_its_own_origin_and_theme_colours_follow_the_the
             assert (count, wanted) == (1, ground), (scheme, theme)
 
 
+@long_only
 def test_offline_page_is_shown_without_a_connection_and_gives_way_to_the_page(
     profile: Profile, person: Person
 ) -> None:
@@ -99,6 +102,7 @@ def test_offline_page_is_shown_without_a_connection_and_gives_way_to_the_page(
     context.set_offline(False)
 
 
+@long_only
 def test_service_worker_is_not_registered_in_frames(profile: Profile, person: Person, operator: str) -> None:
     context = profile(person, service_workers="allow")
     page = context.new_page()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from playwright.sync_api import Locator, Page, expect
 
+from tests.long_form import long_only
 from tests.web.chats import chat_line
 from tests.web.page_server import Person, Profile
 from tests.web.scenes import TURNS
@@ -39,6 +40,7 @@ def field_of(page: Page) -> Locator:
     return page.get_by_role("textbox", name="Nachricht", exact=True)
 
 
+@long_only
 def test_page_speaks_the_language_that_the_browser_prefers(person: Person, profile: Profile) -> None:
     chat = import_chat(person, TURNS, "Was ein Turn ist")
     page = profile(person, locale="de-AT", timezone_id="Europe/Vienna").new_page()
@@ -65,6 +67,7 @@ def test_page_speaks_the_language_that_the_browser_prefers(person: Person, profi
     assert english_in(page) == set()
 
 
+@long_only
 def test_page_of_another_language_is_english(person: Person, profile: Profile) -> None:
     page = profile(person, locale="fr-FR").new_page()
     page.goto(person.server.url)
@@ -72,6 +75,7 @@ def test_page_of_another_language_is_english(person: Person, profile: Profile) -
     expect(page.locator("html")).to_have_attribute("lang", "en")
 
 
+@long_only
 def test_visitors_and_sign_in_speak_the_language_of_the_browser(person: Person, profile: Profile) -> None:
     chat = str(person.run_turn("Abendessen")["chat"]["id"])
     reader = profile(locale="de").new_page()
@@ -90,6 +94,7 @@ def test_visitors_and_sign_in_speak_the_language_of_the_browser(person: Person, 
     expect(stranger.get_by_role("alert").last).to_contain_text("Das ist kein gültiges Token.")
 
 
+@long_only
 def test_language_setting_applies_at_once_in_two_tabs_while_an_answer_streams(
     person: Person, profile: Profile
 ) -> None:
@@ -136,6 +141,7 @@ def test_language_setting_applies_at_once_in_two_tabs_while_an_answer_streams(
         expect(each.locator("html")).to_have_attribute("lang", "en")
 
 
+@long_only
 def test_language_setting_changes_a_failure_that_is_shown(tab: Page, person: Person) -> None:
     person.server.model.add_script("Half an ", CUT)
     tab.get_by_role("textbox", name="Message", exact=True).fill("Hello")
@@ -150,6 +156,7 @@ def test_language_setting_changes_a_failure_that_is_shown(tab: Page, person: Per
     assert english_in(tab) == set()
 
 
+@long_only
 def test_offline_page_speaks_the_language_of_the_browser(person: Person, profile: Profile) -> None:
     context = profile(person, service_workers="allow", locale="de-DE")
     page = context.new_page()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.long_form import long_only
 from tests.web.page_server import Person
 from tests.web.thread import answers, import_chat, message_item, messages, open_chat, send, turns_in_history
 from turnledger.testing.gates import Gate
@@ -26,6 +27,7 @@ def long_chat(person: Person, length: int, text: str = "Answer {}.") -> str:
     return import_chat(person, turns)
 
 
+@long_only
 def test_chat_of_ten_thousand_turns_opens_at_its_end_and_reads_only_that(tab: Page, person: Person) -> None:
     chat = long_chat(person, 10_000)
     read: list[str] = []
@@ -107,6 +109,7 @@ def test_thread_follows_a_streamed_answer_unless_scrolled_up(tab: Page, person: 
     expect(turns_in_history(tab).last).to_contain_text("End")
 
 
+@long_only
 def test_long_message_is_folded_until_expanded(tab: Page, person: Person) -> None:
     chat = import_chat(
         person,
@@ -124,6 +127,7 @@ def test_long_message_is_folded_until_expanded(tab: Page, person: Person) -> Non
     expect(messages(tab)).to_contain_text("Line 99")
 
 
+@long_only
 def test_failed_message_sent_while_scrolled_up_is_scrolled_into_view(tab: Page, person: Person) -> None:
     open_chat(tab, person, long_chat(person, 30))
     expect(messages(tab).last).to_be_in_viewport()

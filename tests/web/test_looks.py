@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from playwright.sync_api import Browser, Page, Route, ViewportSize, expect
 
+from tests.long_form import long_only
 from tests.web.page_server import Person, Profile
 from tests.web.thread import open_chat
 from turnledger.testing.gates import Gate
@@ -121,6 +122,7 @@ def test_theme_follows_the_system_until_one_is_chosen(person: Person, profile: P
         page.emulate_media(color_scheme="light")
 
 
+@long_only
 def test_layout_has_no_horizontal_overflow_at_any_size_and_direction(
     person: Person, profile: Profile
 ) -> None:
@@ -163,6 +165,7 @@ def turn(page: Page, direction: str) -> None:
     )
 
 
+@long_only
 def test_text_keeps_its_direction_in_short_lines_and_is_printed_whole(
     person: Person, profile: Profile
 ) -> None:
@@ -182,6 +185,7 @@ def test_text_keeps_its_direction_in_short_lines_and_is_printed_whole(
     assert page.evaluate("document.documentElement.scrollHeight") > 1200
 
 
+@long_only
 def test_chat_drawer_opened_while_the_list_loads_stays_open(person: Person, profile: Profile) -> None:
     chat = person.run_turn("Something to find")["chat"]["id"]
     context = profile(person, viewport={"width": 390, "height": 844})
@@ -201,6 +205,7 @@ def test_chat_drawer_opened_while_the_list_loads_stays_open(person: Person, prof
     expect(page.get_by_role("link", name="Something to find")).to_be_visible()
 
 
+@long_only
 def test_chat_drawer_on_a_phone_makes_the_page_behind_it_inert(person: Person, profile: Profile) -> None:
     chat = hostile_chat(person)
     page = opened(profile, person, 390, 844, at=f"#{chat}")
@@ -237,6 +242,7 @@ def searches(page: Page) -> None:
     expect(page.get_by_role("searchbox")).to_have_value("")
 
 
+@long_only
 def test_hidden_chat_list_stays_hidden_after_a_reload(person: Person, profile: Profile) -> None:
     page = opened(profile, person)
     page.get_by_role("button", name="Hide chats").click()
@@ -252,6 +258,7 @@ def test_hidden_chat_list_stays_hidden_after_a_reload(person: Person, profile: P
     searches(page)
 
 
+@long_only
 def test_chats_are_shown_and_hidden_by_a_button_in_one_place_with_new_chat_beside_it(
     person: Person, profile: Profile
 ) -> None:
@@ -278,6 +285,7 @@ def test_chats_are_shown_and_hidden_by_a_button_in_one_place_with_new_chat_besid
         expect(page.get_by_role("textbox", name="Message")).to_be_focused()
 
 
+@long_only
 def test_composer_of_an_empty_chat_is_in_the_middle_and_keeps_its_focus_when_it_moves_down(
     person: Person, profile: Profile
 ) -> None:
@@ -298,6 +306,7 @@ def test_composer_of_an_empty_chat_is_in_the_middle_and_keeps_its_focus_when_it_
         page.goto("about:blank")
 
 
+@long_only
 def test_answer_has_room_while_it_streams_at_400_percent_zoom(person: Person, profile: Profile) -> None:
     gate = Gate()
     person.server.model.add_script("Slowly " * 200, gate, "said.")
@@ -312,6 +321,7 @@ def test_answer_has_room_while_it_streams_at_400_percent_zoom(person: Person, pr
     person.server.model.release(gate)
 
 
+@long_only
 def test_shared_chat_uses_the_full_width_and_can_change_its_theme(person: Person, profile: Profile) -> None:
     chat = person.run_turn("To be read")["chat"]["id"]
     link = person.fetch("POST", "/api/shares", {"chat": chat})
@@ -324,6 +334,7 @@ def test_shared_chat_uses_the_full_width_and_can_change_its_theme(person: Person
     assert is_dark(page)
 
 
+@long_only
 def test_tab_title_is_the_chat_title_with_a_dot_while_a_turn_runs(tab: Page, person: Person) -> None:
     gate = Gate()
     person.server.model.add_script("Slowly ", gate, "said.")
@@ -340,6 +351,7 @@ def test_tab_title_is_the_chat_title_with_a_dot_while_a_turn_runs(tab: Page, per
     expect(tab).to_have_title("Turnledger")
 
 
+@long_only
 def test_page_with_reduced_motion_has_no_animation(person: Person, profile: Profile) -> None:
     gate = Gate()
     person.server.model.add_script("Slowly ", gate, "said.")
@@ -354,6 +366,7 @@ def test_page_with_reduced_motion_has_no_animation(person: Person, profile: Prof
     person.server.model.release(gate)
 
 
+@long_only
 def test_focused_controls_are_visibly_marked(person: Person, profile: Profile) -> None:
     person.run_turn("One")
     page = opened(profile, person)

@@ -8,6 +8,7 @@ import zlib
 
 from playwright.sync_api import Page, Request, Route, ViewportSize, expect
 
+from tests.long_form import long_only
 from tests.web.axe import violations_in_each_theme
 from tests.web.page_server import Person, Profile
 from tests.web.watched_page import END, WatchedPage, foreign_urls
@@ -71,6 +72,7 @@ def test_streamed_markdown_ends_equal_to_unstreamed_markdown(profile: Profile, p
     watched.expect_unharmed()
 
 
+@long_only
 def test_completed_markdown_blocks_are_not_rendered_again_while_streaming(
     profile: Profile, person: Person
 ) -> None:
@@ -94,6 +96,7 @@ def test_completed_markdown_blocks_are_not_rendered_again_while_streaming(
     assert shown.evaluate(kept) == [True, True, True, False, False]
 
 
+@long_only
 def test_code_and_wide_tables_scroll_within_their_own_boxes(profile: Profile, person: Person) -> None:
     watched = WatchedPage(profile, person)
     page = watched.page
@@ -117,6 +120,7 @@ def test_code_and_wide_tables_scroll_within_their_own_boxes(profile: Profile, pe
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+@long_only
 def test_copy_button_copies_code_verbatim_or_selects_it_without_clipboard_access(
     profile: Profile, person: Person
 ) -> None:
@@ -138,6 +142,7 @@ def test_copy_button_copies_code_verbatim_or_selects_it_without_clipboard_access
     assert watched.page.evaluate("getSelection().toString()").strip() == "one\n\ntwo"
 
 
+@long_only
 def test_markdown_headings_directions_and_tasks_have_correct_semantics(
     profile: Profile, person: Person
 ) -> None:
@@ -194,6 +199,7 @@ EVERYTHING = f"""{TEXT}
 """
 
 
+@long_only
 def test_markdown_of_every_kind_has_no_axe_violation(profile: Profile, person: Person) -> None:
     watched = WatchedPage(profile, person)
     shown = watched.show_texts(EVERYTHING)
@@ -224,6 +230,7 @@ def in_text(width: int, height: int) -> str:
     return f"data:image/png;base64,{base64.b64encode(png(width, height)).decode()}"
 
 
+@long_only
 def test_inline_image_is_shown_within_its_column_or_reported_as_unavailable(
     profile: Profile, person: Person
 ) -> None:
@@ -243,6 +250,7 @@ def test_inline_image_is_shown_within_its_column_or_reported_as_unavailable(
     watched.expect_unharmed()
 
 
+@long_only
 def test_inline_image_that_is_still_streaming_shows_a_placeholder(profile: Profile, person: Person) -> None:
     gate = Gate()
     line = f"![Red]({in_text(300, 200)})"

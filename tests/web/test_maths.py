@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from playwright.sync_api import ViewportSize, expect
 
+from tests.long_form import long_only
 from tests.web.axe import violations_in_each_theme
 from tests.web.page_server import Person, Profile
 from tests.web.thread import send
@@ -21,6 +22,7 @@ def loaded(watched: WatchedPage) -> list[str]:
     return [url for url in watched.requested if "/assets/katex-" in url]
 
 
+@long_only
 def test_formulas_are_shown_as_mathml_and_copied_as_typed(profile: Profile, person: Person) -> None:
     watched = WatchedPage(profile, person)
     page = watched.page
@@ -64,6 +66,7 @@ def test_formulas_are_shown_as_mathml_and_copied_as_typed(profile: Profile, pers
     watched.expect_unharmed()
 
 
+@long_only
 def test_unfinished_formula_streams_as_typed_and_stays_so_without_katex(
     profile: Profile, person: Person
 ) -> None:

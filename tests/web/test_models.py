@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from playwright.sync_api import Locator, Page, expect
 
+from tests.long_form import long_only
 from tests.web.page_server import PageServer, Person, Profile
 from tests.web.thread import expect_turns, message_field, open_new_chat, send
 
@@ -17,6 +18,7 @@ def choose(tab: Page, name: str) -> None:
     tab.get_by_role("option", name=name, exact=True).click()
 
 
+@long_only
 def test_model_picker_selects_a_model_by_keyboard_or_click(tab: Page) -> None:
     picker(tab).click()
     expect(tab.get_by_role("listbox")).to_be_visible()
@@ -59,6 +61,7 @@ def test_selected_model_answers_and_is_remembered(tab: Page, person: Person) -> 
     expect(picker(tab)).to_have_accessible_name("Model: other")
 
 
+@long_only
 def test_model_picker_in_a_chat_selects_the_model_that_answered_last(
     person: Person, profile: Profile
 ) -> None:
@@ -74,6 +77,7 @@ def test_model_picker_in_a_chat_selects_the_model_that_answered_last(
     expect(picker(tab)).to_have_accessible_name("Model: other")
 
 
+@long_only
 def test_selected_model_that_no_longer_exists_is_replaced_with_a_notice(
     page_server: PageServer, profile: Profile
 ) -> None:
@@ -98,6 +102,7 @@ def test_selected_model_that_no_longer_exists_is_replaced_with_a_notice(
     expect(tab.get_by_text("former")).to_have_count(0)
 
 
+@long_only
 def test_single_available_model_is_shown_without_a_picker(page_server: PageServer, profile: Profile) -> None:
     person = page_server.person(models=("other",))
     tab = profile(person).new_page()
@@ -106,6 +111,7 @@ def test_single_available_model_is_shown_without_a_picker(page_server: PageServe
     expect(picker(tab)).to_have_count(0)
 
 
+@long_only
 def test_model_picker_with_many_models_filters_by_name(person: Person, profile: Profile) -> None:
     many = {"object": "list", "data": [{"id": f"model-{number}"} for number in range(40)]}
     tab = profile(person).new_page()

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, Request, expect
 
+from tests.long_form import long_only
 from tests.node_packages import built, skip_or_fail
 from tests.web.page_server import PageServer, Person, Profile
 from tools.node_package import PAGE
@@ -159,5 +160,6 @@ def test_page_unit_tests_pass(package: Path) -> None:
     assert int(count[1]) > 400
 
 
+@long_only
 def test_page_type_check_passes(package: Path) -> None:
     run(package, "npm", "--silent", "run", "types")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from playwright.sync_api import Locator, Page, expect
 
+from tests.long_form import long_only
 from tests.web.axe import violations_in_each_theme
 from tests.web.chats import chat_line, chat_lines, choose_from_menu, make_chats, notice
 from tests.web.page_server import Person, Profile
@@ -31,6 +32,7 @@ def start_selecting(page: Page) -> None:
     expect(bar(page)).to_be_visible()
 
 
+@long_only
 def test_selected_chats_are_deleted_by_keyboard_in_two_steps_and_restored_at_once(
     person: Person, profile: Profile
 ) -> None:
@@ -73,6 +75,7 @@ def test_selected_chats_are_deleted_by_keyboard_in_two_steps_and_restored_at_onc
     expect(bar(page)).to_have_count(0)
 
 
+@long_only
 def test_range_of_chats_is_archived_and_unarchived_and_follows_other_tabs(
     person: Person, profile: Profile
 ) -> None:
@@ -111,6 +114,7 @@ def test_range_of_chats_is_archived_and_unarchived_and_follows_other_tabs(
         expect(chat_lines(each)).to_have_text(["One", "Two"])
 
 
+@long_only
 def test_all_chats_are_selected_however_many_and_a_double_click_deletes_none(
     person: Person, profile: Profile
 ) -> None:
@@ -129,6 +133,7 @@ def test_all_chats_are_selected_however_many_and_a_double_click_deletes_none(
     assert person.chats() == []
 
 
+@long_only
 def test_selection_fits_a_phone_and_is_offered_only_to_those_who_may_write(
     person: Person, profile: Profile
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from playwright.sync_api import Page, Route, expect
 
+from tests.long_form import long_only
 from tests.web.axe import violations
 from tests.web.page_server import FAST_TIMERS, PageServer, Person, Profile
 from tests.web.sign_in import browser_storage, create_link, expire_token, visit_note
@@ -58,6 +59,7 @@ def test_share_code_is_removed_from_the_address_before_the_exchange(person: Pers
     assert link["code"] not in page.evaluate("location.href")
 
 
+@long_only
 def test_shared_chat_opens_at_its_beginning_with_later_turns_on_demand_and_no_composer(
     person: Person, profile: Profile
 ) -> None:
@@ -247,6 +249,7 @@ def test_leaving_a_visit_removes_its_data_in_every_tab(person: Person, profile: 
         assert each.evaluate("JSON.stringify([{...localStorage}])") == "[{}]"
 
 
+@long_only
 def test_share_page_without_a_complete_link_asks_to_open_the_link_again(
     page_server: PageServer, profile: Profile
 ) -> None:

@@ -13,6 +13,7 @@ from urllib import request as web
 
 from playwright.sync_api import BrowserContext, Page, Request, Route, expect
 
+from tests.long_form import long_only
 from tests.web.chats import (
     chat_line,
     chat_lines,
@@ -185,6 +186,7 @@ def test_chat_changes_and_running_turns_appear_in_other_tabs_and_browsers(
     expect(chat_line(first, "Runs elsewhere").get_by_label("New answer:")).to_have_count(0)
 
 
+@long_only
 def test_chat_list_after_a_gap_in_the_feed_reloads_without_flicker_or_scrolling(
     page_server: PageServer, person: Person, profile: Profile
 ) -> None:
@@ -271,6 +273,7 @@ class Browser:
         self.streams.pop(request, None)
 
 
+@long_only
 def test_six_tabs_share_one_event_stream(person: Person, profile: Profile) -> None:
     """Browsers give a server six connections, for all their tabs."""
     browser = Browser(person, profile(person))
@@ -340,6 +343,7 @@ def test_frozen_leader_tab_is_replaced(person: Person, profile: Profile) -> None
     assert len(browser.streams) == 1
 
 
+@long_only
 def test_tab_restored_from_history_shows_changes_made_meanwhile(person: Person, profile: Profile) -> None:
     browser = Browser(person, profile(person))
     away, stays = browser.open(), browser.open()
@@ -369,6 +373,7 @@ def test_event_stream_is_separate_for_each_credential(person: Person, profile: P
     expect(chat_line(browser.pages[0], "Of a guest")).to_have_count(0)
 
 
+@long_only
 def test_browser_without_locks_opens_one_event_stream_per_tab(person: Person, profile: Profile) -> None:
     context = profile(person)
     context.add_init_script("delete Navigator.prototype.locks")

@@ -7,6 +7,7 @@ from urllib.error import HTTPError
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from tests.long_form import long_only
 from tests.web.axe import violations_in_each_theme
 from tests.web.chats import chat_line, chat_lines, make_chats, titles
 from tests.web.page_server import Person, Profile
@@ -74,6 +75,7 @@ def test_tags_are_added_and_removed_by_keyboard_in_two_tabs(person: Person, prof
     expect(beside.get_by_role("combobox", name="New tag")).to_have_value("One too many")
 
 
+@long_only
 def test_filter_by_tag_lists_tagged_chats_however_old_and_follows_changes(
     person: Person, profile: Profile
 ) -> None:
@@ -120,6 +122,7 @@ def test_filter_by_tag_lists_tagged_chats_however_old_and_follows_changes(
     expect(page.get_by_role("menuitemradio")).to_have_text(["All chats", "play", "work"])
 
 
+@long_only
 def test_tags_are_not_shown_to_visitors_nor_changed_by_readers(person: Person, profile: Profile) -> None:
     chat = str(person.run_turn("Dinner")["chat"]["id"])
     person.fetch("PATCH", f"/api/chats/{chat}", {"tags": ["secret"]})
@@ -140,6 +143,7 @@ def test_tags_are_not_shown_to_visitors_nor_changed_by_readers(person: Person, p
     assert person.server.person().fetch("GET", "/api/chats?tag=secret")["data"] == []
 
 
+@long_only
 def test_list_without_tags_has_no_filter(person: Person, profile: Profile) -> None:
     make_chats(person, ["Dinner"])
     page = profile(person).new_page()

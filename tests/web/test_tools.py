@@ -11,6 +11,7 @@ from typing import Any
 
 from playwright.sync_api import Locator, Page, expect
 
+from tests.long_form import long_only
 from tests.web.page_server import PATIENCE, Person
 from tests.web.thread import answers, import_chat, message_item, open_chat, turns_in_history
 from tools.node_package import PAGE
@@ -189,6 +190,7 @@ def test_running_tool_is_shown_and_has_an_unknown_outcome_after_a_stop(tab: Page
     expect(answers(tab)).to_have_text("I pay it.")
 
 
+@long_only
 def test_reasoning_and_a_call_are_shown_while_they_stream_in(tab: Page, person: Person) -> None:
     begun: Future[tuple[str, asyncio.AbstractEventLoop]] = Future()
     gates = [Gate(), Gate()]
@@ -240,6 +242,7 @@ def test_page_recognises_the_tool_results_supplied_by_the_ledger() -> None:
     }
 
 
+@long_only
 def test_settled_turn_is_marked_as_failed_and_reasoning_is_folded(tab: Page, person: Person) -> None:
     async def fail(ledger: Ledger) -> str:
         chat = await ledger.for_owner(person.owner).conversation()

@@ -12,6 +12,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.long_form import IS_LONG
 from turnledger import Chat, Ledger, Limits
 from turnledger.engine.ports import Store
 from turnledger.errors import TurnledgerError
@@ -44,7 +45,7 @@ TYPED = (
     | st.text(max_size=20)
     | st.text('"a 東*(', max_size=8)
 )
-EXAMPLES = int(os.environ.get("SEARCH_EXAMPLES", "50"))
+EXAMPLES = int(os.environ.get("SEARCH_EXAMPLES", "500" if IS_LONG else "20"))
 NUMBER = st.integers(0, 3)
 DEEDS = st.one_of(
     st.tuples(st.just("open"), st.none() | TEXTS, st.sampled_from(["", "shop"])),

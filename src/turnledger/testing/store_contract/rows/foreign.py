@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -34,6 +34,7 @@ from turnledger.model.turn import Attempt, Turn, TurnKind
 from turnledger.testing.store_contract.rows.kit import (
     IDS,
     LATE,
+    TableStep,
     add_ticket,
     branch_off,
     change,
@@ -346,18 +347,22 @@ READS_ANY = {name: method for name, method in METHODS.items() if isinstance(meth
 WRITES = {name: method for name, method in METHODS.items() if isinstance(method, Writes)}
 
 
-async def view(stores: list[Store], owner: str, named: PreparedRows) -> dict[str, list[Any]]:
-    """Call every method that reads, as an owner, with arguments that name these rows; the answers are the
-    same inside a transaction that writes."""
+async def view(
+    stores: list[Store], owner: str, named: PreparedRows, methods: Iterable[str] = READS
+) -> dict[str, list[Any]]:
+    """Call methods that read, as an owner, with arguments that name these rows; the answers are the same
+    inside a transaction that writes."""
     found: dict[str, list[Any]] = {}
-    for name, each in READS.items():
-        steps = [do(name, *arguments, owner=owner) for arguments in each.calls(named)]
+    repeated: list[TableStep] = []
+    for name in methods:
+        steps = [do(name, *arguments, owner=owner) for arguments in READS[name].calls(named)]
         try:
             found[name] = [await read(stores[1], step) for step in steps]
         except StoreError:  # an own row refers to a foreign one
             found[name] = []
             continue
-        assert await write(stores[0], *steps) == found[name]
+        repeated += steps
+    assert await write(stores[0], *repeated) == [each for answers in found.values() for each in answers]
     return found
 
 
@@ -366,7 +371,7 @@ class ForeignRows(Contract):
     async def test_foreign_rows_are_not_found(self, stores: list[Store], method: str) -> None:
         await write(stores[0], do("add_share", LINK))
         rows = await insert_rows(stores[0], ANN, "belongs to ann")
-        found = [(await view(stores, owner, rows))[method] for owner in (ANN, BOB)]
+        found = [(await view(stores, owner, rows, [method]))[method] for owner in (ANN, BOB)]
         nothing = READS[method].nothing
         assert nothing not in found[0]
         assert found[1] == [nothing] * len(found[0])
