@@ -187,18 +187,17 @@ class _Streamed:
         self.stream = ResponseStream(fields)
         exchange.encode_error = partial(stream_error, self.stream)
 
-    def encode(self, event: Event) -> bytes:
-        """Encode an event. The end of a completed turn is sent by `finish`."""
-        if not isinstance(event, TurnFinished):
-            return self.stream.from_event(event)
-        if event.state is AttemptState.COMPLETED:
-            return b""
-        failure = redact_failure(event.failure) if self._hides_failures else event.failure
+    def encode(self, events: Sequence[Event]) -> bytes:
+        """Encode events. The end of a completed turn is sent by `_finish`."""
+        sent, end = self.stream.from_events(events), events[-1] if events else None
+        if not isinstance(end, TurnFinished) or end.state is AttemptState.COMPLETED:
+            return sent
+        failure = redact_failure(end.failure) if self._hides_failures else end.failure
         fields, turn = self.stream.fields, self._running.turn
         if turn is not None:
-            return self.stream.last(fields.show_turn(turn, failure))
+            return sent + self.stream.last(fields.show_turn(turn, failure))
         status = "failed" if failure is not None else "cancelled"
-        return self.stream.last(fields.show(status, failure=failure))
+        return sent + self.stream.last(fields.show(status, failure=failure))
 
 
 class ResponseTurn:
@@ -214,7 +213,7 @@ class ResponseTurn:
         self._exchange = exchange
         self._request = request
         self._model = model
-        self._events = EventSender(exchange)
+        self._events = EventSender(exchange, has_own_end=True)
         self._stream: ResponseStream | None = None
         self.on_disconnect = request.policies.on_disconnect or OnDisconnect.YIELD
         # As for chat completions: many clients send single requests.
@@ -240,7 +239,7 @@ class ResponseTurn:
         await _run(self._exchange, self._request, self._model, running, self._events)
 
     async def finish(self, running: RunningTurn, *, is_cancelled: bool = False) -> None:
-        _finish(self._exchange, self._fields, self._stream, running)
+        _finish(self._exchange, self._fields, self._stream, running, self._events)
 
     async def replay(self, turn: Turn) -> None:
         self._exchange.report_reduced(turn.details)
@@ -293,14 +292,18 @@ async def _run(
 
 
 def _finish(
-    exchange: TurnExchange, fields: ResponseFields, stream: ResponseStream | None, running: RunningTurn
+    exchange: TurnExchange,
+    fields: ResponseFields,
+    stream: ResponseStream | None,
+    running: RunningTurn,
+    events: EventSender,
 ) -> None:
     """End the response of a committed turn."""
     turn = running.turn
     assert turn is not None  # noqa: S101 - it has just been committed
     shown = replace(fields, details=turn.details).show_turn(turn, None)
     if stream is not None:
-        exchange.end(stream.last(shown))
+        exchange.end(events.rest() + stream.last(shown))
     else:
         exchange.send_whole(encode(shown))
 
@@ -320,7 +323,7 @@ async def _answer_unstored(
     shown = await _shown(service, principal, request, items, chat, options)
     exchange.slot.begin()
     exchange.set_header(b"x-conversation-state", UNKEPT)
-    events, stream = EventSender(exchange), None
+    events, stream = EventSender(exchange, has_own_end=True), None
     if request.stream:
         exchange.keep_alive()
     size = sum(len(item.raw) for item in shown)
@@ -337,7 +340,7 @@ async def _answer_unstored(
                 stream = streamed.stream
                 events.begin(streamed.encode)
             await _run(exchange, request, model, running, events)
-        _finish(exchange, fields, stream, running)
+        _finish(exchange, fields, stream, running, events)
 
 
 async def _shown(
