@@ -21,8 +21,8 @@ def skip_or_fail(problem: str) -> NoReturn:
 
 @cache
 def built(package: NodePackage) -> Path:
-    """Install the package with its tools for tests, build it unless it is fresh, and return its folder. Without
-    Node, see `skip_or_fail`."""
+    """Install the package with its tools for tests, build it unless it is fresh, and return its folder.
+    Without Node, see `skip_or_fail`."""
     problem = package.missing
     if not package.is_fresh and problem is not None:
         skip_or_fail(problem)

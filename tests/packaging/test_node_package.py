@@ -27,7 +27,8 @@ from turnledger.server.chat_page import files
 NPM = """#!/bin/sh
 echo "$*" >> "$0.log"
 case "$*" in
-    ci*) mkdir -p node_modules && cp package-lock.json node_modules/.package-lock.json && cp package.json node_modules ;;
+    ci*) mkdir -p node_modules && cp package-lock.json node_modules/.package-lock.json
+         cp package.json node_modules ;;
     *--outDir*) for into; do :; done; mkdir -p "$into" && cp src/* "$into" ;;
     *build) mkdir -p ../out && cp src/* ../out ;;
 esac
@@ -117,7 +118,9 @@ class BuildWorkshop(Workshop):
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__(folder, monkeypatch, swaps=True)
         self.about = {"dependencies": {"lib": "1"}, "devDependencies": {"maker": "1", "tester": "1"}}
-        (folder / "app" / "package.json").write_text(json.dumps({**self.about, "scripts": {"build": "maker"}}))
+        (folder / "app" / "package.json").write_text(
+            json.dumps({**self.about, "scripts": {"build": "maker"}})
+        )
         self.write_lock("1")
         self.package = NodePackage(
             "It", "app", ("src",), "out", node=(20, 19), swaps=True, build_tools=("maker",), root=folder
@@ -130,7 +133,11 @@ class BuildWorkshop(Workshop):
             "node_modules/maker": {"integrity": "2", "dev": True, "dependencies": {"part": "1"}},
             "node_modules/maker/node_modules/part": {"integrity": "3", "dev": True},
             "node_modules/part": {"integrity": "4", "dev": True},
-            "node_modules/tester": {"integrity": "5", "dev": True, "dependencies": {"part": "2", "maker": "1"}},
+            "node_modules/tester": {
+                "integrity": "5",
+                "dev": True,
+                "dependencies": {"part": "2", "maker": "1"},
+            },
         }
         (self.source.parents[1] / "package-lock.json").write_text(json.dumps({"packages": packages}))
 
