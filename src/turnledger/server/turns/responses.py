@@ -164,7 +164,7 @@ def _options(exchange: TurnExchange, request: ResponseRequest, after: TurnId | N
 async def _is_kept(exchange: TurnExchange, request: ResponseRequest, chat: Chat | None) -> bool:
     """Return whether the response is stored. Raises RequestRefused if it is not, and needs to be."""
     persistence, body = exchange.service.persistence, request.body
-    is_kept = body.store is not False
+    is_kept = body.store is not False and not request.is_auxiliary
     if is_kept and not persistence.keeps_all:
         if chat is None and request.conversation is not None:
             chat = await exchange.service.chats(exchange.principal).conversation(request.conversation)
