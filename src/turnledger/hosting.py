@@ -28,7 +28,17 @@ from turnledger.engine.lane.lease import Probe
 from turnledger.engine.lifecycle.create import KeyRequest, find_by_key
 from turnledger.engine.process import AtWork
 from turnledger.engine.turn.block import TurnBlock, append_items
-from turnledger.engine.turn.validation import Input, JobOptions, MoveOptions, append_request, job_request
+from turnledger.engine.turn.preview import UnwrittenTurn, unwritten
+from turnledger.engine.turn.running_turn import RunningTurn
+from turnledger.engine.turn.validation import (
+    Input,
+    JobOptions,
+    MoveOptions,
+    TurnOptions,
+    append_request,
+    job_request,
+    preview_request,
+)
 from turnledger.engine.turn.worker import JobRunner, JobWorker, OnEnd, enqueue
 from turnledger.engine.usage import CountUsage, UsagePage, count_usage
 from turnledger.ledger import OWNER, Ledger
@@ -128,6 +138,17 @@ class Host:
         return await Ledger.open(
             "memory:", limits=replace(limits, input_items=maxsize, turn_bytes=most_bytes)
         )
+
+    async def unwritten(self, chat: Chat, input: Input, **options: Unpack[TurnOptions]) -> UnwrittenTurn:
+        """Return what a turn of a chat would run on if it began now. Raises what Chat.snapshot raises."""
+        return await unwritten(self._process, preview_request(self._process, chat._target, input, **options))
+
+    def show_unwritten(self, running: RunningTurn, unwritten: UnwrittenTurn) -> None:
+        """Show the model of a turn in a temporary ledger, whose input are the `unwritten.items`, what the
+        unwritten turn would show: a history of turns, of which it may show less."""
+        running.conversation, running.input = unwritten.conversation, unwritten.input
+        running.history = unwritten.snapshot.history
+        running._snapshot = unwritten.snapshot
 
     async def work(
         self,

@@ -21,6 +21,7 @@ from turnledger.engine.attempt.wait import TurnStatus, committed_turn
 from turnledger.engine.history.context import Context
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.engine.turn.policies import OnDisconnect
+from turnledger.engine.turn.preview import UnwrittenTurn
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.engine.turn.validation import JobOptions, TurnOptions
 from turnledger.errors import (
@@ -320,7 +321,8 @@ async def _answer_unstored(
     service, principal = exchange.service, exchange.principal
     # Without a begin, nothing else checks that the caller is still authorized.
     await service.authenticator.admit(exchange.state["head"])
-    shown = await _shown(service, principal, request, items, chat, options)
+    unwritten = await _unwritten(service, principal, request, items, chat, options)
+    shown = _alone(request, items) if unwritten is None else unwritten.items
     exchange.slot.begin()
     exchange.set_header(b"x-conversation-state", UNKEPT)
     events, stream = EventSender(exchange, has_own_end=True), None
@@ -334,6 +336,8 @@ async def _answer_unstored(
             details=options["details"],
             on_event=events.on_event if request.stream else None,
         ) as running:
+            if unwritten is not None:
+                service.host.show_unwritten(running, unwritten)
             fields = _fields_of(request, running, None)
             if request.stream:
                 streamed = _Streamed(exchange, running, fields)
@@ -343,16 +347,16 @@ async def _answer_unstored(
         _finish(exchange, fields, stream, running, events)
 
 
-async def _shown(
+async def _unwritten(
     service: Service,
     principal: Principal,
     request: ResponseRequest,
     items: Sequence[Item],
     chat: Chat | None,
     options: TurnOptions,
-) -> Sequence[Item]:
-    """Return what the model of a turn that is not stored is shown: its instructions, the history that it
-    continues, if any, and its input. Raises ConversationNotFound."""
+) -> UnwrittenTurn | None:
+    """Return what a turn that is not stored runs on; None if it continues nothing. Raises
+    ConversationNotFound."""
     if chat is None and request.is_named:
         chats = service.chats(principal, request.scope)
         key = request.conversation_key
@@ -362,11 +366,16 @@ async def _shown(
             if request.conversation is not None or request.must_exist:
                 raise
     if chat is None:
-        given = instructions_of(None, request.body.instructions)
-        return items if given is None else (*given.items, *items)
+        return None
     names = ("instructions_once", "context", "after", "admits_answers")
     seen = cast(TurnOptions, {name: options[name] for name in names if name in options})  # type: ignore[literal-required]
-    return (await chat.snapshot(items, **seen)).items
+    return await service.host.unwritten(chat, items, **seen)
+
+
+def _alone(request: ResponseRequest, items: Sequence[Item]) -> Sequence[Item]:
+    """Return what the model is shown of a request that continues nothing."""
+    given = instructions_of(None, request.body.instructions)
+    return items if given is None else (*given.items, *items)
 
 
 async def _enqueue(
@@ -391,7 +400,9 @@ async def _enqueue(
     status = await chat.status(turn)
     report_stored(exchange, turn, chat.id, status.state, is_new=is_new)
     if not request.stream:
-        exchange.send_whole(encode(await read_response(chat, turn, exchange.principal)))
+        # A new one was queued when it was stored, however soon it began to run.
+        shown = fields_of(turn, status).show("queued") if is_new else None
+        exchange.send_whole(encode(shown or await read_response(chat, turn, exchange.principal)))
         return
     exchange.slot.begin()
     exchange.keep_alive()
@@ -403,7 +414,7 @@ async def _enqueue(
 async def count_input(service: Service, principal: Principal, scope: Scope, raw: bytes) -> int:
     """Return the tokens that the model of a response would be shown, as the server estimates them."""
     request = _request(service, principal, scope, raw)
-    items: Sequence[Item] = await _input(service, principal, request)
+    items = await _input(service, principal, request)
     chat, after = await _previous(service, principal, request)
     options: TurnOptions = {"admits_answers": True, "instructions_once": request.body.instructions}
     context = request.context or service.models.context(request.model, request.settings)
@@ -411,7 +422,8 @@ async def count_input(service: Service, principal: Principal, scope: Scope, raw:
         options["context"] = context
     if after is not None:
         options["after"] = after
-    shown = await _shown(service, principal, request, items, chat, options)
+    unwritten = await _unwritten(service, principal, request, items, chat, options)
+    shown = _alone(request, items) if unwritten is None else unwritten.items
     return (context or Context.all()).count_all(shown) + tokens_of_tools(request.settings)
 
 
