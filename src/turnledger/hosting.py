@@ -21,6 +21,7 @@ from turnledger.engine.access.tokens import Admission
 from turnledger.engine.admission import Authorization
 from turnledger.engine.attempt.client_retries import Retry
 from turnledger.engine.clock import TrustedClock
+from turnledger.engine.conversations.catalogue import ListChats, list_page
 from turnledger.engine.conversations.details import NameRequest, check_details, details_of, name_by_model
 from turnledger.engine.conversations.flags import DeleteResponseRequest, delete_response
 from turnledger.engine.feed import ChangeReader
@@ -36,6 +37,7 @@ from turnledger.engine.turn.validation import (
     MoveOptions,
     TurnOptions,
     append_request,
+    check_limit,
     job_request,
     preview_request,
 )
@@ -44,6 +46,7 @@ from turnledger.engine.usage import CountUsage, UsagePage, count_usage
 from turnledger.ledger import OWNER, Ledger
 from turnledger.model.access.share import Share, ShareKind
 from turnledger.model.access.token import Token, TokenScope
+from turnledger.model.catalogue import ChatFilter, ListPosition, Page
 from turnledger.model.conversation import EVERYWHERE, Conversation, Within
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.retention import ResetPolicy
@@ -124,6 +127,15 @@ class Host:
         target = chats._target(None, None, **details)
         request = append_request(self._process, target, chats._authorization, items, **options)
         return await chats.of_turn((await append_items(self._process, request)).id)
+
+    async def least_recent(self, chats: Chats, *, cursor: str | None = None, limit: int = 50) -> Page:
+        """Return a page of chats as Chats.list does, archived or not, the longest unused first. A chat that
+        is used meanwhile moves to the end."""
+        after = None if cursor is None else ListPosition.of(cursor)
+        wanted = ChatFilter(scope=chats._scope, archived=None)
+        now, limit = self.clock.due_ms(), check_limit(limit)
+        request = ListChats(wanted, after, limit, now, chats._within, is_ascending=True)
+        return await self._process.store.read(list_page, request, chats.owner)
 
     async def delete_response(self, chat: Chat, turn: str) -> None:
         """Delete a committed turn as a response: it stays in the history. Raises TurnNotFound."""

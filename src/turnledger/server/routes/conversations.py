@@ -13,7 +13,7 @@ from starlette.responses import Response
 from turnledger.api.json import encode
 from turnledger.chat import Chat
 from turnledger.engine.turn.validation import MoveOptions
-from turnledger.errors import InvalidId, InvalidInput, TurnNotFound
+from turnledger.errors import InvalidId, TurnNotFound
 from turnledger.model.access.token import TokenScope
 from turnledger.model.catalogue import ListPosition
 from turnledger.model.conversation import Conversation
@@ -96,14 +96,15 @@ class ConversationRoutes:
     async def list_all(self, request: Request) -> Response:
         query = request.query_params
         paging = Paging.of(query)
-        if paging.is_ascending:
-            raise InvalidInput("order: conversations are listed with the last used first. Send desc.")
         chats = self._service.chats(request.state.principal)
         cursor = None
         if paging.after is not None:
             last = (await chats.conversation(paging.after)).as_opened
             cursor = ListPosition(last.touched_at, last.id).cursor
-        page = await chats.list(archived=None, cursor=cursor, limit=paging.limit)
+        if paging.is_ascending:
+            page = await self._service.host.least_recent(chats, cursor=cursor, limit=paging.limit)
+        else:
+            page = await chats.list(archived=None, cursor=cursor, limit=paging.limit)
         shown = [_show(entry.conversation) for entry in page.chats]
         return _json(list_of(shown, has_more=page.next is not None))
 
@@ -273,7 +274,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             path="/v1/conversations",
             handler=routes.list_all,
             needs=TokenScope.CHATS_READ,
-            summary="List conversations, most recently used first.",
+            summary="List conversations, most recently used first, or last (`order=asc`).",
             tag="conversations",
             query=PAGING,
             content={200: {"application/json": list_schema_of(CONVERSATION_OBJECT)}},
