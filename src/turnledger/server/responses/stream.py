@@ -35,6 +35,8 @@ ENDS = {
     "failed": "response.failed",
 }
 
+ENDED_EARLY = ("cancelled", "failed")
+
 
 class _Text:
     """How the text of an item is streamed: the part that it belongs to, and its events."""
@@ -157,10 +159,13 @@ class ResponseStream:
 
     def last(self, response: Mapping[str, Any]) -> bytes:
         """Return the event that ends the stream, with the final response. A client that has received events
-        beyond it receives it, too: the process that sent them died before it stored them."""
-        if self._after > self.number:
-            self._after = -1
-        return self._response(ENDS[response["status"]], response)
+        up to this number or beyond receives it, too, under the next number: the process that sent them may
+        have died before it stored them. Only the end of a complete answer is known to be what it received
+        under this number."""
+        status = response["status"]
+        if self._after > self.number or (self._after == self.number and status in ENDED_EARLY):
+            self.number = self._after + 1
+        return self._response(ENDS[status], response)
 
     # Items.
 
