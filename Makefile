@@ -11,6 +11,7 @@ ARGS ?=
 
 # An installed uv is used; without one, this version goes into .tools.
 UV_VERSION ?= 0.13.7
+PIP_ARGS := --quiet --disable-pip-version-check
 UV := $(or $(shell command -v uv 2>/dev/null),.tools/bin/uv)
 
 BIN := $(VENV)/bin
@@ -121,6 +122,10 @@ $(SERVING): pyproject.toml requirements-server.lock | $(UV)
 	$(UV) pip install --python $(BIN)/python --no-deps --build-constraints requirements-dev.lock --editable .
 	@touch $@
 
+# A pip that is there is used: installing one takes four seconds.
 .tools/bin/uv:
-	$(PYTHON) -m venv .tools
-	.tools/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	@if $(PYTHON) -m pip --version >/dev/null 2>&1; then \
+		$(PYTHON) -m pip install $(PIP_ARGS) --upgrade --target .tools uv==$(UV_VERSION); \
+	else \
+		$(PYTHON) -m venv .tools && .tools/bin/python -m pip install $(PIP_ARGS) uv==$(UV_VERSION); \
+	fi

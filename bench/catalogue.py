@@ -23,6 +23,7 @@ from turnledger import Ledger
 from turnledger.engine.conversations.search import AT_ONCE, index_texts
 from turnledger.engine.ports import WholeStore
 from turnledger.engine.turn import commit
+from turnledger.hosting import Host
 from turnledger.model.conversation import Branch, Conversation, TitleSource
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import message
@@ -133,6 +134,8 @@ async def pages(folder: Path, many: int, few: int, rounds: int) -> list[Line]:
     for name, wanted in LISTS.items():
         ratio = await _compare(partial(_list, ledger, wanted), rounds)
         lines.append(Line(f"list {name}, {many} chats, p50, of {few}", ratio, 3.0))
+    ratio = await _compare(partial(_list_oldest, Host(ledger)), rounds)
+    lines.append(Line(f"list all, the oldest first, {many} chats, p50, of {few}", ratio, 3.0))
     for name, sent in SEARCHES.items():
         ratio = await _compare(partial(_search, ledger, sent), rounds)
         lines.append(Line(f"search for {name}, {many} chats, p50, of {few}", ratio, 3.0))
@@ -142,6 +145,11 @@ async def pages(folder: Path, many: int, few: int, rounds: int) -> list[Line]:
 
 async def _list(ledger: Ledger, wanted: dict[str, Any], owner: str) -> None:
     page = await ledger.for_owner(owner, scope=wanted.get("scope")).list(limit=PAGE, tag=wanted.get("tag"))
+    assert len(page.chats) == PAGE
+
+
+async def _list_oldest(host: Host, owner: str) -> None:
+    page = await host.least_recent(host.ledger.for_owner(owner), limit=PAGE)
     assert len(page.chats) == PAGE
 
 

@@ -21,10 +21,14 @@ def skip_or_fail(problem: str) -> NoReturn:
 
 @cache
 def built(package: NodePackage) -> Path:
-    """Build the package unless it is fresh, and return its folder. Without Node, see `skip_or_fail`."""
-    if not package.is_fresh and (problem := package.missing) is not None:
+    """Install the package with its tools for tests, build it unless it is fresh, and return its folder.
+    Without Node, see `skip_or_fail`."""
+    problem = package.missing
+    if not package.is_fresh and problem is not None:
         skip_or_fail(problem)
     try:
+        if problem is None:
+            package.install()
         package.build()
     except CannotBuild as problem:
         pytest.fail(str(problem))

@@ -1,5 +1,7 @@
+/// <reference types="vitest/config" />
+
 import { fileURLToPath } from "node:url";
-import { defineConfig } from "vitest/config";
+import { defineConfig } from "vite";
 import { offlinePage } from "./offline-build.ts";
 import { english } from "./src/strings/english.ts";
 import { german } from "./src/strings/german.ts";

@@ -21,6 +21,7 @@ from turnledger.engine.access.tokens import Admission
 from turnledger.engine.admission import Authorization
 from turnledger.engine.attempt.client_retries import Retry
 from turnledger.engine.clock import TrustedClock
+from turnledger.engine.conversations.catalogue import ListChats, list_page
 from turnledger.engine.conversations.details import NameRequest, check_details, details_of, name_by_model
 from turnledger.engine.conversations.flags import DeleteResponseRequest, delete_response
 from turnledger.engine.feed import ChangeReader
@@ -28,12 +29,24 @@ from turnledger.engine.lane.lease import Probe
 from turnledger.engine.lifecycle.create import KeyRequest, find_by_key
 from turnledger.engine.process import AtWork
 from turnledger.engine.turn.block import TurnBlock, append_items
-from turnledger.engine.turn.validation import Input, JobOptions, MoveOptions, append_request, job_request
+from turnledger.engine.turn.preview import UnwrittenTurn, unwritten
+from turnledger.engine.turn.running_turn import RunningTurn
+from turnledger.engine.turn.validation import (
+    Input,
+    JobOptions,
+    MoveOptions,
+    TurnOptions,
+    append_request,
+    check_limit,
+    job_request,
+    preview_request,
+)
 from turnledger.engine.turn.worker import JobRunner, JobWorker, OnEnd, enqueue
 from turnledger.engine.usage import CountUsage, UsagePage, count_usage
 from turnledger.ledger import OWNER, Ledger
 from turnledger.model.access.share import Share, ShareKind
 from turnledger.model.access.token import Token, TokenScope
+from turnledger.model.catalogue import ChatFilter, ListPosition, Page
 from turnledger.model.conversation import EVERYWHERE, Conversation, Within
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.retention import ResetPolicy
@@ -115,6 +128,15 @@ class Host:
         request = append_request(self._process, target, chats._authorization, items, **options)
         return await chats.of_turn((await append_items(self._process, request)).id)
 
+    async def least_recent(self, chats: Chats, *, cursor: str | None = None, limit: int = 50) -> Page:
+        """Return a page of chats as Chats.list does, archived or not, the longest unused first. A chat that
+        is used meanwhile moves to the end."""
+        after = None if cursor is None else ListPosition.of(cursor)
+        wanted = ChatFilter(scope=chats._scope, archived=None)
+        now, limit = self.clock.due_ms(), check_limit(limit)
+        request = ListChats(wanted, after, limit, now, chats._within, is_ascending=True)
+        return await self._process.store.read(list_page, request, chats.owner)
+
     async def delete_response(self, chat: Chat, turn: str) -> None:
         """Delete a committed turn as a response: it stays in the history. Raises TurnNotFound."""
         request = DeleteResponseRequest(chat.id, TurnId(turn), self.clock.due_ms())
@@ -128,6 +150,17 @@ class Host:
         return await Ledger.open(
             "memory:", limits=replace(limits, input_items=maxsize, turn_bytes=most_bytes)
         )
+
+    async def unwritten(self, chat: Chat, input: Input, **options: Unpack[TurnOptions]) -> UnwrittenTurn:
+        """Return what a turn of a chat would run on if it began now. Raises what Chat.snapshot raises."""
+        return await unwritten(self._process, preview_request(self._process, chat._target, input, **options))
+
+    def show_unwritten(self, running: RunningTurn, unwritten: UnwrittenTurn) -> None:
+        """Show the model of a turn in a temporary ledger, whose input are the `unwritten.items`, what the
+        unwritten turn would show: a history of turns, of which it may show less."""
+        running.conversation, running.input = unwritten.conversation, unwritten.input
+        running.history = unwritten.snapshot.history
+        running._snapshot = unwritten.snapshot
 
     async def work(
         self,

@@ -75,6 +75,40 @@ class TestRefusal:
             served.chat_json("k")["turns"][4]["details"]["context_reduced"]
         ] * 12
 
+    @pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
+    def test_unstored_response_that_is_too_long_is_asked_once_more_with_less(
+        self, serve: Serve, is_streamed: bool
+    ) -> None:
+        served = serve(*[["a"]] * 6, refused(), ["late"], ["again"])
+        talk(served, send_whole, 6, LONG)
+        before, unstored = served.turns("k"), {"model": MODEL, "store": False}
+        create = served.client("k").responses.create
+        if is_streamed:
+            *_, last = create(input="next", stream=True, **unstored)
+            answer = last.response
+        else:
+            answer = create(input="next", **unstored)
+        assert (answer.status, answer.output_text) == ("completed", "late")
+        assert numbered(served) == ["q5", "a", "q6", "a", "next"]
+        assert create(input="more", **unstored).output_text == "again"
+        assert numbered(served) == ["q5", "a", "q6", "a", "more"]
+        assert served.turns("k") == before
+
+    def test_unstored_response_with_truncation_disabled_reports_the_refusal(self, serve: Serve) -> None:
+        served = serve(*[["a"]] * 6, refused(), ["late"])
+        talk(served, send_whole, 6, LONG)
+        create = served.client("k").responses.create
+        with pytest.raises(openai.BadRequestError, match="context window"):
+            create(model=MODEL, input="next", store=False, truncation="disabled")
+
+    def test_unstored_response_answers_calls_of_the_history_it_is_shown(self, serve: Serve) -> None:
+        served = serve(*[["a"]] * 4, [Call("look", call_id="call_1")], refused(), ["late"])
+        talk(served, send_whole, 5, LONG)
+        result = {"type": "function_call_output", "call_id": "call_1", "output": "found"}
+        answer = served.client("k").responses.create(model=MODEL, input=[result], store=False)
+        assert answer.output_text == "late"
+        assert numbered(served)[-3:] == ["q5", "calls", "found"]
+
     def test_refusal_is_remembered_for_its_chat_and_model_only(self, serve: Serve) -> None:
         served = serve(*[["a"]] * 4, refused(), *[["a"]] * 3)
         talk(served, send_whole, 4, LONG)

@@ -97,6 +97,29 @@ def test_auxiliary_requests_of_a_chat_pass_through_and_store_nothing(serve: Serv
     assert len(served.http.get("/api/chats").json()["data"]) == 1
 
 
+def test_auxiliary_responses_of_a_chat_store_nothing(serve: Serve) -> None:
+    rules = (TASK, f"{CHAT}: local:*")
+    served = serve(otherwise=["Hello."], settings=settings(CHAT, "user", skip_when_header=rules))
+    shared = {CHAT: "ann", TASK: "", "X-Turn-On-Busy": "reject"}
+    responses = served.client().with_options(default_headers=shared).responses
+    first = responses.create(model=MODEL, input="Hi")
+    stored = served.turns("ann")
+    ignored = {"Idempotency-Key": "of-the-connection"}
+    for skipped in ({TASK: "title_generation"}, {CHAT: "local:1"}, {TASK: "t", "X-Conversation-Id": "ann"}):
+        headers = {**ignored, **skipped}
+        answer = responses.create(model=MODEL, input="Name this chat", user="ann", extra_headers=headers)
+        assert (answer.output_text, answer.conversation) == ("Hello.", None)
+        assert len(served.upstream.received[-1].body["messages"]) == 1
+    continued = responses.create(
+        model=MODEL, input="Name this chat", previous_response_id=first.id, extra_headers={TASK: "title"}
+    )
+    assert (continued.store, len(served.upstream.received[-1].body["messages"])) == (False, 3)
+    with pytest.raises(openai.BadRequestError, match="background"):
+        responses.create(model=MODEL, input="Hi", background=True, extra_headers={TASK: "title"})
+    assert served.turns("ann") == stored
+    assert len(served.http.get("/api/chats").json()["data"]) == 1
+
+
 @pytest.mark.parametrize(
     ("source", "name"),
     [(source, "a" * 2000) for source in WAYS]

@@ -11,6 +11,7 @@ from openai.types.conversations import Conversation
 from tests.compat.conftest import Serve
 from tests.compat.live_server import MODEL
 from tests.compat.responses import checked_conversation_item, create
+from turnledger.hosting import OWNER, Host
 from turnledger.testing.upstream import Call
 
 WEATHER: Any = {"type": "function", "name": "weather", "parameters": {"type": "object"}, "strict": False}
@@ -42,19 +43,48 @@ def test_conversation_is_created_read_updated_listed_and_deleted(serve: Serve, s
     assert gone.value.status_code == 410
 
 
-def test_conversations_are_listed_in_pages(serve: Serve) -> None:
-    served = serve()
+@pytest.mark.parametrize("order", ["asc", "desc"])
+def test_conversations_are_listed_in_pages_in_either_order(serve: Serve, store_url: str, order: str) -> None:
+    served = serve(store=store_url)
     client = served.client()
     made = [client.conversations.create(items=[message(str(number))]).id for number in range(5)]
+    served.http.patch(f"/api/chats/{made[1]}", json={"archived": True}).raise_for_status()
+    made.append(client.conversations.create().id)
+    client.conversations.delete(client.conversations.create(items=[message("gone")]).id)
     found: list[str] = []
     after: dict[str, str] = {}
     while True:
-        page = served.http.get("/v1/conversations", params={"limit": "2", **after}).json()
+        page = served.http.get("/v1/conversations", params={"limit": "2", "order": order, **after}).json()
         found += [each["id"] for each in page["data"]]
         if not page["has_more"]:
             break
         after = {"after": page["last_id"]}
-    assert found == made[::-1]
+    assert found == (made if order == "asc" else made[::-1])
+
+
+def test_conversations_in_ascending_order_end_with_the_last_used(serve: Serve) -> None:
+    served = serve()
+    client = served.client()
+    first, second, third = (client.conversations.create(items=[message("Hi")]).id for _ in range(3))
+    client.conversations.items.create(first, items=[message("again")])
+    listed = served.http.get("/v1/conversations", params={"order": "asc"}).json()
+    assert [each["id"] for each in listed["data"]] == [second, third, first]
+    behind = served.http.get("/v1/conversations", params={"order": "asc", "after": third}).json()
+    assert ([each["id"] for each in behind["data"]], behind["has_more"]) == ([first], False)
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+def test_caller_of_one_conversation_lists_only_that_one(serve: Serve, order: str) -> None:
+    served = serve()
+    client = served.client()
+    mine, _ = (client.conversations.create(items=[message("Hi")]).id for _ in range(2))
+    create = Host(served.ledger).tokens.create
+    narrowed = served.do(create(owner=OWNER, scopes=("chats:read",), conversation=mine))[1]
+    headers = {"Authorization": f"Bearer {narrowed}"}
+    listed = served.http.get("/v1/conversations", params={"order": order}, headers=headers).json()
+    assert [each["id"] for each in listed["data"]] == [mine]
+    params = {"order": order, "after": mine}
+    assert served.http.get("/v1/conversations", params=params, headers=headers).json()["data"] == []
 
 
 @pytest.mark.parametrize("order", ["asc", "desc"])

@@ -31,6 +31,7 @@ SHORT_FORMS = {
     "bench.live_updates": ["--quick"],
     "bench.pages": ["--turns", "3"],
     "bench.plain_turn": ["memory:", "3"],
+    "bench.responses": ["--quick"],
     "bench.soak": ["--quick"],
     "bench.stops": ["--rounds", "2"],
     "bench.wakeups": ["--rounds", "2"],

@@ -120,6 +120,7 @@ def _fields(theirs: Ids) -> Iterator[Probe]:
     yield Probe("count theirs", "POST", "/v1/responses/input_tokens", counted)
     yield Probe("stream theirs", "GET", f"/v1/responses/{theirs.response}?stream=true")
     yield Probe("conversations behind theirs", "GET", f"/v1/conversations?after={theirs.chat}")
+    yield Probe("those before theirs", "GET", f"/v1/conversations?order=asc&after={theirs.chat}")
     # Their turn has an Idempotency-Key like the conversation_key.
     stop = {"idempotency_key": theirs.conversation_key}
     yield Probe("stop by their Idempotency-Key", "POST", "/api/turns/stop", stop)

@@ -28,7 +28,8 @@ from turnledger.server.chat_page import files
 NPM = """#!/bin/sh
 echo "$*" >> "$0.log"
 case "$*" in
-    ci*) mkdir -p node_modules && cp package-lock.json node_modules/.package-lock.json ;;
+    ci*) mkdir -p node_modules && cp package-lock.json node_modules/.package-lock.json
+         cp package.json node_modules ;;
     *--outDir*) for into; do :; done; mkdir -p "$into" && cp src/* "$into" ;;
     *build) mkdir -p ../out && cp src/* ../out ;;
 esac
@@ -110,6 +111,105 @@ def test_node_package_ignores_missing_optional_dependencies(workshop: Workshop) 
     workshop.lock(locked)
     workshop.package.build()
     assert workshop.take_commands() == ["run"]
+
+
+class BuildWorkshop(Workshop):
+    """A page with a library, a build tool with a dependency of its own, and a test tool."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(folder, monkeypatch, swaps=True)
+        self.about = {"dependencies": {"lib": "1"}, "devDependencies": {"maker": "1", "tester": "1"}}
+        (folder / "app" / "package.json").write_text(
+            json.dumps({**self.about, "scripts": {"build": "maker"}})
+        )
+        self.write_lock("1")
+        self.package = NodePackage(
+            "It", "app", ("src",), "out", node=(20, 19), swaps=True, build_tools=("maker",), root=folder
+        )
+
+    def write_lock(self, integrity: str) -> None:
+        packages = {
+            "": self.about,
+            "node_modules/lib": {"integrity": integrity},
+            "node_modules/maker": {"integrity": "2", "dev": True, "dependencies": {"part": "1"}},
+            "node_modules/maker/node_modules/part": {"integrity": "3", "dev": True},
+            "node_modules/part": {"integrity": "4", "dev": True},
+            "node_modules/tester": {
+                "integrity": "5",
+                "dev": True,
+                "dependencies": {"part": "2", "maker": "1"},
+            },
+        }
+        (self.source.parents[1] / "package-lock.json").write_text(json.dumps({"packages": packages}))
+
+    def installed(self) -> dict[str, str]:
+        """Return the installed packages with their hashes."""
+        lock = self.package.folder / "node_modules" / ".package-lock.json"
+        return {
+            name.removeprefix("node_modules/"): about["integrity"]
+            for name, about in json.loads(lock.read_text())["packages"].items()
+            if name
+        }
+
+
+@pytest.fixture
+def build_workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BuildWorkshop:
+    return BuildWorkshop(tmp_path, monkeypatch)
+
+
+BUILD_PACKAGES = {"lib": "1", "maker": "2", "maker/node_modules/part": "3"}
+
+
+def test_node_build_installs_only_the_packages_that_it_needs(build_workshop: BuildWorkshop) -> None:
+    build_workshop.package.build()
+    assert build_workshop.installed() == BUILD_PACKAGES
+    manifest = json.loads((build_workshop.package.folder / "node_modules" / "package.json").read_text())
+    assert manifest["devDependencies"] == {"maker": "1"}
+    assert {path.name for path in build_workshop.package.folder.iterdir()} == {
+        *("node_modules", "package-lock.json", "package.json", "src")
+    }
+    build_workshop.source.write_text("second")
+    build_workshop.take_commands()
+    build_workshop.package.build()
+    assert build_workshop.take_commands() == ["run"]
+
+
+def test_node_build_after_a_changed_lock_file_installs_only_what_it_needs(
+    build_workshop: BuildWorkshop,
+) -> None:
+    build_workshop.package.build()
+    build_workshop.write_lock("6")
+    build_workshop.source.write_text("second")
+    build_workshop.package.build()
+    assert build_workshop.installed() == {**BUILD_PACKAGES, "lib": "6"}
+
+
+def test_node_build_keeps_test_tools_that_are_installed(build_workshop: BuildWorkshop) -> None:
+    build_workshop.package.install()
+    everything = {**BUILD_PACKAGES, "part": "4", "tester": "5"}
+    assert build_workshop.installed() == everything
+    build_workshop.package.build()
+    assert build_workshop.take_commands() == ["ci", "run"]
+    build_workshop.write_lock("6")
+    build_workshop.source.write_text("second")
+    build_workshop.package.build()
+    assert build_workshop.installed() == {**everything, "lib": "6"}
+
+
+def test_node_install_adds_the_test_tools_after_a_build(build_workshop: BuildWorkshop) -> None:
+    build_workshop.package.build()
+    build_workshop.take_commands()
+    build_workshop.package.install()
+    assert "tester" in build_workshop.installed()
+    build_workshop.package.install()
+    assert build_workshop.take_commands() == ["ci"]
+
+
+def test_page_build_needs_neither_the_type_checker_nor_the_test_tools() -> None:
+    needed = {name.rpartition("node_modules/")[2] for name in PAGE.needed()}
+    assert {"vite", "rolldown", "preact", "katex"} <= needed
+    assert not needed & {"typescript", "vitest", "axe-core", "happy-dom"}
+    assert "tsc" not in json.loads((PAGE.folder / "package.json").read_text())["scripts"]["build"]
 
 
 def test_failed_node_build_keeps_the_previous_output(

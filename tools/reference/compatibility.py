@@ -67,7 +67,8 @@ files behind the older questions when it has applied edits. While the files stay
 each question [continues it](../histories.md#what-counts-as-the-same-message), also after a change of a
 file or of the map. After applied edits, or with another file in the chat, the next question is an edit: it
 becomes a branch of one turn, with the whole history as aider sent it, and the questions after it continue
-that branch. A switch between its modes makes such a branch, too.
+that branch. A switch between its modes makes such a branch, too. The server cannot tell such messages
+between older questions from messages that a user has added or changed there, so it does not ignore them.
 
 `transformers serve` takes a history of any length.
 

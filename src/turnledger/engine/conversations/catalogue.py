@@ -9,8 +9,9 @@ from msgspec.structs import replace
 from turnledger.engine.conversations.resolve import Target, check_live, find, has_expired
 from turnledger.engine.feed import newest_position
 from turnledger.engine.ports import Tables
+from turnledger.errors import BranchNotFound
 from turnledger.model.catalogue import ChatEntry, ChatFilter, ListPosition, Page
-from turnledger.model.conversation import EVERYWHERE, Within
+from turnledger.model.conversation import EVERYWHERE, Conversation, Within
 from turnledger.model.ids import ConversationId
 
 
@@ -21,11 +22,13 @@ class ListChats:
     limit: int
     now: int
     within: Within = EVERYWHERE
+    is_ascending: bool = False
+    """Longest unused first: of its filter, only the scope applies."""
 
 
 async def list_page(tables: Tables, request: ListChats) -> Page:
-    """Return a page of chats, last used first, as of their last commit. Excludes internal chats and those
-    whose first turn is not committed yet."""
+    """Return a page of chats, last used first unless ascending, as of their last commit. Excludes internal
+    chats and those whose first turn is not committed yet."""
     as_of = str(await newest_position(tables))
     if request.within.chat is not None:
         return Page(await _only_chat(tables, request, request.within.chat), as_of=as_of)
@@ -33,7 +36,10 @@ async def list_page(tables: Tables, request: ListChats) -> Page:
     # One more than requested shows whether another page follows.
     count = request.limit + 1
     while True:
-        found = await tables.listed_chats(request.chat_filter, after, count)
+        if request.is_ascending:
+            found = await _least_recent(tables, request.chat_filter.scope, after, count)
+        else:
+            found = await tables.listed_chats(request.chat_filter, after, count)
         # Skip chats that have lapsed but are not marked yet, without leaving a gap in the page.
         shown += [each for each in found if not await _has_lapsed(tables, each, request.now)]
         if len(found) < count or len(shown) >= count:
@@ -44,19 +50,28 @@ async def list_page(tables: Tables, request: ListChats) -> Page:
     return Page(page, ListPosition.after(page[-1]).cursor if has_more else None, as_of)
 
 
+async def _least_recent(
+    tables: Tables, scope: str | None, after: ListPosition | None, limit: int
+) -> list[ChatEntry]:
+    found = await tables.least_recent_conversations(scope, after, limit)
+    return [await _entry(tables, each) for each in found]
+
+
+async def _entry(tables: Tables, found: Conversation) -> ChatEntry:
+    branch = await tables.branch(found.branch)
+    if branch is None:
+        raise BranchNotFound
+    return ChatEntry(found, branch.length, branch.preview, branch.running is not None)
+
+
 async def _only_chat(tables: Tables, request: ListChats, id: ConversationId) -> tuple[ChatEntry, ...]:
     """Return the list for a caller that may see one chat only."""
     found = await tables.conversation(id)
-    branch = await tables.branch(found.branch) if found is not None else None
-    if (
-        found is None
-        or branch is None
-        or not request.within.sees(found)
-        or not request.chat_filter.matches(found)
-    ):
+    if found is None or not request.within.sees(found) or not request.chat_filter.matches(found):
         return ()
-    alone = ChatEntry(found, branch.length, branch.preview, branch.running is not None)
-    is_behind = request.after is None or ListPosition.after(alone) < request.after
+    alone, after = await _entry(tables, found), request.after
+    place = ListPosition.after(alone)
+    is_behind = after is None or (place > after if request.is_ascending else place < after)
     return (_copy_entry(alone),) if is_behind and not await _has_lapsed(tables, alone, request.now) else ()
 
 

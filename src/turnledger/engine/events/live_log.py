@@ -212,8 +212,10 @@ class LiveLog:
         else:
             event_log.pack_kind(self.packed, TEXT, len(text))
         self.count += 1
-        if self.has_listeners:
+        if self._readers:
             self._publish(TextDelta(number=self.count, text=text), len(text))
+        elif self._on_event is not None:  # the common case, without a call
+            self._on_event(TextDelta(number=self.count, text=text))
 
     def record_reasoning(self, text: str) -> None:
         self._record_delta(REASONING, text)

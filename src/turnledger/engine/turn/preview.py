@@ -17,9 +17,9 @@ from turnledger.engine.ports import Tables
 from turnledger.engine.process import Process
 from turnledger.engine.turn.begin import AcquireRequest, BeginRequest, Begun
 from turnledger.engine.turn.parallel import free_branch, line_with
-from turnledger.engine.turn.snapshot import snapshot
+from turnledger.engine.turn.snapshot import Snapshot, snapshot
 from turnledger.errors import BranchNotFound, TurnNotFound
-from turnledger.model.conversation import Branch
+from turnledger.model.conversation import Branch, Conversation
 from turnledger.model.ids import TurnId
 from turnledger.model.item import Item, admit, calls_left_open, open_calls
 from turnledger.model.journal import Journal
@@ -50,14 +50,35 @@ class ChatSnapshot(Struct, frozen=True):
         return None if self.budget is None else self.budget - self.tokens
 
 
+class UnwrittenTurn(Struct, frozen=True):
+    """What a turn would run on if it began now."""
+
+    conversation: Conversation
+    snapshot: Snapshot
+    input: tuple[Item, ...]
+    turns: int
+    """Turns of the history, shown or not."""
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        """What its model would be shown."""
+        return self.snapshot.shown(self.input, ())
+
+
 async def preview(process: Process, asked: AcquireRequest) -> ChatSnapshot:
-    """Return what the model of this turn would be shown if it began now. Raises what begin raises for its
-    input, and ConversationNotFound, ConversationDeleted, ConversationExpired and TurnNotFound."""
+    """Return what the model of this turn would be shown if it began now. Raises what `unwritten` raises."""
+    turn = await unwritten(process, asked)
+    items = turn.items
+    return ChatSnapshot(items, turn.turns, asked.context.count_all(items), asked.context.tokens)
+
+
+async def unwritten(process: Process, asked: AcquireRequest) -> UnwrittenTurn:
+    """Return what this turn would run on if it began now. Raises what begin raises for its input, and
+    ConversationNotFound, ConversationDeleted, ConversationExpired and TurnNotFound."""
     begun = await process.store.read(begin_unwritten, asked.begin, asked.begin.target.owner)
     shown = await snapshot(process, begun, asked.context, asked.primer)
-    items = shown.shown(begun.attempt.input, ())
     turns = begun.place.length if begun.place is not None else begun.branch.length
-    return ChatSnapshot(items, turns, asked.context.count_all(items), asked.context.tokens)
+    return UnwrittenTurn(begun.conversation, shown, begun.attempt.input, turns)
 
 
 async def begin_unwritten(tables: Tables, request: BeginRequest) -> Begun:

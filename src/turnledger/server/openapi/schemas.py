@@ -88,3 +88,16 @@ def _require_response_fields(schema: dict[str, Any]) -> None:
 
 QUOTA_REACHED = {507: "The storage quota of this owner is reached. Purge chats, then try again."}
 """The response of a route that stores something."""
+KEY_REUSED = "The Idempotency-Key was used with another request."
+UNAVAILABLE = {
+    503: "The server is shutting down, its store is unavailable, or the outcome of the commit is unknown."
+}
+"""The response of a route that commits a turn."""
+TURN_ERRORS = {
+    422: KEY_REUSED,
+    502: "The model gave no complete answer. The history is unchanged.",
+    **UNAVAILABLE,
+    504: "The model timed out. The history is unchanged.",
+    **QUOTA_REACHED,
+}
+"""The responses of a route that runs a turn, besides those that name its chat or conversation."""

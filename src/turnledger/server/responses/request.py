@@ -120,6 +120,8 @@ class ResponseRequest(TurnTerms, frozen=True, kw_only=True):
     scope: str | None = None
     names_busy: bool = False
     """Whether the request itself, not a default, says what to do while another turn runs."""
+    is_auxiliary: bool = False
+    """Whether the operator's rules leave it out of conversations: nothing of it is stored."""
 
     @property
     def model(self) -> str:
@@ -169,11 +171,17 @@ def response_request(
     fields = _fields.decode(raw)
     _check_fields(body, fields, passed_fields)
     other_headers = names.headers if names else frozenset[bytes]()
-    values = read_headers(headers, other_headers)
+    is_auxiliary = names is not None and names.skips(headers)
+    # Clients send the same headers with all requests, also for turns only.
+    values = {} if is_auxiliary else read_headers(headers, other_headers)
+    if is_auxiliary and body.background:
+        reason = "nothing of this request is stored, by `skip_when_header`. Omit it."
+        raise unsupported("background", reason)
     if strange := values.keys() & RESENT_HEADER_NAMES:
         raise unsupported_headers_error(strange)
     name = text_of(values, CONVERSATION)
-    if name is None and names is not None and body.conversation is None and body.previous_response_id is None:
+    is_unnamed = name is None and body.conversation is None and body.previous_response_id is None
+    if is_unnamed and names is not None and not is_auxiliary:
         name = names.find(values, base_url_name, fields)
     conversation, conversation_key = _conversation(body, name)
     named = conversation or conversation_key or ""
@@ -186,6 +194,7 @@ def response_request(
         scope=text_of(values, SCOPE),
         must_exist=must_exist(values),
         names_busy=b"x-turn-on-busy" in values,
+        is_auxiliary=is_auxiliary,
         policies=policies_of(values),
         context=requested_context(values),
         idempotency_key=text_of(values, KEY),

@@ -6,9 +6,10 @@ last event has the whole response, and comes after the commit.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+
+import msgspec
 
 from turnledger.api.errors import ErrorDetails
 from turnledger.api.json import encode
@@ -33,6 +34,8 @@ ENDS = {
     "cancelled": "response.incomplete",  # the API has no event of its own for it
     "failed": "response.failed",
 }
+
+ENDED_EARLY = ("cancelled", "failed")
 
 
 class _Text:
@@ -67,6 +70,9 @@ _ARGUMENTS = {
     "function_call": ("response.function_call_arguments", "arguments"),
     "custom_tool_call": ("response.custom_tool_call_input", "input"),
 }
+_DELTA = b',"delta":'
+_KIND = tuple[str, bool]
+"""A kind of items that is numbered separately: the type, and whether it is a refusal."""
 
 
 class _OpenItem:
@@ -79,7 +85,7 @@ class _OpenItem:
         self.index = index
         self.pieces: list[str] = []
         self.body = b""
-        """The constant part of its deltas."""
+        """The constant part of its deltas, up to their number."""
 
 
 class ResponseStream:
@@ -94,8 +100,8 @@ class ResponseStream:
         self._reasoning_style = _SUMMARY if fields.shows_summaries else _REASONING
         self._items = 0
         self._voids = 0
-        self._opened: Counter[tuple[str, bool]] = Counter()
-        self._done: Counter[tuple[str, bool]] = Counter()
+        self._opened: dict[_KIND, int] = {}
+        self._done: dict[_KIND, int] = {}
         self._text: _OpenItem | None = None
         self._refusal: _OpenItem | None = None
         self._reasoning: _OpenItem | None = None
@@ -105,8 +111,22 @@ class ResponseStream:
 
     def queued(self) -> bytes:
         """Return the events of a background response before its turn begins."""
-        shown = self.fields.show("queued")
+        shown = msgspec.Raw(encode(self.fields.show("queued")))
         return self._response("response.created", shown) + self._response("response.queued", shown)
+
+    def from_events(self, events: Iterable[Event]) -> bytes:
+        """Return the events that events of the turn lead to."""
+        sent: list[bytes] = []
+        for event in events:
+            text = self._text
+            if text is not None and self._reasoning is None and isinstance(event, TextDelta):
+                # As by `from_event`: most events are these.
+                number, self.number = self.number, self.number + 1
+                if number > self._after:
+                    sent.append(b"%b%d%b%b}\n\n" % (text.body, number, _DELTA, encode(event.text)))
+            else:
+                sent.append(self.from_event(event))
+        return b"".join(sent)
 
     def from_event(self, event: Event) -> bytes:
         """Return the events that an event of the turn leads to. Its end leads to none: see `last`."""
@@ -120,11 +140,12 @@ class ResponseStream:
 
     def _others(self, event: Event) -> Iterator[bytes]:
         if isinstance(event, TurnStarted):
+            shown = msgspec.Raw(encode(self.fields.show("in_progress")))
             if self.fields.is_background:
                 yield self.queued() if not self.number else b""
             else:
-                yield self._response("response.created", self.fields.show("in_progress"))
-            yield self._response("response.in_progress", self.fields.show("in_progress"))
+                yield self._response("response.created", shown)
+            yield self._response("response.in_progress", shown)
         elif isinstance(event, ItemAdded):
             yield self._end_reasoning()
             yield self._open_call(Item(event.item))
@@ -138,10 +159,13 @@ class ResponseStream:
 
     def last(self, response: Mapping[str, Any]) -> bytes:
         """Return the event that ends the stream, with the final response. A client that has received events
-        beyond it receives it, too: the process that sent them died before it stored them."""
-        if self._after > self.number:
-            self._after = -1
-        return self._response(ENDS[response["status"]], response)
+        up to this number or beyond receives it, too, under the next number: the process that sent them may
+        have died before it stored them. Only the end of a complete answer is known to be what it received
+        under this number."""
+        status = response["status"]
+        if self._after > self.number or (self._after == self.number and status in ENDED_EARLY):
+            self.number = self._after + 1
+        return self._response(ENDS[status], response)
 
     # Items.
 
@@ -149,7 +173,7 @@ class ResponseStream:
         if item.is_reasoning:
             if self._is_reasoning_closed:
                 self._is_reasoning_closed = False
-                self._done["reasoning", False] += 1
+                self._count_done("reasoning", is_refusal=False)
                 return
             opened, self._reasoning = self._reasoning, None
             yield from self._text_item(self._reasoning_style, opened, item, [item.body])
@@ -201,13 +225,13 @@ class ResponseStream:
             constant = {"type": event, "item_id": opened.id, "output_index": opened.index, style.index: 0}
             if style is _TEXT:
                 constant["logprobs"] = []
-            opened.body = b"event: %b\ndata: %b" % (event.encode(), encode(constant)[:-1])
+            opened.body = b'event: %b\ndata: %b,"sequence_number":' % (event.encode(), encode(constant)[:-1])
         if style is self._reasoning_style:
             opened.pieces.append(text)
         number, self.number = self.number, self.number + 1
         if number <= self._after:
             return b""
-        return b'%b%b,"sequence_number":%d,"delta":%b}\n\n' % (before, opened.body, number, encode(text))
+        return b"%b%b%d%b%b}\n\n" % (before, opened.body, number, _DELTA, encode(text))
 
     def _end_reasoning(self) -> bytes:
         """End streamed reasoning when the answer begins, and not with the turn."""
@@ -268,7 +292,7 @@ class ResponseStream:
         self._is_reasoning_closed = False
         self._calls.clear()
         self._voids += 1
-        self._opened = Counter(self._done)
+        self._opened = dict(self._done)
 
     # Events.
 
@@ -277,10 +301,9 @@ class ResponseStream:
 
     def _open_kind(self, kind: str, *, is_refusal: bool) -> _OpenItem:
         counted = kind if kind in PREFIXES else "", is_refusal
-        id = output_id(
-            self.fields.turn, kind, self._opened[counted], is_refusal=is_refusal, voids=self._voids
-        )
-        self._opened[counted] += 1
+        ordinal = self._opened.get(counted, 0)
+        id = output_id(self.fields.turn, kind, ordinal, is_refusal=is_refusal, voids=self._voids)
+        self._opened[counted] = ordinal + 1
         opened = _OpenItem(id, self._items)
         self._items += 1
         return opened
@@ -295,9 +318,12 @@ class ResponseStream:
         return self._item_event("response.output_item.added", opened, shown)
 
     def _item_done(self, opened: _OpenItem, item: Item) -> bytes:
-        self._done[item.type if item.type in PREFIXES else "", item.is_refusal] += 1
+        self._count_done(item.type if item.type in PREFIXES else "", is_refusal=item.is_refusal)
         shown = show_item(item, opened.id, as_summary=self.fields.shows_summaries)
         return self._item_event("response.output_item.done", opened, shown)
+
+    def _count_done(self, kind: str, *, is_refusal: bool) -> None:
+        self._done[kind, is_refusal] = self._done.get((kind, is_refusal), 0) + 1
 
     def _item_event(self, event: str, opened: _OpenItem, shown: Mapping[str, Any]) -> bytes:
         return self._event(event, {"output_index": opened.index, "item": shown})
@@ -312,7 +338,7 @@ class ResponseStream:
         shown = {"item_id": opened.id, "output_index": opened.index, style.index: place, **fields}
         return self._event(event, shown | {"logprobs": []} if style is _TEXT else shown)
 
-    def _response(self, event: str, response: Mapping[str, Any]) -> bytes:
+    def _response(self, event: str, response: Mapping[str, Any] | msgspec.Raw) -> bytes:
         return self._event(event, {"response": response})
 
     def _event(self, event: str, fields: Mapping[str, Any]) -> bytes:

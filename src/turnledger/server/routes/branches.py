@@ -25,6 +25,7 @@ from turnledger.model.turn import OnBusy
 from turnledger.server.access.auth import Principal
 from turnledger.server.openapi.endpoint import Endpoint, Handler, Parameter
 from turnledger.server.openapi.schemas import (
+    KEY_REUSED,
     PAGE_SIZE,
     QUOTA_REACHED,
     enum_schema,
@@ -63,7 +64,6 @@ REPLAYED = {
     )
 }
 UNKEPT = "Chats of this scope are not stored here."
-KEY_REUSED = "The Idempotency-Key was used with another request."
 
 
 class BranchRoutes:

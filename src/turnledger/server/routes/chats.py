@@ -23,10 +23,10 @@ from turnledger.model.retention import policy_of
 from turnledger.server.access.auth import Principal
 from turnledger.server.errors import RequestRefused, error_details
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
-from turnledger.server.openapi.schemas import NAME, PAGE_SIZE, QUOTA_REACHED, SCOPE, Schema
+from turnledger.server.openapi.schemas import KEY_REUSED, NAME, PAGE_SIZE, QUOTA_REACHED, SCOPE, Schema
 from turnledger.server.requests.query import choice_of, number_of
 from turnledger.server.requests.turn import CREATE_HEADER_NAMES, KEY, read_supported_headers, text_of
-from turnledger.server.routes.branches import IDEMPOTENCY_KEY, KEY_REUSED, REPLAYED
+from turnledger.server.routes.branches import IDEMPOTENCY_KEY, REPLAYED
 from turnledger.server.routes.chat_history import CHAT, PAGE
 from turnledger.server.routes.events import POSITION
 from turnledger.server.service import Service

@@ -10,8 +10,8 @@ from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.turn import CONTEXT, BeginKind, OnBusy, OnFailure, OnStop
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.openapi.schemas import (
-    QUOTA_REACHED,
     STRING,
+    TURN_ERRORS,
     enum_schema,
     id_schema,
     list_schema,
@@ -119,12 +119,7 @@ def endpoints(service: Service) -> list[Endpoint]:
                 409: "The conversation is busy, its history diverged, or the turn was stopped; or the"
                 " conversation is stored, and the request forbids storing.",
                 410: "The conversation was deleted or has expired.",
-                422: "The Idempotency-Key was used with another request.",
-                502: "The model gave no complete answer. The history is unchanged.",
-                503: "The server is shutting down, its store is unavailable, or the outcome of the"
-                " commit is unknown.",
-                504: "The model timed out. The history is unchanged.",
-                **QUOTA_REACHED,
+                **TURN_ERRORS,
             },
         )
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -10,10 +10,9 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from turnledger.api.json import encode
 from turnledger.chat import Chat
 from turnledger.engine.turn.validation import MoveOptions
-from turnledger.errors import InvalidId, InvalidInput, TurnNotFound
+from turnledger.errors import InvalidId, TurnNotFound
 from turnledger.model.access.token import TokenScope
 from turnledger.model.catalogue import ListPosition
 from turnledger.model.conversation import Conversation
@@ -24,9 +23,11 @@ from turnledger.server.access.auth import Principal
 from turnledger.server.errors import RequestRefused
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.openapi.schemas import (
+    KEY_REUSED,
     NUMBER,
     QUOTA_REACHED,
     STRING,
+    UNAVAILABLE,
     id_schema,
     nullable,
     object_schema,
@@ -43,11 +44,12 @@ from turnledger.server.responses.lists import (
     shown_items,
 )
 from turnledger.server.responses.request import input_items
-from turnledger.server.routes.branches import GONE, KEY_REUSED, MOVE_HEADERS, move_options
+from turnledger.server.routes.branches import GONE, MOVE_HEADERS, move_options
 from turnledger.server.routes.chat_history import PAGE_BYTES
 from turnledger.server.routes.completions import HEADERS
-from turnledger.server.routes.responses import ITEM_OBJECT
+from turnledger.server.routes.responses import DELETED, ITEM_OBJECT
 from turnledger.server.service import Service
+from turnledger.server.wire.json import json_response
 
 NO_ITEM = "No such item in this conversation."
 MOST_ITEMS = 20
@@ -96,16 +98,17 @@ class ConversationRoutes:
     async def list_all(self, request: Request) -> Response:
         query = request.query_params
         paging = Paging.of(query)
-        if paging.is_ascending:
-            raise InvalidInput("order: conversations are listed with the last used first. Send desc.")
         chats = self._service.chats(request.state.principal)
         cursor = None
         if paging.after is not None:
             last = (await chats.conversation(paging.after)).as_opened
             cursor = ListPosition(last.touched_at, last.id).cursor
-        page = await chats.list(archived=None, cursor=cursor, limit=paging.limit)
+        if paging.is_ascending:
+            page = await self._service.host.least_recent(chats, cursor=cursor, limit=paging.limit)
+        else:
+            page = await chats.list(archived=None, cursor=cursor, limit=paging.limit)
         shown = [_show(entry.conversation) for entry in page.chats]
-        return _json(list_of(shown, has_more=page.next is not None))
+        return json_response(list_of(shown, has_more=page.next is not None))
 
     async def create(self, request: Request) -> Response:
         raw = await self._body(request)
@@ -117,26 +120,26 @@ class ConversationRoutes:
         if not items:
             chats = self._service.chats(principal)
             chat = await chats.conversation(metadata=body.metadata, idempotency_key=key)
-            return _json(_show(chat.as_opened))
+            return json_response(_show(chat.as_opened))
         principal.check(TokenScope.TURNS_RUN)
         chats = self._service.changeable_chats(principal, request.state.head, TokenScope.TURNS_RUN)
         chat = await self._service.host.create_with_items(
             chats, items, metadata=body.metadata, idempotency_key=key
         )
-        return _json(_show(chat.as_opened))
+        return json_response(_show(chat.as_opened))
 
     async def read(self, request: Request) -> Response:
-        return _json(_show((await self._open(request)).as_opened))
+        return json_response(_show((await self._open(request)).as_opened))
 
     async def update(self, request: Request) -> Response:
         body, principal = await self._service.read_request(request, NewMetadata)
         chat = await self._service.chats(principal).conversation(request.path_params["conversation"])
-        return _json(_show(await chat.update(metadata=body.metadata or {})))
+        return json_response(_show(await chat.update(metadata=body.metadata or {})))
 
     async def delete(self, request: Request) -> Response:
         chats = self._service.chats(request.state.principal)
         deleted = await chats.delete(request.path_params["conversation"])
-        return _json({"id": str(deleted.id), "object": "conversation.deleted", "deleted": True})
+        return json_response({"id": str(deleted.id), "object": "conversation.deleted", "deleted": True})
 
     # Items.
 
@@ -158,22 +161,22 @@ class ConversationRoutes:
         self._service.persistence.check(chat.scope)
         turn = await chat.append(items, **options)
         shown = [show_placed(turn, placed) for placed in shown_items(turn, ())]
-        return _json(list_of(shown, has_more=False))
+        return json_response(list_of(shown, has_more=False))
 
     async def list_items(self, request: Request) -> Response:
         chat, paging = await self._open(request), Paging.of(request.query_params)
         shown, has_more = await _page_of_items(chat, paging)
-        return _json(list_of(shown, has_more=has_more))
+        return json_response(list_of(shown, has_more=has_more))
 
     async def read_item(self, request: Request) -> Response:
         _, turn, placed = await self._find_item(request)
-        return _json(show_placed(turn, placed))
+        return json_response(show_placed(turn, placed))
 
     async def delete_item(self, request: Request) -> Response:
         """Hide an item, and its pair, from the user and from models."""
         chat, turn, placed = await self._find_item(request)
         await chat.flag(turn.id, placed.place, to_model=False, to_user=False)
-        return _json(_show(chat.as_opened))
+        return json_response(_show(chat.as_opened))
 
     async def _find_item(self, request: Request) -> tuple[Chat, Turn, PlacedItem]:
         chat = await self._open(request)
@@ -260,10 +263,6 @@ def _show(conversation: Conversation) -> dict[str, Any]:
     }
 
 
-def _json(shown: Mapping[str, Any]) -> Response:
-    return Response(encode(shown), media_type="application/json")
-
-
 def endpoints(service: Service) -> list[Endpoint]:
     routes = ConversationRoutes(service)
     shown = {200: {"application/json": CONVERSATION_OBJECT}}
@@ -273,7 +272,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             path="/v1/conversations",
             handler=routes.list_all,
             needs=TokenScope.CHATS_READ,
-            summary="List conversations, most recently used first.",
+            summary="List conversations, most recently used first, or last (`order=asc`).",
             tag="conversations",
             query=PAGING,
             content={200: {"application/json": list_schema_of(CONVERSATION_OBJECT)}},
@@ -326,8 +325,7 @@ def endpoints(service: Service) -> list[Endpoint]:
                 **GONE,
                 409: "A turn is running there, the turn was stopped, or chats are not stored here.",
                 422: KEY_REUSED,
-                503: "The server is shutting down, its store is unavailable, or the outcome of the"
-                " commit is unknown.",
+                **UNAVAILABLE,
                 **QUOTA_REACHED,
             },
         ),
@@ -384,7 +382,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             summary="Delete a conversation, and end its running turn. It can be restored for a while.",
             tag="conversations",
             in_path=IN_PATH,
-            content={200: {"application/json": object_schema({"id": STRING, "deleted": {"const": True}})}},
+            content={200: {"application/json": DELETED}},
             responses={200: "It is deleted, also if it was before.", 404: NOT_FOUND[404]},
         ),
     ]

@@ -15,13 +15,15 @@ from turnledger.model.turn import BeginKind
 from turnledger.server.access.auth import Principal
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.openapi.schemas import (
+    KEY_REUSED,
     QUOTA_REACHED,
+    TURN_ERRORS,
+    UNAVAILABLE,
 )
 from turnledger.server.requests.body import decode_body, read_body
 from turnledger.server.requests.turn import TURN_HEADER_NAMES
 from turnledger.server.routes.branches import (
     GONE,
-    KEY_REUSED,
     MOVE_HEADERS,
     REPLAYED,
     move_options,
@@ -98,12 +100,7 @@ def endpoints(service: Service) -> list[Endpoint]:
                 404: "Chat, turn or model not found.",
                 409: "The chat is busy or not stored here, or the turn was stopped.",
                 410: "The chat was deleted or has expired.",
-                422: "The Idempotency-Key was used with another request.",
-                502: "The model gave no complete answer. The history is unchanged.",
-                503: "The server is shutting down, its store is unavailable, or the outcome of the"
-                " commit is unknown.",
-                504: "The model timed out. The history is unchanged.",
-                **QUOTA_REACHED,
+                **TURN_ERRORS,
             },
         ),
         Endpoint(
@@ -122,8 +119,7 @@ def endpoints(service: Service) -> list[Endpoint]:
                 **GONE,
                 409: "A turn is running there, the turn was stopped, or chats are not stored here.",
                 422: KEY_REUSED,
-                503: "The server is shutting down, its store is unavailable, or the outcome of the"
-                " commit is unknown.",
+                **UNAVAILABLE,
                 **QUOTA_REACHED,
             },
         ),

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from turnledger.api.json import encode
 from turnledger.chat import Chat
 from turnledger.errors import InvalidId, InvalidInput, TurnNotFound
 from turnledger.model.access.token import TokenScope
@@ -19,7 +17,7 @@ from turnledger.model.ids import TurnId
 from turnledger.server.access.auth import Principal
 from turnledger.server.errors import RequestRefused
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
-from turnledger.server.openapi.schemas import NUMBER, QUOTA_REACHED, STRING, Schema, object_schema
+from turnledger.server.openapi.schemas import NUMBER, STRING, TURN_ERRORS, Schema, object_schema
 from turnledger.server.requests.body import read_body
 from turnledger.server.requests.query import flag_of, number_of
 from turnledger.server.requests.turn import RESENT_HEADER_NAMES
@@ -45,11 +43,13 @@ from turnledger.server.turns.responses import (
     stream_error,
 )
 from turnledger.server.turns.run import TurnEndpoint
+from turnledger.server.wire.json import json_response
 from turnledger.server.wire.sse import Stream, StreamEndpoint
 
 RESPONSE_OBJECT = object_schema(
     {"id": STRING, "object": {"const": "response"}, "status": STRING, "output": {"type": "array"}}
 )
+DELETED: Schema = object_schema({"id": STRING, "deleted": {"const": True}})
 ITEM_OBJECT: Schema = object_schema({"id": STRING, "type": STRING})
 BODY = object_schema(
     {"model": STRING},
@@ -82,7 +82,7 @@ class ResponseRoutes:
         if request.query_params.get("starting_after") is not None:
             raise InvalidInput("starting_after needs stream=true.")
         chat, turn = await self._find(request)
-        return _json(await read_response(chat, turn, request.state.principal))
+        return json_response(await read_response(chat, turn, request.state.principal))
 
     @asynccontextmanager
     async def events(self, principal: Principal, request: Request) -> AsyncIterator[Stream]:
@@ -104,7 +104,7 @@ class ResponseRoutes:
         response = await read_response(chat, turn, principal)
         if not principal.has(TokenScope.CHATS_READ):  # its text, its instructions and its tools are withheld
             response = ResponseFields(turn, chat.id, {}).show(response["status"])
-        return _json(response)
+        return json_response(response)
 
     async def delete(self, request: Request) -> Response:
         chat, turn = await self._find(request)
@@ -114,7 +114,7 @@ class ResponseRoutes:
             raise RequestRefused(409, "response_not_completed", message)
         committed(status)
         await self._service.host.delete_response(chat, turn)
-        return _json({"id": response_id(turn), "object": "response", "deleted": True})
+        return json_response({"id": response_id(turn), "object": "response", "deleted": True})
 
     async def input_items(self, request: Request) -> Response:
         chat, turn = await self._find(request)
@@ -130,14 +130,14 @@ class ResponseRoutes:
                 raise InvalidInput("Unknown `after`. Pass `last_id` from the previous page.")
             items = items[ids.index(paging.after) + 1 :]
         shown = [show_placed(found, placed) for placed in items[: paging.limit]]
-        return _json(list_of(shown, has_more=len(items) > paging.limit))
+        return json_response(list_of(shown, has_more=len(items) > paging.limit))
 
     async def count(self, request: Request) -> Response:
         limits = self._service.settings.limits
         raw = await read_body(request.scope, request.receive, limit=limits.body_bytes, wait=limits.body_wait)
         principal = await self._service.authenticator.admit(request.state.head)
         tokens = await count_input(self._service, principal, request.scope, raw)
-        return _json({"object": "response.input_tokens", "input_tokens": tokens})
+        return json_response({"object": "response.input_tokens", "input_tokens": tokens})
 
     async def compact(self, request: Request) -> Response:
         message = "compact is not supported here. Long conversations are shortened for their model."
@@ -168,10 +168,6 @@ class _Retrieve:
             slot.release()
 
 
-def _json(shown: Mapping[str, Any]) -> Response:
-    return Response(encode(shown), media_type="application/json")
-
-
 def endpoints(service: Service) -> list[Endpoint]:
     routes = ResponseRoutes(service)
     return [
@@ -196,12 +192,7 @@ def endpoints(service: Service) -> list[Endpoint]:
                 404: "Conversation or model not found.",
                 409: "The conversation is busy, or the turn was stopped; or chats are not stored here.",
                 410: "The conversation was deleted or has expired.",
-                422: "The Idempotency-Key was used with another request.",
-                502: "The model gave no complete answer. The history is unchanged.",
-                503: "The server is shutting down, its store is unavailable, or the outcome of the"
-                " commit is unknown.",
-                504: "The model timed out. The history is unchanged.",
-                **QUOTA_REACHED,
+                **TURN_ERRORS,
             },
         ),
         Endpoint(
@@ -278,7 +269,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             summary="Delete a completed response. Its turn stays in the history.",
             tag="responses",
             in_path=IN_PATH,
-            content={200: {"application/json": object_schema({"id": STRING, "deleted": {"const": True}})}},
+            content={200: {"application/json": DELETED}},
             responses={200: "It is deleted.", 409: "It is not completed.", **GONE},
         ),
     ]

@@ -29,7 +29,7 @@ from turnledger.server.models.models import ResolvedModel
 from turnledger.server.requests.turn import TurnRequest, turn_request
 from turnledger.server.turns import background
 from turnledger.server.turns.run import EventSender, TurnApi, TurnExchange
-from turnledger.server.wire.events import error_event, event_bytes
+from turnledger.server.wire.events import error_event, event_bytes, events_bytes
 from turnledger.server.wire.shapes import without_content
 from turnledger.server.wire.sse import redact_events
 
@@ -124,7 +124,7 @@ class NativeTurn:
             exchange.keep_alive(self.block, state)
 
     async def answer(self, running: RunningTurn) -> None:
-        self._events.begin(event_bytes)
+        self._events.begin(events_bytes)
         request = self._request
         runner = ChatRunner(
             self._model,

@@ -21,6 +21,7 @@ from turnledger.engine.attempt.wait import TurnStatus, committed_turn
 from turnledger.engine.history.context import Context
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.engine.turn.policies import OnDisconnect
+from turnledger.engine.turn.preview import UnwrittenTurn
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.engine.turn.validation import JobOptions, TurnOptions
 from turnledger.errors import (
@@ -164,7 +165,7 @@ def _options(exchange: TurnExchange, request: ResponseRequest, after: TurnId | N
 async def _is_kept(exchange: TurnExchange, request: ResponseRequest, chat: Chat | None) -> bool:
     """Return whether the response is stored. Raises RequestRefused if it is not, and needs to be."""
     persistence, body = exchange.service.persistence, request.body
-    is_kept = body.store is not False
+    is_kept = body.store is not False and not request.is_auxiliary
     if is_kept and not persistence.keeps_all:
         if chat is None and request.conversation is not None:
             chat = await exchange.service.chats(exchange.principal).conversation(request.conversation)
@@ -187,18 +188,17 @@ class _Streamed:
         self.stream = ResponseStream(fields)
         exchange.encode_error = partial(stream_error, self.stream)
 
-    def encode(self, event: Event) -> bytes:
-        """Encode an event. The end of a completed turn is sent by `finish`."""
-        if not isinstance(event, TurnFinished):
-            return self.stream.from_event(event)
-        if event.state is AttemptState.COMPLETED:
-            return b""
-        failure = redact_failure(event.failure) if self._hides_failures else event.failure
+    def encode(self, events: Sequence[Event]) -> bytes:
+        """Encode events. The end of a completed turn is sent by `_finish`."""
+        sent, end = self.stream.from_events(events), events[-1] if events else None
+        if not isinstance(end, TurnFinished) or end.state is AttemptState.COMPLETED:
+            return sent
+        failure = redact_failure(end.failure) if self._hides_failures else end.failure
         fields, turn = self.stream.fields, self._running.turn
         if turn is not None:
-            return self.stream.last(fields.show_turn(turn, failure))
+            return sent + self.stream.last(fields.show_turn(turn, failure))
         status = "failed" if failure is not None else "cancelled"
-        return self.stream.last(fields.show(status, failure=failure))
+        return sent + self.stream.last(fields.show(status, failure=failure))
 
 
 class ResponseTurn:
@@ -214,7 +214,7 @@ class ResponseTurn:
         self._exchange = exchange
         self._request = request
         self._model = model
-        self._events = EventSender(exchange)
+        self._events = EventSender(exchange, has_own_end=True)
         self._stream: ResponseStream | None = None
         self.on_disconnect = request.policies.on_disconnect or OnDisconnect.YIELD
         # As for chat completions: many clients send single requests.
@@ -240,7 +240,7 @@ class ResponseTurn:
         await _run(self._exchange, self._request, self._model, running, self._events)
 
     async def finish(self, running: RunningTurn, *, is_cancelled: bool = False) -> None:
-        _finish(self._exchange, self._fields, self._stream, running)
+        _finish(self._exchange, self._fields, self._stream, running, self._events)
 
     async def replay(self, turn: Turn) -> None:
         self._exchange.report_reduced(turn.details)
@@ -293,14 +293,18 @@ async def _run(
 
 
 def _finish(
-    exchange: TurnExchange, fields: ResponseFields, stream: ResponseStream | None, running: RunningTurn
+    exchange: TurnExchange,
+    fields: ResponseFields,
+    stream: ResponseStream | None,
+    running: RunningTurn,
+    events: EventSender,
 ) -> None:
     """End the response of a committed turn."""
     turn = running.turn
     assert turn is not None  # noqa: S101 - it has just been committed
     shown = replace(fields, details=turn.details).show_turn(turn, None)
     if stream is not None:
-        exchange.end(stream.last(shown))
+        exchange.end(events.rest() + stream.last(shown))
     else:
         exchange.send_whole(encode(shown))
 
@@ -317,10 +321,11 @@ async def _answer_unstored(
     service, principal = exchange.service, exchange.principal
     # Without a begin, nothing else checks that the caller is still authorized.
     await service.authenticator.admit(exchange.state["head"])
-    shown = await _shown(service, principal, request, items, chat, options)
+    unwritten = await _unwritten(service, principal, request, items, chat, options)
+    shown = _alone(request, items) if unwritten is None else unwritten.items
     exchange.slot.begin()
     exchange.set_header(b"x-conversation-state", UNKEPT)
-    events, stream = EventSender(exchange), None
+    events, stream = EventSender(exchange, has_own_end=True), None
     if request.stream:
         exchange.keep_alive()
     size = sum(len(item.raw) for item in shown)
@@ -331,25 +336,27 @@ async def _answer_unstored(
             details=options["details"],
             on_event=events.on_event if request.stream else None,
         ) as running:
+            if unwritten is not None:
+                service.host.show_unwritten(running, unwritten)
             fields = _fields_of(request, running, None)
             if request.stream:
                 streamed = _Streamed(exchange, running, fields)
                 stream = streamed.stream
                 events.begin(streamed.encode)
             await _run(exchange, request, model, running, events)
-        _finish(exchange, fields, stream, running)
+        _finish(exchange, fields, stream, running, events)
 
 
-async def _shown(
+async def _unwritten(
     service: Service,
     principal: Principal,
     request: ResponseRequest,
     items: Sequence[Item],
     chat: Chat | None,
     options: TurnOptions,
-) -> Sequence[Item]:
-    """Return what the model of a turn that is not stored is shown: its instructions, the history that it
-    continues, if any, and its input. Raises ConversationNotFound."""
+) -> UnwrittenTurn | None:
+    """Return what a turn that is not stored runs on; None if it continues nothing. Raises
+    ConversationNotFound."""
     if chat is None and request.is_named:
         chats = service.chats(principal, request.scope)
         key = request.conversation_key
@@ -359,11 +366,16 @@ async def _shown(
             if request.conversation is not None or request.must_exist:
                 raise
     if chat is None:
-        given = instructions_of(None, request.body.instructions)
-        return items if given is None else (*given.items, *items)
+        return None
     names = ("instructions_once", "context", "after", "admits_answers")
     seen = cast(TurnOptions, {name: options[name] for name in names if name in options})  # type: ignore[literal-required]
-    return (await chat.snapshot(items, **seen)).items
+    return await service.host.unwritten(chat, items, **seen)
+
+
+def _alone(request: ResponseRequest, items: Sequence[Item]) -> Sequence[Item]:
+    """Return what the model is shown of a request that continues nothing."""
+    given = instructions_of(None, request.body.instructions)
+    return items if given is None else (*given.items, *items)
 
 
 async def _enqueue(
@@ -388,7 +400,9 @@ async def _enqueue(
     status = await chat.status(turn)
     report_stored(exchange, turn, chat.id, status.state, is_new=is_new)
     if not request.stream:
-        exchange.send_whole(encode(await read_response(chat, turn, exchange.principal)))
+        # A new one was queued when it was stored, however soon it began to run.
+        shown = fields_of(turn, status).show("queued") if is_new else None
+        exchange.send_whole(encode(shown or await read_response(chat, turn, exchange.principal)))
         return
     exchange.slot.begin()
     exchange.keep_alive()
@@ -400,7 +414,7 @@ async def _enqueue(
 async def count_input(service: Service, principal: Principal, scope: Scope, raw: bytes) -> int:
     """Return the tokens that the model of a response would be shown, as the server estimates them."""
     request = _request(service, principal, scope, raw)
-    items: Sequence[Item] = await _input(service, principal, request)
+    items = await _input(service, principal, request)
     chat, after = await _previous(service, principal, request)
     options: TurnOptions = {"admits_answers": True, "instructions_once": request.body.instructions}
     context = request.context or service.models.context(request.model, request.settings)
@@ -408,7 +422,8 @@ async def count_input(service: Service, principal: Principal, scope: Scope, raw:
         options["context"] = context
     if after is not None:
         options["after"] = after
-    shown = await _shown(service, principal, request, items, chat, options)
+    unwritten = await _unwritten(service, principal, request, items, chat, options)
+    shown = _alone(request, items) if unwritten is None else unwritten.items
     return (context or Context.all()).count_all(shown) + tokens_of_tools(request.settings)
 
 

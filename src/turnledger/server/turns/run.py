@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
@@ -248,47 +248,47 @@ class TurnExchange:
 class EventSender:
     """Sends the events of a turn to the client, those of one batch of chunks in one piece. A separate class:
     the turn refers to it, and must not thereby refer to the request, or the two would form a reference
-    cycle."""
+    cycle. With `has_own_end`, the API ends the stream of a completed turn itself, after the `rest`."""
 
-    def __init__(self, exchange: TurnExchange) -> None:
+    def __init__(self, exchange: TurnExchange, *, has_own_end: bool = False) -> None:
         self._exchange = exchange
-        self._held: list[Event] | None = []
-        self._encode: Callable[[Event], bytes] | None = None
-        self._unsent: list[bytes] = []
+        self._has_own_end = has_own_end
+        self._taken: list[Event] = []
+        self._encode: Callable[[Sequence[Event]], bytes] | None = None
 
     def on_event(self, event: Event) -> None:
-        """Take an event; before `begin` it is held, since the headers need the place of the turn."""
-        if self._held is not None:
-            self._held.append(event)
-            return
-        if not self._exchange.has_first_token:
-            self._exchange.record_first_token()
-        self._add(event)
-
-    def begin(self, encode: Callable[[Event], bytes]) -> None:
-        """Send what was held: the place of the turn is known."""
-        self._encode = encode
-        held, self._held = self._held or (), None
-        for event in held:
-            self._add(event)
-        self.flush()
-
-    def _add(self, event: Event) -> None:
-        if self._encode is None:
-            return
-        if sent := self._encode(event):
-            self._unsent.append(sent)
-        if isinstance(event, TurnFinished):
-            self._encode = None  # it may refer to the turn: break the cycle
+        """Take an event; none is sent before `begin`, since the headers need the place of the turn."""
+        self._taken.append(event)
+        if isinstance(event, TurnFinished) and self._encode is not None:
+            if self._has_own_end and event.state is AttemptState.COMPLETED:
+                return
             # The last event reports how the turn ended, here as to every other reader.
-            self._exchange.has_sent_end = bool(sent)
+            self._exchange.has_sent_end = True
             self.flush()
+            self._encode = None  # it may refer to the turn: break the cycle
+
+    def begin(self, encode: Callable[[Sequence[Event]], bytes]) -> None:
+        """Send what was taken: the place of the turn is known."""
+        self._encode = encode
+        if sent := self._take():
+            self._exchange.write(sent)
 
     def flush(self, _: object = None) -> None:
         """Send what was taken; called with each batch of chunks that the model has sent."""
-        if self._unsent:
-            self._exchange.write(b"".join(self._unsent))
-            self._unsent.clear()
+        if self._taken and self._encode is not None:
+            if not self._exchange.has_first_token:
+                self._exchange.record_first_token()
+            self._exchange.write(self._take())
+
+    def rest(self) -> bytes:
+        """Return what is left to send of a completed turn."""
+        sent, self._encode = self._take(), None
+        return sent
+
+    def _take(self) -> bytes:
+        sent = self._encode(self._taken) if self._encode is not None else b""
+        self._taken.clear()
+        return sent
 
 
 def resolve_model(
