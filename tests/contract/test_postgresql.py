@@ -8,10 +8,15 @@ from collections.abc import Iterator
 import asyncpg
 import pytest
 
+from tests.long_form import IS_LONG
 from turnledger.engine.ports import Store
 from turnledger.stores.postgresql import PostgresStore
 from turnledger.testing.postgresql import PostgresServer
-from turnledger.testing.store_contract import Capabilities, OpenStore, StoreContract
+from turnledger.testing.store_contract import Capabilities, OpenStore, RowContract, StoreContract
+from turnledger.testing.store_contract.atomicity import Atomicity
+from turnledger.testing.store_contract.idempotency import Idempotency, UnknownOutcome
+from turnledger.testing.store_contract.lanes import Fences, Lanes
+from turnledger.testing.store_contract.search import Search
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +42,11 @@ async def empty(url: str) -> None:
     await connection.close()
 
 
-class TestPostgresStore(StoreContract):
+class ShortContract(RowContract, Atomicity, Idempotency, UnknownOutcome, Lanes, Fences, Search):
+    """The rows, and what depends on the isolation of transactions; the whole contract is a proof."""
+
+
+class TestPostgresStore(StoreContract if IS_LONG else ShortContract):  # type: ignore[misc]
     capabilities = Capabilities(survives_restart=True)
 
     @pytest.fixture

@@ -27,7 +27,6 @@ def token_line(dialog: Locator, name: str) -> Locator:
     return dialog.get_by_role("listitem").filter(has_text=name)
 
 
-@long_only
 def test_administration_creates_lists_and_revokes_tokens_in_two_tabs(
     page_server: PageServer, profile: Profile
 ) -> None:

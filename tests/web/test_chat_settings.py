@@ -49,7 +49,6 @@ def metadata(person: Person, chat: str) -> dict[str, str]:
     return dict(person.fetch("GET", f"/api/chats/{chat}")["metadata"])
 
 
-@long_only
 def test_settings_of_a_chat_survive_reloads_and_apply_in_two_tabs(tab: Page, person: Person) -> None:
     open_new_chat(tab, person)
     expect(settings_button(tab)).to_have_text("")

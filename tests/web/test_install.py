@@ -26,7 +26,6 @@ COLOURS = """() => {
 CONTROLLED = "navigator.serviceWorker.ready.then(() => true)"
 
 
-@long_only
 def test_manifest_names_icons_of_its_own_origin_and_theme_colours_follow_the_theme(
     profile: Profile, person: Person
 ) -> None:

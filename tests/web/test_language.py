@@ -40,7 +40,6 @@ def field_of(page: Page) -> Locator:
     return page.get_by_role("textbox", name="Nachricht", exact=True)
 
 
-@long_only
 def test_page_speaks_the_language_that_the_browser_prefers(person: Person, profile: Profile) -> None:
     chat = import_chat(person, TURNS, "Was ein Turn ist")
     page = profile(person, locale="de-AT", timezone_id="Europe/Vienna").new_page()

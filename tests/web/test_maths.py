@@ -22,7 +22,6 @@ def loaded(watched: WatchedPage) -> list[str]:
     return [url for url in watched.requested if "/assets/katex-" in url]
 
 
-@long_only
 def test_formulas_are_shown_as_mathml_and_copied_as_typed(profile: Profile, person: Person) -> None:
     watched = WatchedPage(profile, person)
     page = watched.page

@@ -32,7 +32,6 @@ def start_selecting(page: Page) -> None:
     expect(bar(page)).to_be_visible()
 
 
-@long_only
 def test_selected_chats_are_deleted_by_keyboard_in_two_steps_and_restored_at_once(
     person: Person, profile: Profile
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from playwright.sync_api import Locator, Page, expect
 
-from tests.long_form import long_only
 from tests.web.page_server import Person, Profile
 from tests.web.watched_page import WatchedPage
 
@@ -33,7 +32,6 @@ def middle(place: Locator) -> tuple[float, float]:
     return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
 
-@long_only
 def test_swipe_opens_and_closes_the_chat_list_without_taking_other_gestures(
     profile: Profile, person: Person
 ) -> None:
