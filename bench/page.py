@@ -1,4 +1,4 @@
-"""The cost of the chat page in a real browser: `python -m bench.page [--rounds N]`.
+"""The cost of the chat page in a real browser: `python -m bench.page [--rounds N] [--texts]`.
 
 It needs the built page (`make page`) and Chromium (`CHROMIUM` names another than the one on the path). A
 server with one chat of 10,000 turns, one of 10 and one of 200 runs beside a model that sends 1,000 pieces of
@@ -6,6 +6,9 @@ Markdown. The page is opened in fresh profiles; the long chat and the short one 
 the 1,000 pieces are streamed into the thread of 200 while the browser records its frame times. Frames are
 also recorded in an empty page while a program reads the same answer: that is the noise of the machine. At
 last the list of 5,000 chats is scrolled from end to end, and the long chat from its last turn backwards.
+
+With `--texts`, it opens instead a chat for each hostile text, and reports its longest frame, the heap and the
+nodes.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import asyncio
 import gzip
 import json
 import os
+import re
 import shutil
 import tempfile
 import threading
@@ -27,6 +31,7 @@ from urllib.request import Request, urlopen
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from bench.hostile_texts import TEXTS
 from bench.http.__main__ import started
 from turnledger import Ledger
 from turnledger.server.chat_page.files import FOLDER, is_built
@@ -34,6 +39,9 @@ from turnledger.server.chat_page.files import FOLDER, is_built
 PAUSE = 0.005
 """Seconds between the pieces of the streamed answer."""
 MOST_INTERACTIVE, MOST_FRAME, MOST_RATIO, MOST_KB = 300.0, 50.0, 1.5, 150
+MOST_TEXT_FRAME, MOST_TEXT_MB = 1_000.0, 100.0
+END = "This is the end of it."
+"""The last paragraph of each hostile text: it is shown when the whole text is."""
 ANSWER = """\
 Here is what I found, with **some** emphasis, a [link](https://example.com) and `code`:
 
@@ -96,6 +104,19 @@ FRAMES = """
     for (const each of list.getEntries()) window.frames_.tasks.push(each.duration);
   }).observe({ type: "long-animation-frame", buffered: false });
 }
+"""
+WHEN_SHOWN = """
+([end]) => new Promise((resolve) => {
+  let idle = 0;
+  const look = () => {
+    const isShown = document.querySelector("[data-turn] .markdown")?.lastElementChild?.textContent === end;
+    // Formulas are typeset and code is highlighted over the frames that follow.
+    idle = isShown && window.frames_.times.at(-1) < 30 ? idle + 1 : 0;
+    if (idle > 30) resolve();
+    else requestAnimationFrame(look);
+  };
+  requestAnimationFrame(look);
+})
 """
 SCROLLED = """
 ([selector, step, frames]) => new Promise((resolve) => {
@@ -267,14 +288,43 @@ def scrolled(page: Page, url: str, chat: str, size: Size) -> tuple[Frames, Frame
     return listed, frames_of(page), turns
 
 
+async def fill_texts(store: str, names: list[str]) -> dict[str, str]:
+    """Create a chat for each of these texts; return the chats by name."""
+    ledger = await Ledger.open(store)
+    made = {}
+    for name in names:
+        chat = await ledger.for_owner("local").conversation(title=name)
+        async with chat.turn("Tell me") as turn:
+            turn.emit(f"{TEXTS[name]}\n\n{END}")
+        made[name] = str(chat.id)
+    await ledger.close()
+    return made
+
+
+def measure_texts(browser: Browser, url: str, chats: dict[str, str]) -> None:
+    """Open each chat in a fresh page."""
+    for name, chat in chats.items():
+        context = browser.new_context()
+        context.add_init_script(f"({FRAMES})()")
+        page = context.new_page()
+        page.goto(f"{url}/#{chat}")
+        page.evaluate(WHEN_SHOWN, [END])
+        frames = frames_of(page)
+        devtools = context.new_cdp_session(page)
+        devtools.send("HeapProfiler.collectGarbage")
+        heap = devtools.send("Runtime.getHeapUsage")["usedSize"] / 1e6
+        show(f"{name}: longest frame, ms", frames.longest, MOST_TEXT_FRAME)
+        show(f"{name}: heap, MB", heap, MOST_TEXT_MB)
+        show(f"{name}: nodes", page.evaluate("document.querySelectorAll('*').length"))
+        context.close()
+
+
 def compressed_size() -> int:
     """Return the bytes that a first visit loads, compressed: neither formulas, nor another language, nor
-    administration."""
-    on_demand = ("katex-", "german-", "admin-dialog-")
+    dialogs."""
+    on_demand = re.compile(r"katex-|german-|(?:[a-z]+-)*dialog-")
     kinds = (".html", ".js", ".css", ".svg")
-    files = [
-        path for path in FOLDER.rglob("*") if path.suffix in kinds and not path.name.startswith(on_demand)
-    ]
+    files = [path for path in FOLDER.rglob("*") if path.suffix in kinds and not on_demand.match(path.name)]
     return sum(len(gzip.compress(path.read_bytes(), 9)) for path in files)
 
 
@@ -337,6 +387,7 @@ def measure(browser: Browser, url: str, chats: dict[int, str], size: Size, round
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.page", description=__doc__)
     parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--texts", nargs="*", metavar="NAME", help="open these hostile texts instead, or all")
     parser.add_argument("--quick", action="store_true", help="small chats, one round, to see that it runs")
     options = parser.parse_args()
     size, rounds = (QUICK, 1) if options.quick else (Size(), options.rounds)
@@ -347,14 +398,27 @@ def main() -> None:
         config, store = Path(folder) / "turnledger.toml", f"sqlite:///{folder}/chats.db"
         config.write_text(f'[models.m]\nupstream = "{upstream}"\n')
         filled: dict[int, str] = {}
-        filling = threading.Thread(target=lambda: filled.update(asyncio.run(fill(store, size))))
+        texts: dict[str, str] = {}
+
+        def fill_store() -> None:
+            if options.texts is not None:
+                texts.update(asyncio.run(fill_texts(store, options.texts or list(TEXTS))))
+            else:
+                filled.update(asyncio.run(fill(store, size)))
+
+        # The driver has a loop of its own in this thread.
+        filling = threading.Thread(target=fill_store)
         filling.start()
         filling.join()
         run = "from turnledger.cli import main; main()"
         command = ("-c", run, "serve", "--port", "0", "--store", store, "--config", str(config))
         with started(*command, "--log-level", "warning") as server:
             browser = driver.chromium.launch(executable_path=chromium, chromium_sandbox=False)
-            measure(browser, f"http://127.0.0.1:{server.port}", filled, size, rounds)
+            url = f"http://127.0.0.1:{server.port}"
+            if options.texts is not None:
+                measure_texts(browser, url, texts)
+            else:
+                measure(browser, url, filled, size, rounds)
             browser.close()
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from bench.hostile_texts import TEXTS
 from tests.long_form import long_only, sample
 from tests.node_packages import built
 from tests.web.page_server import PageServer, Person, Profile
@@ -459,3 +460,23 @@ def test_sanitiser_keeps_allowed_html_and_removes_everything_else(hands: Page) -
 @long_only
 def test_streamed_markdown_in_a_real_browser_ends_equal_to_unstreamed_markdown(hands: Page) -> None:
     assert hands.evaluate("hands.differing()") == []
+
+
+MOST_NODES, MOST_FORMULAS, MOST_CALLS = 70_000, 500, 2_500_000
+"""Of a text of 30 kB. Calls of functions stand for time: their number is the same in each run."""
+
+
+def test_hostile_texts_of_30_kb_stay_within_bounds_of_nodes_formulas_and_work(hands: Page) -> None:
+    devtools = hands.context.new_cdp_session(hands)
+    devtools.send("Profiler.enable")
+    devtools.send("Profiler.startPreciseCoverage", {"callCount": True, "detailed": False})
+    beyond = {}
+    for name, text in TEXTS.items():
+        devtools.send("Profiler.takePreciseCoverage")
+        made = hands.evaluate("text => hands.counts(text)", text)
+        scripts = devtools.send("Profiler.takePreciseCoverage")["result"]
+        calls = sum(each["ranges"][0]["count"] for script in scripts for each in script["functions"])
+        if made["nodes"] > MOST_NODES or made["formulas"] > MOST_FORMULAS or calls > MOST_CALLS:
+            beyond[name] = {**made, "calls": calls}
+    devtools.detach()
+    assert beyond == {}

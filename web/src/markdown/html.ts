@@ -112,15 +112,31 @@ export interface BlockHtml {
   readonly end: string;
 }
 
-/** Convert each block of independent Markdown, except for definitions from elsewhere. */
-export function blocksToHtml(source: string, definitions: LinkDefinitions): readonly BlockHtml[] {
+/** What a segment takes from the rest of its message: link definitions, and the number of formulas before it. */
+export interface MessageContext {
+  readonly definitions: LinkDefinitions;
+  readonly formulasBefore: number;
+}
+
+/** The blocks of a segment, and the number of its formulas. */
+export interface SegmentHtml {
+  readonly blocks: readonly BlockHtml[];
+  readonly formulas: number;
+}
+
+/** Convert each block of Markdown that depends on nothing but this context. */
+export function segmentToHtml(source: string, { definitions, formulasBefore }: MessageContext): SegmentHtml {
   const lexer = new Lexer(OPTIONS);
   const { links } = lexer.tokens;
   for (const [name, { href, title }] of definitions) links[name] = { href, title };
-  const { text, formulas } = extractFormulas(source);
+  const { text, formulas } = extractFormulas(source, formulasBefore);
   renderer.formulas = formulas;
   const tokens = lexer.lex(text) as MarkedToken[];
-  return tokens.map(blockHtml).filter(({ start, items }) => start !== "" || items.some((html) => html.trim() !== ""));
+  const blocks = tokens.map(blockHtml);
+  return {
+    blocks: blocks.filter(({ start, items }) => start !== "" || items.some((html) => html.trim() !== "")),
+    formulas: formulas.length,
+  };
 }
 
 function blockHtml(token: MarkedToken): BlockHtml {

@@ -22,6 +22,8 @@ export class MarkdownRenderer {
   /** The views: first of settled segments, then of the others. */
   #views: SegmentView[] = [];
   #kept: Segment[] = [];
+  /** How many formulas there are before each view, and after the last. */
+  #formulas = [0];
   /** Settled segments that wait, and the indexes of those to render again. */
   #waiting: Segment[] = [];
   readonly #stale = new Set<number>();
@@ -128,9 +130,15 @@ export class MarkdownRenderer {
   /** Render a segment at its index, reusing the view there if possible. */
   #put(index: number, segment: Segment): void {
     const existing = this.#views[index];
-    if (existing?.become(segment, this.#definitions)) return;
+    const formulasBefore = this.#formulas[index] as number;
+    const context = { definitions: this.#definitions, formulasBefore };
+    if (existing?.become(segment, context)) {
+      this.#formulas[index + 1] = formulasBefore + existing.formulas;
+      return;
+    }
     const former = existing?.nodes ?? [];
-    const view = segmentView(segment, this.#definitions, former);
+    const view = segmentView(segment, context, former);
+    this.#formulas[index + 1] = formulasBefore + view.formulas;
     for (const node of former) if (!view.nodes.includes(node)) node.remove();
     this.#views[index] = view;
     const next = this.#views.slice(index + 1).find(({ nodes }) => nodes.length > 0)?.nodes[0] ?? null;
@@ -143,6 +151,7 @@ export class MarkdownRenderer {
     this.#definitions = new Map();
     this.#views = [];
     this.#kept = [];
+    this.#formulas = [0];
     this.#waiting = [];
     this.#stale.clear();
     this.#container.replaceChildren();

@@ -3,7 +3,7 @@
 import { MarkdownBlock } from "./block";
 import { CodeBlock, codeBlocksIn } from "./code-block";
 import { element } from "./dom";
-import { blocksToHtml, type LinkDefinitions } from "./html";
+import { segmentToHtml, type MessageContext } from "./html";
 import { pendingImageElement, imageElement } from "./images";
 import { PlainBlock } from "./plain-block";
 import type { Segment } from "./segments";
@@ -12,19 +12,20 @@ export interface SegmentView {
   readonly nodes: readonly ChildNode[];
   /** Whether later link definitions may change it. */
   readonly mayRefer: boolean;
+  readonly formulas: number;
   /** Update to this segment if it is the same one, grown. Returns false if not, and changes nothing. */
-  become(segment: Segment, definitions: LinkDefinitions): boolean;
+  become(segment: Segment, context: MessageContext): boolean;
 }
 
 /** `former`: the nodes that were shown there. */
 export function segmentView(
   segment: Segment,
-  definitions: LinkDefinitions,
+  context: MessageContext,
   former: readonly ChildNode[] = [],
 ): SegmentView {
   switch (segment.kind) {
     case "prose":
-      return new ProseView(segment.source, definitions, former);
+      return new ProseView(segment.source, context, former);
     case "code":
       return new CodeBlockView(segment);
     case "picture":
@@ -37,11 +38,16 @@ export function segmentView(
 class ProseView implements SegmentView {
   #source: string;
   #blocks: readonly MarkdownBlock[];
+  #formulasBefore: number;
+  formulas: number;
 
-  constructor(source: string, definitions: LinkDefinitions, former: readonly ChildNode[] = []) {
+  constructor(source: string, context: MessageContext, former: readonly ChildNode[] = []) {
     this.#source = source;
+    this.#formulasBefore = context.formulasBefore;
     const codes = codeBlocksIn(former);
-    this.#blocks = blocksToHtml(source, definitions).map((markup) => new MarkdownBlock(markup, codes));
+    const { blocks, formulas } = segmentToHtml(source, context);
+    this.#blocks = blocks.map((markup) => new MarkdownBlock(markup, codes));
+    this.formulas = formulas;
   }
 
   get nodes(): readonly ChildNode[] {
@@ -52,10 +58,11 @@ class ProseView implements SegmentView {
     return this.#source.includes("[");
   }
 
-  become(segment: Segment, definitions: LinkDefinitions): boolean {
+  become(segment: Segment, context: MessageContext): boolean {
     if (segment.kind !== "prose") return false;
-    if (segment.source === this.#source && !this.mayRefer) return true;
-    const markups = blocksToHtml(segment.source, definitions);
+    const isSame = segment.source === this.#source && context.formulasBefore === this.#formulasBefore;
+    if (isSame && !this.mayRefer) return true;
+    const { blocks: markups, formulas } = segmentToHtml(segment.source, context);
     const differing = markups.findIndex((markup, index) => !this.#blocks[index]?.become(markup));
     const kept = this.#blocks.slice(0, differing < 0 ? markups.length : differing);
     const last = kept.flatMap(({ nodes }) => nodes).at(-1);
@@ -67,6 +74,8 @@ class ProseView implements SegmentView {
     last.after(...added.flatMap(({ nodes }) => nodes));
     this.#blocks = [...kept, ...added];
     this.#source = segment.source;
+    this.#formulasBefore = context.formulasBefore;
+    this.formulas = formulas;
     return true;
   }
 }
@@ -74,6 +83,7 @@ class ProseView implements SegmentView {
 class CodeBlockView implements SegmentView {
   readonly #block: CodeBlock;
   readonly mayRefer = false;
+  readonly formulas = 0;
 
   constructor({ text, language, isOpen }: Segment & { kind: "code" }) {
     this.#block = new CodeBlock(text, language, isOpen);
@@ -94,6 +104,7 @@ class PlainView implements SegmentView {
   readonly #block: PlainBlock;
   #source: string;
   readonly mayRefer = false;
+  readonly formulas = 0;
 
   constructor(source: string) {
     this.#source = source;
@@ -116,6 +127,7 @@ class ImageSegmentView implements SegmentView {
   readonly #segment: Segment & { kind: "picture" };
   readonly nodes: readonly ChildNode[];
   readonly mayRefer = false;
+  readonly formulas = 0;
 
   constructor(segment: Segment & { kind: "picture" }) {
     const { address, alt } = segment;

@@ -1,7 +1,10 @@
 /** What the tests in a real browser want to have in their hands. */
 
 import { sanitizeHtml } from "../../src/markdown/sanitizer";
+import { linkDefinitions, segmentToHtml, type LinkDefinitions } from "../../src/markdown/html";
 import { MarkdownRenderer } from "../../src/markdown/renderer";
+import { segmentView } from "../../src/markdown/segment-views";
+import { Segments } from "../../src/markdown/segments";
 import { TEXTS } from "./texts";
 
 /** The HTML that is left of some HTML. */
@@ -19,6 +22,29 @@ export function differing(): string[] {
     for (let at = 0; at < text.length; at += step) if (shown(text.slice(0, at), text) !== whole) return `${name} ${at}`;
     return [];
   });
+}
+
+/** What a text makes of the page, counted without the sanitizer, which takes most of the time and adds nothing. */
+export function counts(text: string): Readonly<Record<string, number>> {
+  const segments = new Segments();
+  const all = [...segments.take(text), ...segments.rest];
+  const definitions: LinkDefinitions = new Map();
+  let [nodes, formulas, typeset] = [0, 0, 0];
+  for (const segment of all) {
+    const holder = document.createElement("template");
+    if (segment.kind === "prose") {
+      for (const definition of linkDefinitions(segment.source)) definitions.set(...definition);
+      const html = segmentToHtml(segment.source, { definitions, formulasBefore: formulas });
+      formulas += html.formulas;
+      holder.innerHTML = html.blocks.map(({ start, items, end }) => start + items.join("") + end).join("");
+    } else {
+      holder.content.append(...segmentView(segment, { definitions, formulasBefore: formulas }).nodes);
+    }
+    typeset += holder.content.querySelectorAll("[data-maths]").length;
+    const walker = document.createTreeWalker(holder.content);
+    while (walker.nextNode()) nodes += 1;
+  }
+  return { segments: all.length, nodes, formulas: typeset };
 }
 
 function shown(...texts: readonly string[]): string {

@@ -81,6 +81,13 @@ describe("streamed Markdown", { timeout: 60_000 }, () => {
     expect(block?.querySelector("code")?.textContent).toBe("a = 1\nb");
   });
 
+  it("bounds the formulas of a message, wherever they are and however they arrive", () => {
+    const text = `${"$x$\n\n".repeat(400)}- $y$\n\n${"| $z$ |\n|---|\n| $z$ |\n\n".repeat(100)}`;
+    const at = shown(text);
+    expect(at.match(/class="maths"/g)).toHaveLength(500);
+    expect(shown(text.slice(0, 2_111), text.slice(0, 2_900), text)).toBe(at);
+  });
+
   it("finds no link definitions in code", () => {
     expect(shown("[a]\n\n```\n[a]: https://never.example")).not.toContain("<a");
   });

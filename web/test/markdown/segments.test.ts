@@ -1,10 +1,11 @@
 import { describe, expect, it } from "vitest";
-import { blocksToHtml, linkDefinitions, type LinkDefinitions } from "../../src/markdown/html";
+import { segmentToHtml, linkDefinitions, type LinkDefinitions } from "../../src/markdown/html";
 import { Segments, type Segment } from "../../src/markdown/segments";
 import { TEXTS } from "./texts";
 
 function htmlOf(source: string, definitions: LinkDefinitions = new Map()): string {
-  return blocksToHtml(source, definitions)
+  return segmentToHtml(source, { definitions, formulasBefore: 0 })
+    .blocks
     .map(({ start, items, end }) => start + items.join("") + end)
     .join("");
 }

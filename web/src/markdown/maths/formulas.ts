@@ -5,7 +5,7 @@ export interface Formula {
   readonly source: string;
   /** Whether it stands on lines of its own. */
   readonly isBlock: boolean;
-  /** Whether it is typeset: a paragraph of thousands would be laid out for seconds. */
+  /** Whether it is typeset: thousands would be laid out for seconds. */
   readonly isTypeset: boolean;
 }
 
@@ -15,7 +15,7 @@ export interface TextWithFormulas {
   readonly formulas: readonly Formula[];
 }
 
-/** More formulas in a text stay as typed. */
+/** More formulas in a message stay as typed. */
 const MAX_FORMULAS = 500;
 
 /** Private characters around the index of a formula. */
@@ -36,9 +36,9 @@ const WORD_OR_AMOUNT = /\p{L}{2}|^\d/u;
 
 const CLOSERS: Readonly<Record<string, string>> = { "\\(": "\\)", "\\[": "\\]", $$: "$$" };
 
-/** Replace the formulas of a text by placeholders. */
-export function extractFormulas(source: string): TextWithFormulas {
-  const { formulas, text } = scanFormulas(source);
+/** Replace the formulas of a text by placeholders. `before`: how many formulas the message has before this text. */
+export function extractFormulas(source: string, before = 0): TextWithFormulas {
+  const { formulas, text } = scanFormulas(source, before);
   return { text, formulas };
 }
 
@@ -71,7 +71,7 @@ interface Scan extends TextWithFormulas {
   readonly openAt: number | null;
 }
 
-function scanFormulas(source: string): Scan {
+function scanFormulas(source: string, before = 0): Scan {
   const none = { text: source, formulas: [], openAt: null };
   if (!/\\[([]|\$/.test(source) || source.includes(START)) return none;
   const formulas: Formula[] = [];
@@ -95,7 +95,7 @@ function scanFormulas(source: string): Scan {
     const typed = withoutQuotation(source, at, end);
     text += `${source.slice(done, at)}${START}${formulas.length}${END}`;
     const isBlock = opener === "\\[" || opener === "$$";
-    formulas.push({ source: typed, isBlock, isTypeset: formulas.length < MAX_FORMULAS });
+    formulas.push({ source: typed, isBlock, isTypeset: before + formulas.length < MAX_FORMULAS });
     done = SIGN.lastIndex = end;
   }
   return { text: text + source.slice(done), formulas, openAt };

@@ -1,12 +1,9 @@
-/** The open dialog of the page, if there is one. */
+/** The open dialog of the page, if there is one. Each is loaded when it is first opened. */
 
 import { useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
 import type { Session } from "../../session/session";
-import { ChatSettingsDialog } from "./chat-settings-dialog";
-import { SettingsDialog } from "./settings-dialog";
-import { ShareDialog } from "./share-dialog";
-import { TagsDialog } from "./tags-dialog";
 import type { Language } from "../../strings/language";
 import type { Theme } from "../theme";
 
@@ -18,30 +15,70 @@ interface OpenDialogProps {
 
 export function OpenDialogView({ session, theme, language }: OpenDialogProps) {
   const open = session.dialog.value;
-  const close = (): void => {
+  const onClose = (): void => {
     session.dialog.value = null;
   };
   if (open === null) return null;
-  if (open.kind === "settings") {
-    return <SettingsDialog session={session} theme={theme} language={language} onClose={close} />;
+  const common = { session, onClose };
+  switch (open.kind) {
+    case "settings":
+      return (
+        <Loaded key="settings" {...common} load={() => import("./settings-dialog")}>
+          {({ SettingsDialog }) => <SettingsDialog {...common} theme={theme} language={language} />}
+        </Loaded>
+      );
+    case "admin":
+      return (
+        <Loaded key="admin" {...common} load={() => import("./admin-dialog")}>
+          {({ AdminDialog }) => <AdminDialog {...common} />}
+        </Loaded>
+      );
+    case "chat settings":
+      return (
+        <Loaded key="chat settings" {...common} load={() => import("./chat-settings-dialog")}>
+          {({ ChatSettingsDialog }) => <ChatSettingsDialog {...common} thread={open.thread} />}
+        </Loaded>
+      );
+    case "tags":
+      return (
+        <Loaded key="tags" {...common} load={() => import("./tags-dialog")}>
+          {({ TagsDialog }) => <TagsDialog {...common} row={open.row} />}
+        </Loaded>
+      );
+    case "share":
+      return (
+        <Loaded key="share" {...common} load={() => import("./share-dialog")}>
+          {({ ShareDialog }) => <ShareDialog {...common} row={open.row} />}
+        </Loaded>
+      );
   }
-  if (open.kind === "admin") return <LoadedAdminDialog session={session} onClose={close} />;
-  if (open.kind === "chat settings") {
-    return <ChatSettingsDialog session={session} thread={open.thread} onClose={close} />;
-  }
-  if (open.kind === "tags") return <TagsDialog session={session} row={open.row} onClose={close} />;
-  return <ShareDialog session={session} row={open.row} onClose={close} />;
 }
 
-/** Few users administer: what they need is loaded when they do. */
-function LoadedAdminDialog({ session, onClose }: { session: Session; onClose: () => void }) {
-  const loaded = useSignal<typeof import("./admin-dialog") | null>(null);
+interface LoadedProps<Module> {
+  readonly session: Session;
+  readonly onClose: () => void;
+  readonly load: () => Promise<Module>;
+  readonly children: (module: Module) => ComponentChildren;
+}
+
+/** Without a connection the dialog closes again, with a notice. */
+function Loaded<Module>({ session, onClose, load, children }: LoadedProps<Module>) {
+  const loaded = useSignal<{ readonly module: Module } | null>(null);
   useEffect(() => {
-    const fail = (problem: unknown): void => {
-      session.notices.problem(problem);
-      onClose();
+    let isOpen = true;
+    load().then(
+      (module) => {
+        if (isOpen) loaded.value = { module };
+      },
+      (problem: unknown) => {
+        if (!isOpen) return;
+        session.notices.problem(problem);
+        onClose();
+      },
+    );
+    return () => {
+      isOpen = false;
     };
-    import("./admin-dialog").then((found) => (loaded.value = found), fail);
   }, []);
-  return loaded.value && <loaded.value.AdminDialog session={session} onClose={onClose} />;
+  return <>{loaded.value && children(loaded.value.module)}</>;
 }
