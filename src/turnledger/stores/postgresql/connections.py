@@ -111,7 +111,7 @@ def arguments(settings: Settings) -> dict[str, Any]:
 
 def server_version(connection: AnyConnection) -> str:
     version = connection.get_server_version()
-    return f"{version.major}.{version.minor}"
+    return f"{version.major}.{version.micro}"
 
 
 def check_server(connection: AnyConnection, settings: Settings) -> None:
