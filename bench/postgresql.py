@@ -6,6 +6,7 @@ disk. Prints ratios, each the median of several interleaved rounds.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import statistics
@@ -68,7 +69,7 @@ async def timed(work: Callable[[int], Awaitable[None]], places: int, each: int) 
     return (time.perf_counter() - started) / (places * each)
 
 
-async def measure(url: str) -> None:
+async def measure(url: str, rounds: int) -> None:
     async with await Ledger.open(f"{url}&pool=32") as ledger:
         connections = [await asyncpg.connect(url) for _ in range(AT_ONCE)]
         floor = Floor(connections)
@@ -84,7 +85,7 @@ async def measure(url: str) -> None:
             return turn
 
         ratios: dict[str, list[float]] = {}
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             one = await timed(floor.turn, 1, TURNS)
             all_at_once = await timed(floor.turn, AT_ONCE, 10)
             results = {
@@ -103,8 +104,11 @@ async def measure(url: str) -> None:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.postgresql", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    rounds = parser.parse_args().rounds
     with PostgresServer.start(18, {}) as server:
-        asyncio.run(measure(server.create_database()))
+        asyncio.run(measure(server.create_database(), rounds))
 
 
 if __name__ == "__main__":

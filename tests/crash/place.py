@@ -12,6 +12,10 @@ def store_of(folder: Path) -> str:
     return note.read_text() if note.exists() else f"sqlite:///{folder / 'chats.db'}"
 
 
+def is_file(folder: Path) -> bool:
+    return store_of(folder).startswith("sqlite:")
+
+
 def keep_in(folder: Path, url: str) -> None:
     """Let the processes of this folder use a database."""
     (folder / NOTE).write_text(url)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import apsw
 
-from tests.crash.place import store_of
+from tests.crash.place import is_file, store_of
 from tests.crash.worker_requests import LANES, RESULT, WorkerRequest, last_words, name_of
 from turnledger import Chat, Ledger, Limits, RunningTurn, Turn
 from turnledger.engine.lane.lease import all_leases
@@ -27,10 +27,10 @@ async def recovered(folder: Path, lanes: Sequence[str] = LANES) -> dict[str, lis
         for lane in lanes:
             chat = await ledger.conversation(conversation_key=lane)
             await _takes_a_turn(chat)
-            # Lock files show that the processes are dead, or else their leases lapse; once they are buried,
-            # no ticket is before ours.
+            # Lock files show that the processes are dead, in a database their leases lapse; once they are
+            # buried, no ticket is before ours.
             await ledger._recovery.run_round()
-            while len(await ledger._process.store.read_whole(all_leases, None)) > 1:
+            while not is_file(folder) and len(await ledger._process.store.read_whole(all_leases, None)) > 1:
                 await asyncio.sleep(0.1)
                 await ledger._recovery.run_round()
             await _takes_a_turn(chat, on_busy="reject")
@@ -55,7 +55,7 @@ async def _whole_history(chat: Chat) -> list[Turn]:
 
 
 def check_file(folder: Path) -> None:
-    if not store_of(folder).startswith("sqlite:"):
+    if not is_file(folder):
         return
     connection = apsw.Connection(str(folder / "chats.db"))
     try:

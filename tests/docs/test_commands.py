@@ -31,6 +31,7 @@ SHORT_FORMS = {
     "bench.live_updates": ["--quick"],
     "bench.pages": ["--turns", "3"],
     "bench.plain_turn": ["memory:", "3"],
+    "bench.postgresql": ["--rounds", "1"],
     "bench.responses": ["--quick"],
     "bench.soak": ["--quick"],
     "bench.stops": ["--rounds", "2"],
@@ -53,6 +54,7 @@ SLOW = {
     "bench.limits",
     "bench.listen",
     "bench.live_updates",
+    "bench.postgresql",
     "bench.soak",
     "bench.workers",
     "tests.clients.outbox_storm",
@@ -141,7 +143,7 @@ def asyncio_level() -> Iterator[None]:
 def test_short_form_of_command_succeeds(
     module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    measures_disk = module.startswith("bench") and module != "bench.client"
+    measures_disk = module.startswith("bench") and module not in ("bench.client", "bench.postgresql")
     folder = ["--folder", str(tmp_path)] if measures_disk else []
     parsed = [] if IS_LONG or module not in SLOW else ["--help"]
     monkeypatch.setattr(sys, "argv", [module, *SHORT_FORMS[module], *folder, *parsed])

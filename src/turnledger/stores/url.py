@@ -48,7 +48,7 @@ async def visit_store(url: str) -> StoreReader:
 
 
 def is_postgresql(url: str) -> bool:
-    return url.startswith(("postgresql:", "postgres:"))
+    return url.startswith(("postgresql://", "postgres://"))
 
 
 def _postgres_store() -> type[PostgresStore]:

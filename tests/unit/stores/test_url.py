@@ -2,7 +2,7 @@
 
 import pytest
 
-from turnledger.errors import NotAStore
+from turnledger.errors import NotAStore, StoreUnavailable
 from turnledger.stores.memory import Database, MemoryStore
 from turnledger.stores.url import open_store
 
@@ -44,18 +44,33 @@ async def test_unknown_store_url_is_refused_with_the_known_forms(url: str) -> No
 @pytest.mark.parametrize(
     "url",
     [
-        "postgres://ann:hunter2@db.example.org/chats",
-        "postgres://ann:hunter2@db.example.org:5432/chats?sslmode=require",
-        "postgres://ann:p@hunter2@db.example.org/chats",
+        "mysql://ann:hunter2@db.example.org/chats",
         "redis://:hunter2@db.example.org",
         "postgres:ann:hunter2@db.example.org",
-        "postgres:///chats?user=ann&password=hunter2",
-        "postgres://db.example.org/chats?password=hunter2",
+        "postgresql:/ann:hunter2@db.example.org",
+        "postgresql://ann:hunter2@db.example.org/chats?pool=none",
     ],
 )
 async def test_refused_store_url_does_not_echo_the_password(url: str) -> None:
     with pytest.raises(NotAStore) as caught:
         await open_store(url)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgres://ann:hunter2@127.0.0.1:1/chats",
+        "postgres://ann:hunter2@127.0.0.1:1/chats?sslmode=require",
+        "postgres://ann:p@hunter2@127.0.0.1:1/chats",
+        "postgres://127.0.0.1:1/chats?user=ann&password=hunter2",
+        "postgres:///chats?host=127.0.0.1&port=1&password=hunter2",
+    ],
+)
+async def test_unreachable_database_is_named_without_the_password(url: str) -> None:
+    with pytest.raises(StoreUnavailable) as caught:
+        await open_store(url)
+    assert "127.0.0.1/chats" in str(caught.value)
     assert "hunter2" not in str(caught.value)
 
 

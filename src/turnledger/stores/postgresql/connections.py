@@ -12,7 +12,6 @@ from turnledger.errors import NotAStore
 
 AnyConnection: TypeAlias = "asyncpg.Connection[Any]"
 
-SCHEMES = ("postgresql", "postgres")
 OLDEST = 16
 """The oldest major version of PostgreSQL that is tested."""
 
@@ -32,7 +31,7 @@ def decoded(raw: bytes) -> str:
 
 
 @dataclass(frozen=True)
-class Settings:
+class DatabaseSettings:
     """Where the database is, and how to use it."""
 
     dsn: str
@@ -48,7 +47,7 @@ class Settings:
     """Whether a pooler in transaction mode is in between: no prepared statements, no notifications."""
 
 
-def settings_of(url: str) -> Settings:
+def settings_of(url: str) -> DatabaseSettings:
     """Parse the URL. Raises NotAStore for settings that are not known; never repeats the URL, which may hold
     a password."""
     parts = urlsplit(url)
@@ -57,9 +56,9 @@ def settings_of(url: str) -> Settings:
     rest = [(name, value) for name, value in given if name not in own]
     try:
         settings: dict[str, Any] = {
-            "pool": int(own.get("pool", Settings.pool)),
-            "wait": float(own.get("wait", Settings.wait)),
-            "timeout": float(own.get("timeout", Settings.timeout)),
+            "pool": int(own.get("pool", DatabaseSettings.pool)),
+            "wait": float(own.get("wait", DatabaseSettings.wait)),
+            "timeout": float(own.get("timeout", DatabaseSettings.timeout)),
             "pgbouncer": {"on": True, "off": False}[own.get("pgbouncer", "off")],
         }
         host = parts.hostname or dict(rest).get("host", "")
@@ -71,7 +70,7 @@ def settings_of(url: str) -> Settings:
     if settings["pool"] < 2 or settings["wait"] <= 0 or settings["timeout"] <= 0:
         raise NotAStore("`pool` must be 2 or more, `wait` and `timeout` (in seconds) above 0.")
     dsn = urlunsplit(parts._replace(query=urlencode(rest, quote_via=quote)))
-    return Settings(dsn, place, **settings)
+    return DatabaseSettings(dsn, place, **settings)
 
 
 class QuietConnection(asyncpg.Connection):  # type: ignore[misc]
@@ -87,7 +86,7 @@ async def prepare(connection: AnyConnection) -> None:
     )
 
 
-def arguments(settings: Settings) -> dict[str, Any]:
+def arguments(settings: DatabaseSettings) -> dict[str, Any]:
     """Return the arguments for a connection."""
     given: dict[str, Any] = {
         "dsn": settings.dsn,
@@ -114,7 +113,7 @@ def server_version(connection: AnyConnection) -> str:
     return f"{version.major}.{version.micro}"
 
 
-def check_server(connection: AnyConnection, settings: Settings) -> None:
+def check_server(connection: AnyConnection, settings: DatabaseSettings) -> None:
     """Raise NotAStore for a server that is too old."""
     if connection.get_server_version().major < OLDEST:
         raise NotAStore(
@@ -122,14 +121,14 @@ def check_server(connection: AnyConnection, settings: Settings) -> None:
         )
 
 
-async def connect(settings: Settings) -> AnyConnection:
+async def connect(settings: DatabaseSettings) -> AnyConnection:
     """Open a connection beside the pool."""
     connection: AnyConnection = await asyncpg.connect(**arguments(settings))
     await prepare(connection)
     return connection
 
 
-async def open_pool(settings: Settings) -> asyncpg.Pool[Any]:
+async def open_pool(settings: DatabaseSettings) -> asyncpg.Pool[Any]:
     pool: asyncpg.Pool[Any] = await asyncpg.create_pool(
         **arguments(settings),
         init=prepare,

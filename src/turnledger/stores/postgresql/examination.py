@@ -65,7 +65,7 @@ async def examine(url: str) -> DatabaseExamination:
         connection.terminate()
 
 
-async def check_exists(connection: connections.AnyConnection, settings: connections.Settings) -> None:
+async def check_exists(connection: connections.AnyConnection, settings: connections.DatabaseSettings) -> None:
     """Raise NotAStore unless the tables are there, in the current version; change nothing."""
     version = await version_of(connection)
     check_version(version)

@@ -9,7 +9,7 @@ import threading
 
 from turnledger.model.ids import LeaseId
 from turnledger.stores.postgresql import connections
-from turnledger.stores.postgresql.connections import Settings
+from turnledger.stores.postgresql.connections import DatabaseSettings
 from turnledger.stores.postgresql.failures import FAILED, reason
 from turnledger.stores.postgresql.tables.queries import QUERIES
 
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class LeaseThread:
-    def __init__(self, settings: Settings, id: LeaseId, every: float) -> None:
+    def __init__(self, settings: DatabaseSettings, id: LeaseId, every: float) -> None:
         self._settings = settings
         self._id = id
         self._every = every

@@ -15,7 +15,7 @@ from contextvars import Context, copy_context
 from typing import TYPE_CHECKING
 
 from turnledger.stores.postgresql import connections
-from turnledger.stores.postgresql.connections import Settings
+from turnledger.stores.postgresql.connections import DatabaseSettings
 from turnledger.stores.postgresql.failures import FAILED, reason
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ NEWEST = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text"
 
 
 class Notices:
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: DatabaseSettings) -> None:
         self._settings = settings
         self._name = os.urandom(8).hex()
         """Of this process in notifications."""

@@ -26,7 +26,7 @@ from turnledger.engine.ports import (
 from turnledger.errors import LedgerClosed, StoreUnavailable
 from turnledger.model.ids import ConversationId, LeaseId
 from turnledger.stores.postgresql import connections
-from turnledger.stores.postgresql.connections import Settings
+from turnledger.stores.postgresql.connections import DatabaseSettings
 from turnledger.stores.postgresql.examination import check_exists
 from turnledger.stores.postgresql.failures import FAILED, REPEATED, code_of, commit_failure, translate
 from turnledger.stores.postgresql.leases import LeaseThread
@@ -54,7 +54,7 @@ AnyOperation: TypeAlias = Callable[[PostgresWholeStore], Awaitable[Any]]
 class PostgresStore:
     """The connections of one process. Made by `open`, and used on that event loop."""
 
-    def __init__(self, settings: Settings, pool: Pool[Any]) -> None:
+    def __init__(self, settings: DatabaseSettings, pool: Pool[Any]) -> None:
         self._settings = settings
         self._pool = pool
         self._home = Home()
@@ -71,7 +71,7 @@ class PostgresStore:
         """Connect to the database of the URL; create or migrate its tables if needed. Raises NotAStore,
         StoreTooNew, StoreReadOnly or StoreUnavailable."""
 
-        async def prepare(connection: AnyConnection, settings: Settings) -> None:
+        async def prepare(connection: AnyConnection, settings: DatabaseSettings) -> None:
             connections.check_server(connection, settings)
             await migrate(connection)
 
@@ -84,7 +84,7 @@ class PostgresStore:
 
     @classmethod
     async def _open(
-        cls, url: str, prepare: Callable[[AnyConnection, Settings], Awaitable[None]]
+        cls, url: str, prepare: Callable[[AnyConnection, DatabaseSettings], Awaitable[None]]
     ) -> PostgresStore:
         settings = connections.settings_of(url)
         try:

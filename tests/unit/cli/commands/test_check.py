@@ -103,7 +103,7 @@ def test_check_stops_at_the_limit_of_findings(lived_in: Path) -> None:
         ("sqlite:///{}/no/folder.db", "not_a_store: The folder"),
         ("sqlite:///{}/", "not_a_store: "),
         ("memory:", "not_a_store: Other processes cannot open a memory store"),
-        ("postgresql://u:secret@h/d", "not_a_store: This URL does not name a store"),
+        ("mysql://u:secret@h/d", "not_a_store: This URL does not name a store"),
     ],
 )
 def test_check_of_an_unopenable_store_prints_one_error(tmp_path: Path, url: str, message: str) -> None:

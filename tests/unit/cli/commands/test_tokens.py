@@ -117,7 +117,7 @@ def test_create_accepts_every_option(url: str) -> None:
         (["--default", "on_busy=wait"], "invalid_input: on_busy is 'wait'; it must be one of queue, reject"),
         (["--default", "busy=queue"], "invalid_input: 'busy' is not a policy. Known: on_busy, on_stop"),
         (["--store", "memory:"], "not_a_store: A store in memory ends with its process."),
-        (["--store", "postgresql://u:secret@h/d"], "not_a_store: This URL does not name a store."),
+        (["--store", "mysql://u:secret@h/d"], "not_a_store: This URL does not name a store."),
         (["--config", "none.toml"], "invalid_settings: none.toml cannot be read"),
     ],
 )

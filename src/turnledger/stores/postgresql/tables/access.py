@@ -6,11 +6,11 @@ from turnledger.engine.tables.access import FoundToken
 from turnledger.model.access.share import Share
 from turnledger.model.access.token import Token
 from turnledger.model.ids import ShareId, TokenId
-from turnledger.stores.postgresql.tables.queries import NamedQueries
+from turnledger.stores.postgresql.tables.queries import StoreQueries
 from turnledger.stores.row_codec import columns_of_share, columns_of_token, raw_or_none, share_of, token_of
 
 
-class PostgresAccessRows(NamedQueries):
+class PostgresAccessRows(StoreQueries):
     async def token(self, owner: str | None, id: TokenId) -> Token | None:
         rows = await self._rows("token", id.raw, owner)
         return token_of(rows[0]) if rows else None

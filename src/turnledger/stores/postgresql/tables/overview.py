@@ -11,7 +11,7 @@ from turnledger.model.ids import BranchId, ConversationId, Id, ShareId, TokenId,
 from turnledger.model.job import TurnJob
 from turnledger.stores import row_codec
 from turnledger.stores.damage import decoder
-from turnledger.stores.postgresql.tables.queries import NamedQueries
+from turnledger.stores.postgresql.tables.queries import StoreQueries
 from turnledger.stores.row_codec import AnyId
 
 ODD: Mapping[str, tuple[type[Id], str]] = MappingProxyType(
@@ -37,7 +37,7 @@ ODD: Mapping[str, tuple[type[Id], str]] = MappingProxyType(
 NONE = "the first turn"
 
 
-class PostgresInspectionRows(NamedQueries):
+class PostgresInspectionRows(StoreQueries):
     async def all_conversations(
         self, after: ConversationId | None, limit: int
     ) -> list[Owned[ConversationId]]:

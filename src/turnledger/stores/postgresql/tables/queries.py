@@ -110,7 +110,7 @@ class Transaction:
         self._locked.add(owner)
 
 
-class NamedQueries:
+class StoreQueries:
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = transaction
 
@@ -128,7 +128,7 @@ class NamedQueries:
         return rows[0] if rows else None
 
 
-class OwnedQueries(NamedQueries):
+class OwnedQueries(StoreQueries):
     """Queries about the rows of one owner, which is their first argument."""
 
     def __init__(self, transaction: Transaction, owner: str) -> None:

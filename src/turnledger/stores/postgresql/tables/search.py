@@ -17,7 +17,7 @@ from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.text.search import TITLES, Phrase, SearchMatch, words_of
 from turnledger.model.turn import Turn, TurnKind, visible_texts
 from turnledger.stores.damage import decoder
-from turnledger.stores.postgresql.tables.queries import NamedQueries, OwnedQueries
+from turnledger.stores.postgresql.tables.queries import OwnedQueries, StoreQueries
 
 _MARK = 12
 """Hexadecimal digits of the mark of an owner or a scope."""
@@ -69,7 +69,7 @@ def _quoted(term: str) -> str:
     return "'%" + term.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
-class PostgresIndexRows(NamedQueries):
+class PostgresIndexRows(StoreQueries):
     """The index of words: the texts of all owners."""
 
     async def _is_indexed(self, owner: str | None) -> bool:

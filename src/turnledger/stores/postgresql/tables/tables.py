@@ -38,7 +38,7 @@ from turnledger.model.turn import Attempt, Turn
 from turnledger.stores import row_codec
 from turnledger.stores.damage import decoder
 from turnledger.stores.postgresql.tables.catalogue import PostgresCatalogueRows
-from turnledger.stores.postgresql.tables.queries import NamedQueries, OwnedQueries, Transaction
+from turnledger.stores.postgresql.tables.queries import OwnedQueries, StoreQueries, Transaction
 from turnledger.stores.postgresql.tables.search import PostgresSearchRows
 from turnledger.stores.row_codec import Row
 
@@ -108,7 +108,7 @@ def ticket_in(row: Row) -> Ticket:
     return row_codec.ticket_of(row[:TICKET_COLUMNS])
 
 
-class PostgresSharedRows(NamedQueries):
+class PostgresSharedRows(StoreQueries):
     """Rows that one owner and the whole store have in common: leases, positions, and what is purged."""
 
     async def lease(self, id: LeaseId) -> Lease | None:
