@@ -13,11 +13,14 @@ import asyncpg
 import pytest
 
 from turnledger import Ledger
+from turnledger.engine.lane.lease import renew
 from turnledger.engine.ports import Tables
 from turnledger.errors import OutcomeUnknown, StoreUnavailable
+from turnledger.model.conversation import Branch, Conversation
+from turnledger.model.ids import ConversationId, LeaseId
 from turnledger.stores.postgresql import PostgresStore
 from turnledger.testing.postgresql import PostgresServer
-from turnledger.testing.store_contract.rows.kit import conversation
+from turnledger.testing.store_contract.rows.kit import IDS, conversation
 
 SOCKET = ".s.PGSQL.5432"
 
@@ -88,6 +91,25 @@ async def add(tables: Tables, given: object) -> None:
     await tables.add_conversation(given)  # type: ignore[arg-type]
 
 
+async def add_with_branch(tables: Tables, given: Conversation) -> None:
+    await tables.add_conversation(given)
+    await tables.add_branch(Branch(id=given.branch, conversation=given.id))
+
+
+async def has_lease(tables: Tables, asked: tuple[ConversationId, LeaseId]) -> bool:
+    lane = await tables.lane(*asked)
+    return lane is not None and lane.has_lease
+
+
+async def waiting_for_a_lock(url: str) -> None:
+    """Return when a transaction of this database waits for another."""
+    connection = await asyncpg.connect(url)
+    waiting = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    while not await connection.fetchval(waiting):
+        await asyncio.sleep(0)
+    await connection.close()
+
+
 async def count(url: str, table: str) -> int:
     connection = await asyncpg.connect(url)
     try:
@@ -143,3 +165,31 @@ async def test_turn_whose_commit_was_cut_off_is_in_the_history_once(
         assert len(await chat.turns()) == 2
         assert await ledger.check() == []
     assert await count(url, "turn") == 2
+
+
+async def test_lease_is_not_buried_while_a_turn_begins_under_it(url: str) -> None:
+    here, there = await PostgresStore.open(url), await PostgresStore.open(url)
+    given, lease = conversation(owner="ann"), IDS.new(LeaseId)
+    await here.transact(add_with_branch, given, "ann")
+    await here.transact_whole(renew, lease)
+    order: list[str] = []
+
+    async def begin(tables: Tables, _: None) -> bool:
+        lane = await tables.lane(given.id, lease)
+        burial = asyncio.create_task(bury())
+        await waiting_for_a_lock(url)
+        order.append("begun")
+        tasks.append(burial)
+        return lane is not None and lane.has_lease
+
+    async def bury() -> None:
+        await there.transact_whole(lambda whole, id: whole.bury_lease(id), lease)
+        order.append("buried")
+
+    tasks: list[asyncio.Task[None]] = []
+    assert await here.transact(begin, None, "ann")
+    await asyncio.gather(*tasks)
+    assert order == ["begun", "buried"]
+    assert not await here.transact(has_lease, (given.id, lease), "ann")
+    await here.close()
+    await there.close()

@@ -388,7 +388,8 @@ class PostgresTables(PostgresCatalogueRows, PostgresSearchRows, PostgresSharedRo
         return [BranchId.trusted(id) for (id,) in rows]
 
     async def lane(self, id: ConversationId, lease: LeaseId) -> Lane | None:
-        row = await self._own_row("lane", id.raw, lease.raw)
+        query = "held_lane" if self._transaction.writes else "lane"
+        row = await self._own_row(query, id.raw, lease.raw)
         if row is None:
             return None
         lane = lane_in(row)
@@ -650,7 +651,7 @@ def lane_in(row: Row) -> Lane:
     return Lane(
         conversation,
         row_codec.branch_of(BranchId.trusted(branch), row[LANE_BRANCH], conversation.id),
-        has_lease,
+        bool(has_lease),
         flag_version or 0,
         admission or 0,
     )

@@ -88,6 +88,16 @@ JOIN branch AS b ON b.owner = c.owner AND b.id = c.branch
 LEFT JOIN owner AS o ON o.owner = c.owner
 WHERE c.owner = $1 AND c.id = $2;
 
+-- name: held_lane
+-- The same for a writer: the lease cannot be buried until the transaction ends.
+SELECT (SELECT true FROM lease WHERE lease.id = $3 FOR KEY SHARE), o.flag_version, o.admission, b.version, b.id, b.number,
+       b.conversation, b.fence, b.head, b.length, b.running, b.unsettled, b.pending, b.start, b.settled, b.last_ticket,
+       b.instructed, b.bytes, b.preview, b.used_at, c.*
+FROM conversation AS c
+JOIN branch AS b ON b.owner = c.owner AND b.id = c.branch
+LEFT JOIN owner AS o ON o.owner = c.owner
+WHERE c.owner = $1 AND c.id = $2;
+
 -- name: add_branch
 -- With the next number of its conversation.
 INSERT INTO branch (owner, id, number, conversation, start, fence, head, length, running, unsettled, pending, settled,
