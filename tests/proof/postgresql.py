@@ -81,8 +81,9 @@ class SharedDatabase(Storm):
                 await asyncio.sleep(0.01)
 
     def _is_passing(self, notes: Notes, known: int) -> bool:
-        """Return whether the last answer said that the store, or another process, is gone for now."""
-        passing = (" 503 ", "store_unavailable", "outcome_unknown", "process_died", "attempt_lost", " 409 ")
+        """Return whether the last answer said that the store or another process is gone, or that the turn
+        lost its lane: a killed database forgets begins that it had not written yet."""
+        passing = (" 503 ", " 409 ", "store_unavailable", "outcome_unknown", "process_died", "superseded")
         return all(any(word in each for word in passing) for each in notes.problems[known:])
 
 

@@ -16,6 +16,10 @@ from turnledger.stores.postgresql.tables.queries import QUERIES
 logger = logging.getLogger(__name__)
 
 
+AGAIN = 0.5
+"""Seconds until a beat that failed is tried again."""
+
+
 class LeaseThread:
     def __init__(self, settings: DatabaseSettings, id: LeaseId, every: float) -> None:
         self._settings = settings
@@ -40,22 +44,24 @@ class LeaseThread:
     async def _renew(self) -> None:
         self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
         self._ready.set()
-        connection = None
-        while not await self._is_over():
+        connection, wait = None, self._every
+        while not await self._is_over(wait):
             try:
                 if connection is None or connection.is_closed():
                     connection = await connections.connect(self._settings)
                 await connection.execute(QUERIES["beat"], self._id.raw)
+                wait = self._every
             except FAILED as error:
+                wait = min(AGAIN, self._every)
                 logger.warning("the lease was not renewed, next try soon: %s", reason(error))
         if connection is not None:
             connection.terminate()
 
-    async def _is_over(self) -> bool:
+    async def _is_over(self, wait: float) -> bool:
         """Wait until the next beat is due; return whether the store was closed."""
         assert self._ended is not None  # noqa: S101 - set before the first call
         try:
-            async with asyncio.timeout(self._every):
+            async with asyncio.timeout(wait):
                 await self._ended.wait()
         except TimeoutError:
             return False
