@@ -72,6 +72,10 @@ REPEATED = ("40001", "40P01")
 """Codes after which a transaction is run again: the server has rolled it back for the sake of another."""
 
 
+TAKEN = "23505"
+"""The code of a key that somebody else has taken."""
+
+
 def code_of(error: BaseException) -> str:
     return str(getattr(error, "sqlstate", "") or "")
 

@@ -266,7 +266,8 @@ CREATE TABLE attempt (
     interaction smallint NOT NULL,  -- 0 if it does not count as use of the conversation
     bytes bigint NOT NULL,          -- counted for its owner once it has ended
     reads bigint,                   -- signs of readers in other processes; NULL if it never gives way
-    ended smallint NOT NULL         -- 0 while it runs
+    ended smallint NOT NULL,        -- 0 while it runs
+    version bigint NOT NULL DEFAULT 0       -- rises with every change
 ) WITH (fillfactor = 70);
 
 CREATE INDEX attempt_of_conversation ON attempt (owner, conversation, id);

@@ -1,8 +1,9 @@
 """PostgresStore: the engine's Store in a PostgreSQL database that several machines share.
 
-Every write holds the row of its owner until it commits, alone or, in a turn, together with other turns. So
-operations of one owner see nothing of each other half done, and need no retries. What concerns all owners
-holds the row of the store. Statements read the newest state (READ COMMITTED): nobody else can change it.
+Every write holds the row of its owner until it commits: a turn together with other turns, as one statement
+(see `tables/guess.py`), anything else alone. So operations of one owner see nothing of each other half done,
+and need no retries. What concerns all owners holds the row of the store. Statements read the newest state
+(READ COMMITTED): nobody else can change it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from weakref import WeakValueDictionary
 
 from turnledger.engine.attempt.takeover import end_lease
 from turnledger.engine.lane.lease import renew
@@ -28,10 +30,19 @@ from turnledger.model.ids import ConversationId, LeaseId
 from turnledger.stores.postgresql import connections
 from turnledger.stores.postgresql.connections import DatabaseSettings
 from turnledger.stores.postgresql.examination import check_exists
-from turnledger.stores.postgresql.failures import FAILED, REPEATED, code_of, commit_failure, translate
+from turnledger.stores.postgresql.failures import (
+    FAILED,
+    REPEATED,
+    TAKEN,
+    code_of,
+    commit_failure,
+    is_lost,
+    translate,
+)
 from turnledger.stores.postgresql.leases import LeaseThread
 from turnledger.stores.postgresql.migrations import migrate
 from turnledger.stores.postgresql.notices import Notices
+from turnledger.stores.postgresql.tables.guess import Guess, GuessedTables, Memory, OutdatedGuess, WrongGuess
 from turnledger.stores.postgresql.tables.queries import Transaction
 from turnledger.stores.postgresql.tables.whole import PostgresWholeStore
 
@@ -48,7 +59,8 @@ TRIES = 5
 BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
-AnyOperation: TypeAlias = Callable[[PostgresWholeStore], Awaitable[Any]]
+AnyOperation: TypeAlias = Callable[[Any], Awaitable[Any]]
+"""On the rows of an owner, or of all."""
 
 
 class PostgresStore:
@@ -62,6 +74,8 @@ class PostgresStore:
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._notices = Notices(settings)
+        self._memory = Memory()
+        self._gates: WeakValueDictionary[str | None, asyncio.Semaphore] = WeakValueDictionary()
         self._lease: LeaseId | None = None
         self._keeper: LeaseThread | None = None
         self._closing: asyncio.Future[None] | None = None
@@ -108,7 +122,7 @@ class PostgresStore:
         about: ConversationId | None = None,
     ) -> Result:
         """Run a writing operation atomically. See `Store.transact`."""
-        return cast(Result, await self._write(lambda whole: operation(whole.of(owner), request), owner, sync))
+        return cast(Result, await self._write(lambda tables: operation(tables, request), owner, sync))
 
     async def transact_whole(
         self, operation: WholeOperation[Request, Result], request: Request, sync: Sync = Sync.DISK
@@ -140,20 +154,56 @@ class PostgresStore:
             outcome.set_result(result)
 
     async def _persist(self, operation: AnyOperation, owner: str | None, sync: Sync) -> Any:
-        for tries_left in reversed(range(TRIES)):
-            try:
-                return await self._try(operation, owner, sync)
-            except Exception as error:
-                if code_of(error) not in REPEATED or not tries_left:
-                    raise
+        # A frozen machine may hold the row of an owner: those who wait for it leave connections for others.
+        gate = self._gates.setdefault(owner, asyncio.Semaphore(self._settings.pool // 2))
+        async with gate:
+            if owner is not None:
+                try:
+                    return await self._guess_twice(operation, owner, sync)
+                except WrongGuess:
+                    pass
+            for tries_left in reversed(range(TRIES)):
+                try:
+                    return await self._try(operation, owner, sync)
+                except Exception as error:
+                    if code_of(error) not in REPEATED or not tries_left:
+                        raise
         raise AssertionError  # the last try returns or raises
+
+    async def _guess_twice(self, operation: AnyOperation, owner: str, sync: Sync) -> Any:
+        """Run an operation as one statement, the second time without what was remembered wrongly."""
+        try:
+            return await self._guess(operation, owner, sync)
+        except OutdatedGuess:
+            return await self._guess(operation, owner, sync)
+
+    async def _guess(self, operation: AnyOperation, owner: str, sync: Sync) -> Any:
+        async with self._connection() as connection:
+            tables = GuessedTables(Guess(connection, owner, sync), owner, self._memory)
+            try:
+                result = await operation(tables)
+            except FAILED:
+                raise
+            except Exception as error:  # it may have failed because of what is out of date
+                raise WrongGuess from error
+            try:
+                await tables.carry_out()
+            except FAILED as error:
+                if is_lost(error):
+                    raise commit_failure(error, self._settings.place) from error
+                if code_of(error) in (*REPEATED, TAKEN):
+                    raise WrongGuess from error
+                raise
+        self._notices.send()
+        return result
 
     async def _try(self, operation: AnyOperation, owner: str | None, sync: Sync) -> Any:
         async with self._connection() as connection:
             transaction = Transaction(connection, writes=True)
+            whole = PostgresWholeStore(transaction)
             try:
                 await transaction.begin(owner, sync)
-                result = await operation(PostgresWholeStore(transaction))
+                result = await operation(whole if owner is None else whole.of(owner))
                 await transaction.flush()
             except BaseException:
                 await self._roll_back(connection)

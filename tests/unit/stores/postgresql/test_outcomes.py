@@ -23,11 +23,12 @@ from turnledger.testing.postgresql import PostgresServer
 from turnledger.testing.store_contract.rows.kit import IDS, conversation
 
 SOCKET = ".s.PGSQL.5432"
+ANSWER = "On its way."
 
 
 class Proxy:
-    """Forwards connections to the server; cuts one when its client sends COMMIT, before or after the server
-    has received it."""
+    """Forwards connections to the server; cuts one when its client sends COMMIT, or the answer of a turn,
+    before or after the server has received it."""
 
     def __init__(self, server: Path) -> None:
         self._server = server
@@ -48,7 +49,8 @@ class Proxy:
         answers = asyncio.create_task(self._forward(server_reader, writer))
         try:
             while sent := await reader.read(1 << 16):
-                cut = self.cuts.pop() if self.cuts and b"COMMIT\x00" in sent else None
+                is_commit = b"COMMIT\x00" in sent or ANSWER.encode() in sent
+                cut = self.cuts.pop() if self.cuts and is_commit else None
                 if cut == "before":
                     break
                 if cut == "after":
@@ -157,9 +159,9 @@ async def test_turn_whose_commit_was_cut_off_is_in_the_history_once(
     async with await Ledger.open(place) as ledger:
         chat = await ledger.conversation(conversation_key="lane")
         async with chat.turn("Where is my order?") as turn:
-            turn.emit("On its way.")
+            turn.emit(ANSWER)
             proxy.cuts.append(cut)
-        assert [each.text for each in await chat.turns()] == ["On its way."]
+        assert [each.text for each in await chat.turns()] == [ANSWER]
         async with chat.turn("And now?") as turn:
             turn.emit("Here.")
         assert len(await chat.turns()) == 2
@@ -175,6 +177,7 @@ async def test_lease_is_not_buried_while_a_turn_begins_under_it(url: str) -> Non
     order: list[str] = []
 
     async def begin(tables: Tables, _: None) -> bool:
+        await tables.usage()  # so that it runs alone
         lane = await tables.lane(given.id, lease)
         burial = asyncio.create_task(bury())
         await waiting_for_a_lock(url)

@@ -47,6 +47,7 @@ class PostgresAccessRows(StoreQueries):
         return len(await self._rows("purge_tokens", ended_before, limit))
 
     async def raise_admission(self, owner: str) -> None:
+        await self._transaction.lock(owner)
         await self._rows("raise_admission", owner)
 
     async def share(self, owner: str | None, id: ShareId) -> Share | None:

@@ -22,7 +22,7 @@ def sql_text(name: str) -> str:
     return files("turnledger.stores.postgresql").joinpath(name).read_text("utf-8")
 
 
-FILES = ("tables", "catalogue", "access", "search", "whole", "overview")
+FILES = ("tables", "catalogue", "access", "search", "whole", "overview", "guess")
 QUERIES: Mapping[str, str] = {
     name: query for file in FILES for name, query in named_queries(sql_text(f"tables/{file}.sql")).items()
 }
@@ -32,7 +32,11 @@ _TABLE = re.compile(r"(?:INSERT INTO|UPDATE|DELETE FROM) (\w+)")
 _PARAMETER = re.compile(r"\$(\d+)")
 
 
-def _shifted(query: str, by: int) -> str:
+def highest_parameter(query: str) -> int:
+    return max(int(number) for number in _PARAMETER.findall(query))
+
+
+def shifted(query: str, by: int) -> str:
     """Return a query whose parameters begin after this number."""
     return _PARAMETER.sub(lambda found: f"${int(found[1]) + by}", query)
 
@@ -45,9 +49,19 @@ def _joined(names: tuple[str, ...]) -> str:
     parts, before = [], 0
     for place, name in enumerate(names):
         query = QUERIES[name].removesuffix(";")
-        parts.append(f"w{place} AS ({_shifted(query, before)})")
-        before += max(int(number) for number in _PARAMETER.findall(query))
+        parts.append(f"w{place} AS ({shifted(query, before)})")
+        before += highest_parameter(query)
     return f"WITH {', '.join(parts)} SELECT 1"
+
+
+ADDING = ("add_change",)
+"""Writes that may be together in one statement."""
+
+
+@lru_cache(maxsize=256)
+def _table_of(query: str) -> str:
+    """Return the table that a query changes."""
+    return str(_TABLE.findall(QUERIES[query])[0])
 
 
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
@@ -62,22 +76,26 @@ class Transaction:
         self.changes = 0
         """Changes added for the feed."""
         self._locked: set[str] = set()
-        self._writes: dict[str, tuple[str, Row]] = {}
-        """Writes that are yet to be sent, by the table they change."""
+        self._writes: list[tuple[str, Row]] = []
+        """Writes that are yet to be sent."""
+
+    def is_unwritten(self, table: str) -> bool:
+        """Return whether no write to this table waits."""
+        return all(_table_of(query) != table for query, _ in self._writes)
 
     async def write(self, query: str, *arguments: Any) -> None:
-        """Run a statement whose outcome nobody needs: with others, before the next read or the end."""
-        table = _TABLE.findall(QUERIES[query])[0]
-        if table in self._writes:
+        """Run a statement whose outcome nobody needs: with others, before the next read or the end. They do
+        not see each other, so no two of them change one table, unless both only insert."""
+        table = _table_of(query)
+        if any(table == _table_of(each) and query not in ADDING for each, _ in self._writes):
             await self.flush()
-        self._writes[table] = query, arguments
+        self._writes.append((query, arguments))
 
     async def flush(self) -> None:
-        """Send the writes that wait, as one statement: each saves a round trip. They do not see each other,
-        and so no two of them change one table."""
+        """Send the writes that wait, as one statement: each saves a round trip."""
         if not self._writes:
             return
-        queries, arguments = zip(*self._writes.values(), strict=True)
+        queries, arguments = zip(*self._writes, strict=True)
         self._writes.clear()
         await self.connection.execute(_joined(queries), *chain.from_iterable(arguments))
 
@@ -93,8 +111,9 @@ class Transaction:
         if owner is None:
             await self.connection.execute(f"{begin}; {QUERIES['lock_store']}")
             return
-        name = encoded(owner).decode().replace("'", "''")
-        lock = QUERIES["lock_owner"].replace("$1", f"'{name}'")
+        # In hexadecimal digits: whatever the settings of the server, they end no literal.
+        name = f"convert_from(decode('{encoded(owner).hex()}', 'hex'), 'UTF8')"
+        lock = QUERIES["lock_owner"].replace("$1", name)
         if await self.connection.execute(f"{begin}; {lock}") == "SELECT 1":
             self._locked.add(owner)
         else:

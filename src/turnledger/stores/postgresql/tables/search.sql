@@ -2,7 +2,7 @@
 
 -- name: note_due
 -- Index a text (again).
-INSERT INTO unindexed (owner, id, title) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING;
+INSERT INTO unindexed (owner, id, title) SELECT $1, $2, $3 ON CONFLICT DO NOTHING;
 
 -- name: due_texts
 -- Texts that are not indexed as they are now, oldest first.

@@ -235,7 +235,7 @@ class PostgresTables(PostgresCatalogueRows, PostgresSearchRows, PostgresSharedRo
             await self._count(self.owner, more, chats)
         await self._tag(conversation.id, had.tags, conversation.tags)
         columns = row_codec.columns_of_conversation(conversation)
-        await self._rows("save_conversation", *columns, conversation.id.raw, self.owner)
+        await self._transaction.write("save_conversation", *columns, conversation.id.raw, self.owner)
         is_renamed = (had.title, had.named_by) != (conversation.title, conversation.named_by)
         # A title made of the first words is not indexed: they are indexed with their turn.
         if is_renamed and (conversation.named_by is not TitleSource.WORDS or had.title is not None):

@@ -185,7 +185,7 @@ ORDER BY t.number;
 -- name: add_turn
 -- A turn, as given.
 INSERT INTO turn (owner, id, branch, number, parent, kind, created_at, committed_at, body, log, checksum)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11);
+SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11;
 
 -- name: turn_log
 -- The event log of a turn.
@@ -258,13 +258,13 @@ SELECT * FROM attempt WHERE owner = $1 AND conversation = $2 AND ended = 0 ORDER
 INSERT INTO attempt (ended, id, owner, conversation, branch, lease, fence, state, base, fork, input, on_stop,
                      on_failure, idempotency_key, stop, failure_code, failure_message, partial, journaled, created_at,
                      ended_at, interaction, bytes, reads)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24);
+SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24;
 
 -- name: save_attempt
 -- The columns of an attempt that can change.
 UPDATE attempt
 SET ended = $3, state = $4, stop = $5, failure_code = $6, failure_message = $7, partial = $8, journaled = $9,
-    fence = $10, lease = $11, ended_at = $12, bytes = $13, reads = $14
+    fence = $10, lease = $11, ended_at = $12, bytes = $13, reads = $14, version = version + 1
 WHERE owner = $1 AND id = $2;
 
 -- name: drop_attempt
@@ -380,7 +380,7 @@ WHERE owner = $1 AND idempotency_key = $2;
 -- name: save_claim
 -- Insert, or replace.
 INSERT INTO claim (owner, idempotency_key, fingerprint, conversation, attempt, expires_at, retries, lost, sender)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9
 ON CONFLICT (owner, idempotency_key) DO UPDATE
 SET fingerprint = excluded.fingerprint, conversation = excluded.conversation, attempt = excluded.attempt,
     expires_at = excluded.expires_at, retries = excluded.retries, lost = excluded.lost, sender = excluded.sender;
@@ -394,7 +394,7 @@ DELETE FROM claim WHERE owner = $1 AND idempotency_key = $2;
 -- name: add_change
 -- At the given place of this transaction.
 INSERT INTO change (owner, xid, place, at, scope, kind, conversation, turn, branch, detail)
-VALUES ($2, pg_current_xact_id()::text::bigint, $9, $1, $3, $4, $5, $6, $7, $8);
+SELECT $2, pg_current_xact_id()::text::bigint, $9, $1, $3, $4, $5, $6, $7, $8;
 
 -- name: changes
 -- The next ones of one owner, before all transactions that are still running.

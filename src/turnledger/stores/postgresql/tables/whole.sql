@@ -141,7 +141,7 @@ LIMIT $2;
 
 -- name: drop_previews
 -- The list entry of an ended conversation goes before its turns.
-UPDATE branch SET preview = '' WHERE owner = $1 AND conversation = $2 AND preview <> '';
+UPDATE branch SET preview = '', version = version + 1 WHERE owner = $1 AND conversation = $2 AND preview <> '';
 
 -- name: uncleared_branches
 -- Branches of an ended conversation that may still have turns, newest first: those made from a branch come before it.
