@@ -75,6 +75,7 @@ TEXTS: dict[str, str] = {
     "empty bullets": _filled("-\n"),
     "tasks": _filled("- [x] a\n"),
     "nested bullets": _filled("- " * 19 + "a\n\n"),
+    "nested bullets in quotations": _filled("> " + "- " * 18 + "a\n"),
     "bullets, deeper by each line": "\n".join("  " * (depth % 30) + "- a" for depth in range(880)),
     "alternating bullets": _filled("- a\n+ a\n"),
     "loose bullets": _filled("- a\n\n  b\n\n"),

@@ -6,7 +6,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.long_form import long_only
 from tests.web.axe import violations_in_each_theme
-from tests.web.chats import chat_line, make_chats
+from tests.web.chats import chat_line, make_chats, notice
 from tests.web.page_server import Person, Profile
 from tests.web.sign_in import create_link
 from tests.web.thread import message_field, open_chat
@@ -254,3 +254,22 @@ def test_settings_offer_a_token_that_only_reads_only_what_it_may(person: Person,
     for name in ("Import", "Delete all"):
         expect(dialog.get_by_role("button", name=name)).to_have_count(0)
     expect(dialog.get_by_role("combobox", name="Model for new chats")).to_have_count(0)
+
+
+def test_dialog_that_cannot_be_loaded_leaves_a_notice_that_opens_it_later(
+    person: Person, profile: Profile
+) -> None:
+    page = profile(person).new_page()
+    page.route("**/assets/settings-dialog-*", lambda route: route.abort("internetdisconnected"))
+    page.goto(person.server.url)
+    page.get_by_role("button", name="Settings").press("Enter")
+    failed = notice(page, "This dialog could not be loaded. Check your connection.")
+    expect(failed).to_be_visible()
+    again, dialog = page.get_by_role("button", name="Try again"), page.get_by_role("dialog", name="Settings")
+    again.press("Enter")
+    expect(failed).to_have_count(1)
+    expect(dialog).to_have_count(0)
+    page.unroute_all(behavior="wait")
+    again.press("Enter")
+    expect(dialog).to_be_visible()
+    expect(failed).to_have_count(0)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from playwright.sync_api import Locator, Page, expect
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.long_form import long_only
 from tests.web.axe import violations_in_each_theme
@@ -159,3 +162,31 @@ def test_selection_fits_a_phone_and_is_offered_only_to_those_who_may_write(
     guest.goto(create_link(person, scope="fair")["url"])
     expect(guest.get_by_text("No chats yet.")).to_be_visible()
     expect(chat_lines(guest)).to_have_count(0)
+
+
+@pytest.mark.parametrize("buttons", [["Archive"], ["Delete", "Delete 3 chats?"]], ids=["archive", "delete"])
+def test_bulk_actions_on_chats_of_another_owner_are_refused_and_change_none(
+    buttons: list[str], person: Person, profile: Profile
+) -> None:
+    foreign = person.server.person()
+    make_chats(foreign, NAMES[1:3])
+    make_chats(person, NAMES[:1])
+    before = foreign.fetch("GET", "/api/chats?archived=any")["data"]
+
+    def add_foreign(route: Route) -> None:
+        body: dict[str, Any] = route.fetch().json()
+        route.fulfill(json={**body, "data": [*body["data"], *before]})
+
+    page = profile(person).new_page()
+    page.route("**/api/chats?*", add_foreign)
+    page.goto(person.server.url)
+    expect(chat_lines(page)).to_have_text(NAMES[:3])
+    start_selecting(page)
+    page.keyboard.press("ControlOrMeta+a")
+    for name in buttons:
+        bar(page).get_by_role("button", name=name).press("Enter")
+    expect(notice(page, f"{buttons[0]}d 1 chat.")).to_be_visible()
+    expect(notice(page, f"Could not {buttons[0].lower()} 2 chats: ")).to_be_visible()
+    expect(chat_lines(page)).to_have_count(0)
+    assert listed(person) == []
+    assert foreign.fetch("GET", "/api/chats?archived=any")["data"] == before

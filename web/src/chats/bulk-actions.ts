@@ -68,7 +68,7 @@ export class BulkActions {
     if (opened !== null && done.some(({ id }) => id === opened)) router.open(opened);
   }
 
-  /** Do the work for each chat, and return those for which it was done. One that is gone is none of them. */
+  /** Do the work for each chat, and return those for which it was done. */
   async #each(
     rows: readonly ChatRow[],
     change: OptimisticChange,
@@ -86,7 +86,7 @@ export class BulkActions {
         done.push(row);
       } catch (problem) {
         if (problem instanceof errors.ConversationUnavailable) chats.drop(row.id);
-        else problems.push(problem);
+        problems.push(problem);
       }
     };
     await Promise.all(rows.map(run));

@@ -3,16 +3,21 @@
 import { codeBlocksIn, type CodeBlock } from "./code-block";
 import { decorate } from "./decoration";
 import type { BlockHtml } from "./html";
-import { sanitizeHtml } from "./sanitizer";
+import { sanitizePieces } from "./sanitizer";
+
+/** `former`: code blocks that were shown there, to be reused. */
+export function markdownBlocks(markups: readonly BlockHtml[], former: CodeBlock[]): readonly MarkdownBlock[] {
+  const fragments = sanitizePieces(markups.map(({ start, items, end }) => `${start}${items.join("")}${end}`));
+  return markups.map((markup, index) => new MarkdownBlock(markup, decorate(fragments[index]!, former)));
+}
 
 export class MarkdownBlock {
   readonly nodes: readonly ChildNode[];
   #markup: BlockHtml;
 
-  /** `former`: code blocks that were shown there, to be reused. */
-  constructor(markup: BlockHtml, former: CodeBlock[]) {
+  constructor(markup: BlockHtml, nodes: readonly ChildNode[]) {
     this.#markup = markup;
-    this.nodes = nodesOf(markup, markup.items, former);
+    this.nodes = nodes;
   }
 
   /** Update to this block if it is the same one, grown. Returns false if not, and changes nothing. */
@@ -25,16 +30,12 @@ export class MarkdownBlock {
     const container = itemContainer(this.nodes);
     if (container === null || container.children.length !== items.length) return false;
     const former = [...container.children].slice(kept);
-    const added = itemContainer(nodesOf(markup, markup.items.slice(kept), codeBlocksIn(former)));
+    const [added] = markdownBlocks([{ ...markup, items: markup.items.slice(kept) }], codeBlocksIn(former));
     for (const old of former) old.remove();
-    if (added !== null) container.append(...added.children);
+    container.append(...(itemContainer(added!.nodes)?.children ?? []));
     this.#markup = markup;
     return true;
   }
-}
-
-function nodesOf({ start, end }: BlockHtml, items: readonly string[], former: CodeBlock[]): readonly ChildNode[] {
-  return decorate(sanitizeHtml(`${start}${items.join("")}${end}`), former);
 }
 
 /** The element that holds the items. */

@@ -1,6 +1,6 @@
 /** The DOM of one segment of a text. */
 
-import { MarkdownBlock } from "./block";
+import { markdownBlocks, type MarkdownBlock } from "./block";
 import { CodeBlock, codeBlocksIn } from "./code-block";
 import { element } from "./dom";
 import { segmentToHtml, type MessageContext } from "./html";
@@ -46,7 +46,7 @@ class ProseView implements SegmentView {
     this.#formulasBefore = context.formulasBefore;
     const codes = codeBlocksIn(former);
     const { blocks, formulas } = segmentToHtml(source, context);
-    this.#blocks = blocks.map((markup) => new MarkdownBlock(markup, codes));
+    this.#blocks = markdownBlocks(blocks, codes);
     this.formulas = formulas;
   }
 
@@ -69,7 +69,7 @@ class ProseView implements SegmentView {
     if (last === undefined) return false;
     const former = this.#blocks.slice(kept.length).flatMap(({ nodes }) => nodes);
     const codes = codeBlocksIn(former);
-    const added = markups.slice(kept.length).map((markup) => new MarkdownBlock(markup, codes));
+    const added = markdownBlocks(markups.slice(kept.length), codes);
     for (const node of former) if (!added.some(({ nodes }) => nodes.includes(node))) node.remove();
     last.after(...added.flatMap(({ nodes }) => nodes));
     this.#blocks = [...kept, ...added];

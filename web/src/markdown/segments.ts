@@ -26,6 +26,8 @@ const LONGEST_PROSE = 8_000;
 const LONGEST_TABLE = 60_000;
 /** Longer lists continue as another list, so that the growing part stays short. */
 const LONG_LIST = 6_000;
+/** The same for lists of more markers, since one line may have many; and prose of twice as many is cut. */
+const LARGE_LIST = 500;
 /** Deeper nesting is shown as plain text. */
 const MAX_DEPTH = 20;
 const MAX_INDENT = 60;
@@ -72,6 +74,8 @@ export class Segments {
   #holdsList = false;
   #isPlain = false;
   #delimiters = 0;
+  /** The markers of lists and quotes. */
+  #markers = 0;
   /** The columns of its table; 0 if it has none. */
   #columns = 0;
   /** The header of that table; and of the table that this prose continues. */
@@ -185,12 +189,13 @@ export class Segments {
     if (this.#isNew(line, isMarker, from)) this.#cut(from);
     if (BULLET.test(line)) this.#delimiters = 0;
     this.#lineOfTable(line, from);
+    this.#markers += nesting(line).length;
     this.#delimiters += countDelimiters(line);
     this.#isPlain ||= isTooComplex(line) || this.#delimiters > this.#maxDelimiters;
     this.#holdsList ||= isMarker;
     this.#isAfterBlank = false;
     const isLarge = this.#columns > 0 && this.#cells - this.#cellsBefore > LARGE_TABLE;
-    if (isLarge || to - this.#start > (this.#columns > 0 ? LONGEST_TABLE : LONGEST_PROSE)) {
+    if (isLarge || this.#markers > 2 * LARGE_LIST || to - this.#start > (this.#columns > 0 ? LONGEST_TABLE : LONGEST_PROSE)) {
       this.#cut(to + 1, this.#header);
     }
   }
@@ -214,7 +219,7 @@ export class Segments {
   #isNew(line: string, isMarker: boolean, from: number): boolean {
     if (line.startsWith(" ") || line.startsWith("\t")) return false;
     if (HEADING.test(line)) return true;
-    if (this.#holdsList && isMarker) return from - this.#start > LONG_LIST;
+    if (this.#holdsList && isMarker) return from - this.#start > LONG_LIST || this.#markers > LARGE_LIST;
     return this.#isAfterBlank;
   }
 
@@ -259,6 +264,7 @@ export class Segments {
     this.#holdsList = false;
     this.#isPlain = false;
     this.#delimiters = 0;
+    this.#markers = 0;
     this.#header = this.#continued = continued;
     this.#columns = continued === "" ? 0 : this.#columns;
     this.#cellsBefore = this.#cells;
@@ -292,10 +298,13 @@ function isTooLong({ length }: string): boolean {
 }
 
 function isTooNested(line: string): boolean {
-  const nesting = NESTING.exec(line)?.[0];
-  if (nesting === undefined || RULE.test(line)) return false;
-  if (nesting.search(/[^ \t]/) > MAX_INDENT) return true;
-  return nesting.length > MAX_DEPTH && nesting.replace(/[ \t\d]+/g, "").length > MAX_DEPTH;
+  const markers = nesting(line);
+  return markers.length > MAX_DEPTH || (markers !== "" && line.search(/[^ \t]/) > MAX_INDENT);
+}
+
+/** The markers of lists and quotes at the start of a line. */
+function nesting(line: string): string {
+  return RULE.test(line) ? "" : (NESTING.exec(line)?.[0] ?? "").replace(/[ \t\d]+/g, "");
 }
 
 function countDelimiters(line: string): number {

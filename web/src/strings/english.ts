@@ -33,6 +33,7 @@ export const english = {
     notifications: "Notifications",
     noConnection: "No connection. Reconnecting…",
     connected: "Back online.",
+    dialogNotLoaded: "This dialog could not be loaded. Check your connection.",
   },
 
   crash: {

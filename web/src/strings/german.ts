@@ -34,6 +34,7 @@ export const german: Strings = {
     notifications: "Benachrichtigungen",
     noConnection: "Keine Verbindung. Sie wird wiederhergestellt …",
     connected: "Wieder online.",
+    dialogNotLoaded: "Dieser Dialog konnte nicht geladen werden. Prüfe deine Verbindung.",
   },
 
   crash: {

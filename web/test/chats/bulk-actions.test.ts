@@ -75,7 +75,7 @@ describe("several chats", () => {
     house.broken.set(rows[0]!.id, new Error("No."));
     house.broken.set(rows[1]!.id, new errors.ConversationDeleted("conversation_deleted", "Gone."));
     await house.bulk.delete(rows.slice(0, 3));
-    expect(house.told).toEqual(["Could not delete 1 chat: No.", "Deleted 1 chat."]);
+    expect(house.told).toEqual(["Could not delete 2 chats: No.", "Deleted 1 chat."]);
     expect(house.opened).toEqual(["new", rows[0]!.id]); // it was shown, and is still there
     await house.undo();
     expect(house.done).toEqual(["delete 2", "restore 2"]);

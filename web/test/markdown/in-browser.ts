@@ -29,7 +29,7 @@ export function counts(text: string): Readonly<Record<string, number>> {
   const segments = new Segments();
   const all = [...segments.take(text), ...segments.rest];
   const definitions: LinkDefinitions = new Map();
-  let [nodes, formulas, typeset] = [0, 0, 0];
+  let [nodes, atOnce, formulas, typeset] = [0, 0, 0, 0];
   for (const segment of all) {
     const holder = document.createElement("template");
     if (segment.kind === "prose") {
@@ -42,12 +42,16 @@ export function counts(text: string): Readonly<Record<string, number>> {
     }
     typeset += holder.content.querySelectorAll("[data-maths]").length;
     const walker = document.createTreeWalker(holder.content);
-    while (walker.nextNode()) nodes += 1;
+    let added = 0;
+    while (walker.nextNode()) added += 1;
+    nodes += added;
+    atOnce = Math.max(atOnce, added);
   }
-  return { segments: all.length, nodes, formulas: typeset };
+  return { segments: all.length, nodes, atOnce, formulas: typeset };
 }
 
-function shown(...texts: readonly string[]): string {
+/** The HTML that the page shows of a text which arrives like this. */
+export function shown(...texts: readonly string[]): string {
   const place = document.createElement("div");
   const text = new MarkdownRenderer(place);
   texts.forEach((each, index) => {

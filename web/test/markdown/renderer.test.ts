@@ -5,17 +5,16 @@ import { TEXTS } from "./texts";
 // Real browsers test the sanitizer; here each piece of HTML is parsed only once.
 vi.mock("../../src/markdown/sanitizer", () => {
   const read = new Map<string, HTMLTemplateElement>();
-  return {
-    sanitizeHtml(html: string): DocumentFragment {
-      let template = read.get(html);
-      if (!template) {
-        template = document.createElement("template");
-        template.innerHTML = html;
-        read.set(html, template);
-      }
-      return template.content.cloneNode(true) as DocumentFragment;
-    },
+  const parsed = (html: string): DocumentFragment => {
+    let template = read.get(html);
+    if (!template) {
+      template = document.createElement("template");
+      template.innerHTML = html;
+      read.set(html, template);
+    }
+    return template.content.cloneNode(true) as DocumentFragment;
   };
+  return { sanitizePieces: (pieces: readonly string[]) => pieces.map(parsed) };
 });
 
 const ALL = Object.entries(TEXTS);

@@ -6,6 +6,7 @@ import { useEffect } from "preact/hooks";
 import type { Session } from "../../session/session";
 import type { Language } from "../../strings/language";
 import type { Theme } from "../theme";
+import { strings } from "../../strings";
 
 interface OpenDialogProps {
   readonly session: Session;
@@ -61,7 +62,7 @@ interface LoadedProps<Module> {
   readonly children: (module: Module) => ComponentChildren;
 }
 
-/** Without a connection the dialog closes again, with a notice. */
+/** Without a connection the dialog closes again, with a notice that offers to open it. */
 function Loaded<Module>({ session, onClose, load, children }: LoadedProps<Module>) {
   const loaded = useSignal<{ readonly module: Module } | null>(null);
   useEffect(() => {
@@ -70,9 +71,13 @@ function Loaded<Module>({ session, onClose, load, children }: LoadedProps<Module
       (module) => {
         if (isOpen) loaded.value = { module };
       },
-      (problem: unknown) => {
+      () => {
         if (!isOpen) return;
-        session.notices.problem(problem);
+        const wanted = session.dialog.peek();
+        const run = (): void => void (session.dialog.value = wanted);
+        session.notices.problem(new Error(strings.layout.dialogNotLoaded), {
+          action: { label: strings.common.tryAgain, run },
+        });
         onClose();
       },
     );
