@@ -632,7 +632,8 @@ def _arguments() -> argparse.Namespace:
         "modules",
         nargs="*",
         metavar="MODULE",
-        help=f"under engine/ (turn.commit), stores/ (sqlite.threads) or server/ (turns.run); by default {', '.join(CORE)}",
+        help="under engine/ (turn.commit), stores/ (sqlite.threads) or server/ (turns.run); "
+        f"by default {', '.join(CORE)}",
     )
     parser.add_argument("--sample", type=int, help="so many mutants of each module, drawn by --seed")
     parser.add_argument("--seed", type=int, default=0)
