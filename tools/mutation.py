@@ -47,7 +47,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 EXPLAINED = Path(__file__).with_name("mutation_survivors.txt")
-PACKAGES = ("turnledger.engine", "turnledger.stores")
+PACKAGES = ("turnledger.engine", "turnledger.stores", "turnledger.server")
 CORE = (
     *("turn.begin", "turn.commit", "attempt.end", "attempt.stop", "attempt.takeover"),
     *("attempt.idempotency", "lane.queue", "sqlite.threads"),
@@ -65,7 +65,11 @@ SLOWER = 20
 """A mutant hangs when a test takes so many times as long as in the control, and longer than --patience."""
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder with a name of its own is made in it
-QUIET = ("-qq", "-s", "-n0", "--no-header", "-p", "no:cacheprovider", "-p", "no:run_logs", "-o", "timeout=0")
+QUIET = (
+    *("-qq", "-s", "-n0", "--no-header", "-p", "no:cacheprovider", "-p", "no:run_logs", "-o", "timeout=0"),
+    # Mutated modules are imported before pytest starts, and with them a plugin of it.
+    *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
+)
 
 _SWAPPED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq,
@@ -308,9 +312,13 @@ class Check:
 
 
 def tests_for(name: str, module: str) -> list[str]:
-    """Return the contract of the store, the engine tests, and the unit tests of the module."""
+    """Return the contract of the store, the engine tests, and the unit tests of the module; of a module of
+    the server, all unit tests of its folder."""
     if name.startswith("sqlite."):
         return ["tests/contract/test_sqlite.py", "tests/unit/stores/sqlite"]
+    if module.startswith("turnledger.server."):
+        folder = Path("tests/unit/server", *name.split(".")[:-1])
+        return [str(folder), "tests/unit/server/test_app.py"]
     shared, folder = ["tests/contract/test_memory.py"], "tests/unit/stores/memory"
     if module.startswith("turnledger.engine."):
         shared, folder = [*shared, "tests/engine"], "tests/unit/engine"
@@ -624,7 +632,8 @@ def _arguments() -> argparse.Namespace:
         "modules",
         nargs="*",
         metavar="MODULE",
-        help=f"under engine/ (turn.commit) or stores/ (sqlite.threads); by default {', '.join(CORE)}",
+        help="under engine/ (turn.commit), stores/ (sqlite.threads) or server/ (turns.run); "
+        f"by default {', '.join(CORE)}",
     )
     parser.add_argument("--sample", type=int, help="so many mutants of each module, drawn by --seed")
     parser.add_argument("--seed", type=int, default=0)

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.clients.drivers.all_drivers import start_driver
+from tests.clients.drivers.all_drivers import CLIENTS, start_driver
 from tests.clients.drivers.driver import Driver
 from tests.clients.places import (
     ProcessPlace,
@@ -41,7 +41,27 @@ async def killable(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pr
         yield place
 
 
-@pytest.fixture(scope="module", params=["python", "async", "typescript"])
-async def client(request: pytest.FixtureRequest) -> AsyncIterator[Driver]:
-    async with start_driver(request.param) as driver:
+@pytest.fixture(scope="module")
+async def python_client() -> AsyncIterator[Driver]:
+    async with start_driver("python") as driver:
         yield driver
+
+
+@pytest.fixture(scope="module")
+async def async_client() -> AsyncIterator[Driver]:
+    async with start_driver("async") as driver:
+        yield driver
+
+
+@pytest.fixture(scope="module")
+async def typescript_client() -> AsyncIterator[Driver]:
+    async with start_driver("typescript") as driver:
+        yield driver
+
+
+@pytest.fixture(params=CLIENTS)
+def client(request: pytest.FixtureRequest) -> Driver:
+    """The driver of a client, started once for a module; pytest would start a parametrized one for each
+    test that also has other parameters."""
+    driver: Driver = request.getfixturevalue(f"{request.param}_client")
+    return driver

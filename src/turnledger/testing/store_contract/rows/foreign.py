@@ -48,6 +48,7 @@ from turnledger.testing.store_contract.rows.kit import (
     job,
     link,
     read,
+    read_together,
     save_branch,
     ticket,
     turn,
@@ -357,7 +358,7 @@ async def view(
     for name in methods:
         steps = [do(name, *arguments, owner=owner) for arguments in READS[name].calls(named)]
         try:
-            found[name] = [await read(stores[1], step) for step in steps]
+            found[name] = await read_together(stores[1], *steps)
         except StoreError:  # an own row refers to a foreign one
             found[name] = []
             continue

@@ -54,7 +54,13 @@ async def write(store: Store, *steps: TableStep) -> list[Any]:
 
 
 async def read(store: Store, step: TableStep) -> Any:
-    return (await soon(store.inspect(_all_of, (step,))))[0]
+    [found] = await read_together(store, step)
+    return found
+
+
+async def read_together(store: Store, *steps: TableStep) -> list[Any]:
+    """Run these steps in one read and return their results."""
+    return await soon(store.inspect(_all_of, steps))
 
 
 async def read_all(store: Store, method: str, *arguments: tuple[Any, ...]) -> list[Any]:
