@@ -82,7 +82,9 @@ def back_up_store(url: str, file: str, progress: Progress) -> None:
     if url.startswith("memory:"):
         raise NotAStore("A store in memory cannot be backed up. Name a SQLite file.")
     if is_postgresql(url):
-        raise NotAStore("Back up a PostgreSQL database with pg_dump, or with the tools of its operator.")
+        raise NotAStore(
+            "Back up a PostgreSQL database with pg_basebackup, or with the tools of its operator."
+        )
     if not url.startswith("sqlite:"):
         raise NotAStore(f"This URL does not name a store. Known forms: {SCHEMES}.")
     back_up(path_of(url), file, progress)

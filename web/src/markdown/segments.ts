@@ -195,7 +195,8 @@ export class Segments {
     this.#holdsList ||= isMarker;
     this.#isAfterBlank = false;
     const isLarge = this.#columns > 0 && this.#cells - this.#cellsBefore > LARGE_TABLE;
-    if (isLarge || this.#markers > 2 * LARGE_LIST || to - this.#start > (this.#columns > 0 ? LONGEST_TABLE : LONGEST_PROSE)) {
+    const longest = this.#columns > 0 ? LONGEST_TABLE : LONGEST_PROSE;
+    if (isLarge || this.#markers > 2 * LARGE_LIST || to - this.#start > longest) {
       this.#cut(to + 1, this.#header);
     }
   }

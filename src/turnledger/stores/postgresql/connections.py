@@ -61,11 +61,14 @@ def settings_of(url: str) -> DatabaseSettings:
             "timeout": float(own.get("timeout", DatabaseSettings.timeout)),
             "pgbouncer": {"on": True, "off": False}[own.get("pgbouncer", "off")],
         }
+        if "@" in parts.path or parts.fragment or (parts.port is not None and parts.port < 1):
+            raise ValueError
         host = parts.hostname or dict(rest).get("host", "")
         place = f"postgresql://{host}{parts.path}"
     except (ValueError, KeyError):
         raise NotAStore(
-            "In a postgresql URL, `pool`, `wait` and `timeout` are numbers, and `pgbouncer` is on or off."
+            "In a postgresql URL, percent-encode the password; `pool`, `wait` and `timeout` are numbers, "
+            "`pgbouncer` is on or off."
         ) from None
     if settings["pool"] < 2 or settings["wait"] <= 0 or settings["timeout"] <= 0:
         raise NotAStore("`pool` must be 2 or more, `wait` and `timeout` (in seconds) above 0.")
@@ -104,6 +107,8 @@ def arguments(settings: DatabaseSettings) -> dict[str, Any]:
             "tcp_keepalives_interval": "5",
             "tcp_keepalives_count": "3",
             "idle_in_transaction_session_timeout": "30s",
+            "lock_timeout": "20s",
+            "standard_conforming_strings": "on",
         }
     return given
 

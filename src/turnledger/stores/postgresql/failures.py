@@ -43,6 +43,8 @@ ERROR_CLASSES: Mapping[str, type[TurnledgerError]] = MappingProxyType(
         "55": StoreUnavailable,  # a lock is not to be had
         "57": StoreUnavailable,  # shut down, cancelled, starting up
         "58": StoreUnavailable,  # a disk of the server failed
+        "25P03": StoreUnavailable,  # idle for too long
+        "25P04": StoreUnavailable,
         "25006": StoreUnavailable,  # a standby: another server is, or will be, the primary
         "0A000": StoreUnavailable,  # a plan that a migration has made invalid
         "3D000": NotAStore,
@@ -100,8 +102,10 @@ def translate(error: BaseException, place: str) -> BaseException:
         return error
     if isinstance(error, UNSTORABLE):
         failure: TurnledgerError = InvalidInput(f"A value cannot be stored: {error}.")
-    elif isinstance(error, asyncpg.DataError) and not isinstance(error, asyncpg.PostgresError):
-        failure = InvalidInput(f"A value cannot be stored: {error}.")
+    elif isinstance(error, asyncpg.DataError):
+        failure = InvalidInput(
+            "PostgreSQL cannot store a value: a number too large, or a text that is not Unicode."
+        )
     elif isinstance(error, FAILED):
         kind = error_class_of(error)
         failure = kind(f"{place}: {reason(error)}. {_REMEDY[kind]}")

@@ -6,12 +6,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from typing import TYPE_CHECKING
 
 from turnledger.model.ids import LeaseId
 from turnledger.stores.postgresql import connections
 from turnledger.stores.postgresql.connections import DatabaseSettings
 from turnledger.stores.postgresql.failures import FAILED, reason
 from turnledger.stores.postgresql.tables.queries import QUERIES
+
+if TYPE_CHECKING:
+    from turnledger.stores.postgresql.connections import AnyConnection
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +32,7 @@ class LeaseThread:
         self._ready = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended: asyncio.Event | None = None
+        self._connection: AnyConnection | None = None
         self._thread = threading.Thread(target=self._run, name="turnledger-lease", daemon=True)
         self._thread.start()
 
@@ -44,18 +49,28 @@ class LeaseThread:
     async def _renew(self) -> None:
         self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
         self._ready.set()
-        connection, wait = None, self._every
+        wait = self._every
         while not await self._is_over(wait):
             try:
-                if connection is None or connection.is_closed():
-                    connection = await connections.connect(self._settings)
-                await connection.execute(QUERIES["beat"], self._id.raw)
+                # A dead peer must not cost more than one beat: the lease lasts only a few.
+                async with asyncio.timeout(self._every):
+                    await self._beat()
                 wait = self._every
             except FAILED as error:
+                self._disconnect()
                 wait = min(AGAIN, self._every)
                 logger.warning("the lease was not renewed, next try soon: %s", reason(error))
-        if connection is not None:
-            connection.terminate()
+        self._disconnect()
+
+    async def _beat(self) -> None:
+        if self._connection is None or self._connection.is_closed():
+            self._connection = await connections.connect(self._settings)
+        await self._connection.execute(QUERIES["beat"], self._id.raw)
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.terminate()
+        self._connection = None
 
     async def _is_over(self, wait: float) -> bool:
         """Wait until the next beat is due; return whether the store was closed."""

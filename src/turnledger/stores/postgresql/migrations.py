@@ -48,7 +48,7 @@ async def migrate(connection: AnyConnection) -> None:
     check_version(version)
     if version == VERSION:
         return
-    async with connection.transaction():
+    async with connection.transaction(isolation="read_committed"):  # sees what others made meanwhile
         await connection.execute("SELECT pg_advisory_xact_lock($1)", _ONE_AT_A_TIME)
         version = await version_of(connection)
         check_version(version)

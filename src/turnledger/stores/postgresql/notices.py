@@ -60,10 +60,11 @@ class Notices:
             await self._written.wait()
             self._written.clear()
             try:
-                async with self._using:
+                async with self._using, asyncio.timeout(self._settings.wait):
                     connection = await self._connected()
                     await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, self._name)
             except FAILED as error:
+                self._disconnect()
                 logger.debug("no notification: %s", reason(error))
             await asyncio.sleep(AT_MOST_EVERY)
 
@@ -72,13 +73,14 @@ class Notices:
         seen = None
         while True:
             try:
-                async with self._using:
+                async with self._using, asyncio.timeout(self._settings.wait):
                     connection = await self._connected()
                     newest = await connection.fetchval(NEWEST)
                 if seen not in (None, newest):
                     self._call()
                 seen = newest
             except FAILED as error:
+                self._disconnect()
                 logger.debug("no poll: %s", reason(error))
             await asyncio.sleep(POLL_WITHOUT if self._settings.pgbouncer else POLL_EVERY)
 
@@ -90,6 +92,12 @@ class Notices:
                 await self._connection.add_listener(CHANNEL, self._hear)
             self._call()
         return self._connection
+
+    def _disconnect(self) -> None:
+        """Drop a connection that failed: the peer may be gone without a word."""
+        if self._connection is not None:
+            self._connection.terminate()
+        self._connection = None
 
     def _hear(self, _connection: object, _pid: int, _channel: str, sender: object) -> None:
         if sender != self._name:
@@ -103,8 +111,7 @@ class Notices:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._connection is not None:
-            self._connection.terminate()
+        self._disconnect()
 
 
 SENDER = "turnledger-notify"

@@ -32,6 +32,13 @@ def test_wrong_setting_in_a_url_is_refused_without_the_password(wrong: str) -> N
     assert SECRET not in str(caught.value)
 
 
+@pytest.mark.parametrize("mark", ["/", "#", "?"])
+def test_password_that_is_not_percent_encoded_is_refused_and_not_shown(mark: str) -> None:
+    with pytest.raises(NotAStore, match="percent-encode") as caught:
+        settings_of(f"postgresql://ann:a{mark}{SECRET}@db/chats")
+    assert SECRET not in str(caught.value)
+
+
 @pytest.mark.parametrize("text", ["", "a\x00b", "\ue000", "\ue000\ue001", "\x00\ue000\x00", "né😀"])
 def test_every_text_is_read_as_it_was_stored_and_without_nul(text: str) -> None:
     assert decoded(encoded(text)) == text
@@ -116,7 +123,7 @@ async def test_doctor_reports_the_server_and_the_schema(url: str) -> None:
 
 
 def test_backup_of_a_database_names_the_tool_of_postgresql() -> None:
-    with pytest.raises(NotAStore, match="pg_dump"):
+    with pytest.raises(NotAStore, match="pg_basebackup"):
         back_up_store("postgresql://db/chats", "copy.db", lambda *_: None)
 
 

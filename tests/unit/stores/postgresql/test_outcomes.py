@@ -15,7 +15,7 @@ import pytest
 from turnledger import Ledger
 from turnledger.engine.lane.lease import renew
 from turnledger.engine.ports import Tables
-from turnledger.errors import OutcomeUnknown, StoreUnavailable
+from turnledger.errors import InvalidInput, OutcomeUnknown, StoreUnavailable
 from turnledger.model.conversation import Branch, Conversation
 from turnledger.model.ids import ConversationId, LeaseId
 from turnledger.stores.postgresql import PostgresStore
@@ -34,15 +34,25 @@ class Proxy:
         self._server = server
         self.cuts: list[str] = []
         """What to do with the next commits."""
+        self._clients: set[asyncio.StreamWriter] = set()
+        self._silenced: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._clients.add(writer)
         self._tasks.add(asyncio.create_task(self.serve(reader, writer)))
+
+    def silence(self) -> None:
+        """Send nothing more to the clients that are connected: to them, the server hangs."""
+        self._silenced |= self._clients
 
     async def close(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for each in self._clients:  # also of tasks that were cancelled before they began
+            each.close()
+        await asyncio.gather(*(each.wait_closed() for each in self._clients), return_exceptions=True)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         server_reader, server_writer = await asyncio.open_unix_connection(self._server / SOCKET)
@@ -65,12 +75,14 @@ class Proxy:
             answers.cancel()
             for each in (server_writer, writer):
                 each.close()
-            await asyncio.gather(answers, server_writer.wait_closed(), return_exceptions=True)
+            closed = (each.wait_closed() for each in (server_writer, writer))
+            await asyncio.gather(answers, *closed, return_exceptions=True)
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while received := await reader.read(1 << 16):
-            writer.write(received)
-            await writer.drain()
+            if writer not in self._silenced:
+                writer.write(received)
+                await writer.drain()
         writer.close()
 
 
@@ -196,3 +208,16 @@ async def test_lease_is_not_buried_while_a_turn_begins_under_it(url: str) -> Non
     assert not await here.transact(has_lease, (given.id, lease), "ann")
     await here.close()
     await there.close()
+
+
+async def test_number_that_is_too_large_is_refused_as_input(url: str) -> None:
+    store = await PostgresStore.open(url)
+    given = conversation(owner="ann")
+
+    async def touch(tables: Tables, at: int) -> None:
+        await tables.add_conversation(given)
+        await tables.touch_conversation(given.id, at)
+
+    with pytest.raises(InvalidInput):
+        await store.transact(touch, 2**63, "ann")
+    await store.close()

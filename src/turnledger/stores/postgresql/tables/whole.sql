@@ -27,7 +27,8 @@ DELETE FROM lease WHERE id = $1;
 -- A process that was found dead, and may come back.
 WITH dead AS (DELETE FROM lease WHERE id = $1 RETURNING id, beat)
 INSERT INTO buried_lease (id, beat, number)
-SELECT id, beat, (SELECT coalesce(max(number), 0) + 1 FROM buried_lease) FROM dead;
+SELECT id, beat, (SELECT coalesce(max(number), 0) + 1 FROM buried_lease) FROM dead
+ON CONFLICT (id) DO UPDATE SET beat = greatest(buried_lease.beat, excluded.beat), number = excluded.number;
 
 -- name: forget_buried
 -- All but those buried last.

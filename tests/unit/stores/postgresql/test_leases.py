@@ -1,0 +1,69 @@
+"""Leases of processes: renewed on a connection of their own, buried, and taken up again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import asyncpg
+
+from tests.unit.stores.postgresql.test_outcomes import Proxy, proxied
+from turnledger.model.ids import LeaseId
+from turnledger.stores.postgresql import PostgresStore
+from turnledger.stores.postgresql.connections import settings_of
+from turnledger.stores.postgresql.leases import LeaseThread
+from turnledger.stores.postgresql.notices import Notices
+
+__all__ = ["proxied"]
+
+
+async def beat_of(connection: asyncpg.Connection, id: LeaseId) -> int | None:
+    return await connection.fetchval("SELECT beat FROM lease WHERE id = $1", id.raw)
+
+
+async def beats(connection: asyncpg.Connection, id: LeaseId) -> None:
+    """Return when the lease was renewed."""
+    before = await beat_of(connection, id)
+    while await beat_of(connection, id) == before:
+        await asyncio.sleep(0)
+
+
+async def test_lease_is_renewed_on_a_new_connection_when_the_old_one_hangs(
+    proxied: tuple[str, Proxy], url: str
+) -> None:
+    place, proxy = proxied
+    await (await PostgresStore.open(url)).close()
+    connection, id = await asyncpg.connect(url), LeaseId.trusted(os.urandom(16))
+    thread = LeaseThread(settings_of(place), id, 0.2)
+    await beats(connection, id)
+    proxy.silence()
+    # One beat may have arrived although its answer did not.
+    await beats(connection, id)
+    await beats(connection, id)
+    await asyncio.to_thread(thread.stop)
+    await connection.close()
+
+
+async def test_notices_arrive_on_a_new_connection_when_the_old_one_hangs(
+    proxied: tuple[str, Proxy], url: str
+) -> None:
+    place, proxy = proxied
+    await (await PostgresStore.open(url)).close()
+    notices, called = Notices(settings_of(f"{place}&wait=0.2")), asyncio.Event()
+    notices.watch(called.set)
+    await called.wait()
+    proxy.silence()
+    called.clear()
+    await called.wait()
+    await notices.close()
+
+
+async def test_lease_that_came_back_during_its_burial_can_be_buried_again(url: str) -> None:
+    store, connection = await PostgresStore.open(url), await asyncpg.connect(url)
+    id = LeaseId.trusted(os.urandom(16))
+    await connection.execute("INSERT INTO lease (id, beat) VALUES ($1, 1)", id.raw)
+    await connection.execute("INSERT INTO buried_lease (id, beat, number) VALUES ($1, 2, 1)", id.raw)
+    await store.transact_whole(lambda whole, id: whole.bury_lease(id), id)
+    assert await connection.fetchval("SELECT beat FROM buried_lease WHERE id = $1", id.raw) == 2
+    await connection.close()
+    await store.close()
