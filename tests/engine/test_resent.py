@@ -506,6 +506,14 @@ class TestResentInstructions:
         assert await instructed(chat) == [["Be brief."], None, None, ["Be kind."], None, ["Be brief."]]
         assert await shown(chat) == mine
 
+    async def test_resent_blank_instruction_ends_those_in_force(self, chat: Chat) -> None:
+        blank = {"role": "system", "content": " "}
+        model = ScriptedModel(["a1"], ["a2"], ["a3"])
+        for copy in ([SYSTEM, *talk("q1")], [blank, *talk("q1", "a1", "q2")], talk("q1", "a1", "q2", "a2", "q3")):
+            await soon(play(chat.resent(copy), model))
+        assert [seen[0]["content"] for seen in model.seen] == ["Be brief.", "q1", "q1"]
+        assert await instructed(chat) == [["Be brief."], [], None]
+
     async def test_resent_instructions_replace_those_of_a_turn_settled_in_between(self, chat: Chat) -> None:
         await send(chat, [SYSTEM, user("q1")], "a1")
         await fail(chat, [OTHER, *talk("q1", "a1", "q2")])

@@ -208,7 +208,7 @@ class Instructions(Struct, frozen=True):
 def instructions_of(
     lasting: ItemLike | Iterable[ItemLike] | None, once: ItemLike | Iterable[ItemLike] | None = None
 ) -> Instructions | None:
-    """Make instructions from what a caller gives: a text is a system message, an empty one none at all.
+    """Make instructions from what a caller gives: a text is a system message. Blank ones are left out.
 
     Raises MalformedItems for anything but system and developer messages, InvalidInput if both are given.
     """
@@ -222,13 +222,11 @@ def instructions_of(
 
 
 def _items(given: ItemLike | Iterable[ItemLike]) -> tuple[Item, ...]:
-    if isinstance(given, str):
-        return (message("system", given),) if given.strip() else ()
-    likes: Iterable[ItemLike] = (given,) if isinstance(given, Mapping | Item) else given
+    likes: Iterable[ItemLike] = (given,) if isinstance(given, Mapping | Item | str) else given
     items = tuple(message("system", like) if isinstance(like, str) else Item.of(like) for like in likes)
     if not all(map(is_instruction, items)):
         raise MalformedItems("Instructions are a text, or messages whose role is system or developer.")
-    return items
+    return tuple(item for item in items if not item.is_blank)
 
 
 def is_instruction(item: Item) -> bool:

@@ -176,13 +176,13 @@ class ResentRequest:
             meaning, notes = await asyncio.to_thread(self._decide, turns, branch)
         leading_ones = self._messages[: meaning.instructions]
         limits.check_messages("What is given as instructions", leading_ones)
-        leading = items_of_messages(leading_ones)
+        leading = tuple(each for each in items_of_messages(leading_ones) if not each.is_blank)
         limits.check_size("What is given as instructions", leading)
         in_force = turns[branch.instructed - 1].instructions if branch.instructed else ()
         home = branch.conversation
         return TurnContent(
             input=() if isinstance(meaning, Regeneration) else self._input(meaning, turns, branch, notes),
-            instructions=Instructions(leading) if leading else None,
+            instructions=Instructions(leading) if leading_ones else None,  # blank ones end those in force
             diverge=self._divergence(meaning, turns),
             seen=ExpectedHead(branch.id, branch.head, branch.unsettled, flagged, home, leading == in_force),
             trimmed=self._trimmed(meaning),
