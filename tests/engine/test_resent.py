@@ -509,7 +509,11 @@ class TestResentInstructions:
     async def test_resent_blank_instruction_ends_those_in_force(self, chat: Chat) -> None:
         blank = {"role": "system", "content": " "}
         model = ScriptedModel(["a1"], ["a2"], ["a3"])
-        for copy in ([SYSTEM, *talk("q1")], [blank, *talk("q1", "a1", "q2")], talk("q1", "a1", "q2", "a2", "q3")):
+        for copy in (
+            [SYSTEM, *talk("q1")],
+            [blank, *talk("q1", "a1", "q2")],
+            talk("q1", "a1", "q2", "a2", "q3"),
+        ):
             await soon(play(chat.resent(copy), model))
         assert [seen[0]["content"] for seen in model.seen] == ["Be brief.", "q1", "q1"]
         assert await instructed(chat) == [["Be brief."], [], None]

@@ -19,6 +19,7 @@ from turnledger.model.turn import TurnKind
 from turnledger.testing.gates import Gate
 
 DEMO_NOTE = "The demo model answers. Use --server URL, or name models in turnledger.toml."
+NO_CHAT_TO_CONTINUE = "There is no chat to continue: this is a new one."
 
 
 def test_answer_is_rendered_as_markdown_and_kept_when_stopped(home: Home) -> None:
@@ -349,11 +350,11 @@ def test_piped_turn_prints_raw_text_with_escaped_controls(home: Home) -> None:
     assert home.turns()[0].input[0].text == "Hello"
 
 
-def test_piped_turn_names_the_demo_model_on_stderr_if_no_other_is_configured(home: Home) -> None:
-    output, problems = started(home).communicate(b"Hello\n")
+def test_piped_turn_says_on_stderr_that_its_chat_is_new_and_the_demo_model_answers(home: Home) -> None:
+    output, problems = started(home, "--resume").communicate(b"Hello\n")
     assert (output, problems) == (
         b'You said "Hello". I remember nothing before that.\n',
-        f"{DEMO_NOTE}\n".encode(),
+        f"{NO_CHAT_TO_CONTINUE}\n{DEMO_NOTE}\n".encode(),
     )
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 TERMINATED = 143
 """Exit code: ended by a signal."""
+NO_CHAT_TO_CONTINUE = "There is no chat to continue: this is a new one."
 DEMO_NOTE = "The demo model answers. Use --server URL, or name models in turnledger.toml."
 
 
@@ -114,6 +115,8 @@ async def _run_chat(
         else:
             from turnledger.cli.chat.pipe import run_piped
 
+            if resume and handle is None:
+                print_message(NO_CHAT_TO_CONTINUE)
             if backend.is_demo and model is None:
                 await _check_demo(handle, models[0])
             await run_piped(handle or backend.new(), models[0], text, sys.stdout)
@@ -180,7 +183,7 @@ async def _interact(
         if handle is not None:
             await session.open(handle)
         elif is_resumed:
-            screen.print(Text("There is no chat to continue: this is a new one.", DIM))
+            screen.print(Text(NO_CHAT_TO_CONTINUE, DIM))
         await ChatLoop(session, interrupts, history_in(history_folder(os.environ))).run()
     if session.chat is not None and session.chat.turns:
         place = f" --server {backend.name}" if backend.name.startswith("http") else ""

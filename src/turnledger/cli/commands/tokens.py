@@ -158,9 +158,9 @@ def _print_revoked(revoked: Sequence[Sequence[Token]], *, as_json: bool) -> None
         typer.echo(json_of(Listing(tuple(each for family in revoked for each in family))))
         return
     for token, *descendants in revoked:
-        print_result(
-            f"Revoked {token.id}{f', and {len(descendants)} created with it' if descendants else ''}."
-        )
+        print_result(f"Revoked {token.id}{', and those created with it:' if descendants else '.'}")
+        for each in descendants:
+            print_result(f"  {each.id} of {each.owner}{f' ({each.name})' if each.name else ''}")
 
 
 def _check(ids: Sequence[str]) -> None:

@@ -158,7 +158,8 @@ class RepeatedExchange:
         tries = f", after {self._retry_count.failed} tries" if self._retry_count.failed > 1 else ""
         message = f"The server sent no complete answer{tries}: {failure.reason}."
         if not failure.may_have_arrived and not self.may_be_done:
-            message += " The request never reached it. Check that it is running."
+            remedy = "its address and certificate" if failure.is_hopeless else "that it is running"
+            message += f" The request never reached it. Check {remedy}."
         elif not self._is_repeatable:
             message += f" {self._hint}"
         return ServerUnavailable(message, idempotency_key=self._idempotency_key)

@@ -159,6 +159,7 @@ def _start(channel: int, others: tuple[int, ...], environ: Mapping[str, str]) ->
 
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 30.0
+FIXED_SETTINGS = ("host", "port", "workers", "store", "insecure", "log_format")
 KILL_DELAY = 5.0
 """Seconds that a worker may exceed its own limits for ending; then it is killed."""
 
@@ -475,16 +476,11 @@ def pause_after(young_deaths: int) -> float:
 
 
 def keep_fixed_settings(loaded: Settings, current: Settings) -> Settings:
-    """Return the new settings, except those that cannot change while the server runs."""
-    return msgspec.structs.replace(
-        loaded,
-        host=current.host,
-        port=current.port,
-        workers=current.workers,
-        store=current.store,
-        insecure=current.insecure,
-        log_format=current.log_format,
-    )
+    """Return the new settings, except those that cannot change while the server runs: log their names."""
+    fixed = {name: getattr(current, name) for name in FIXED_SETTINGS}
+    if changed := [name for name, value in fixed.items() if getattr(loaded, name) != value]:
+        log.warning("settings_need_restart", settings=changed)
+    return msgspec.structs.replace(loaded, **fixed)
 
 
 def ensure_folder(folder: Path) -> None:

@@ -301,7 +301,8 @@ def test_search_prints_matching_chats_with_snippets(url: str) -> None:
     assert hit["snippet"] == "It snows."
     assert [hit["snippet"][start:stop] for start, stop in hit["marks"]] == ["snows"]
     none = run("search", 'AND "( NEAR *', "--store", url)
-    assert (none.exit_code, none.stdout, none.stderr) == (0, "", "No chats found.\n")
+    reason = "No chats of the owner local found. Name another one with --owner.\n"
+    assert (none.exit_code, none.stdout, none.stderr) == (0, "", reason)
     assert run("search", "rome", "--owner", "ada", "--store", url).stdout == ""
 
 

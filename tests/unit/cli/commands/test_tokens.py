@@ -208,7 +208,8 @@ def test_revoke_includes_the_tokens_made_by_a_token(url: str) -> None:
     )
     done = run("revoke", parent["id"], "--store", url)
     assert (done.exit_code, done.stderr) == (0, "")
-    assert done.stdout == f"Revoked {parent['id']}, and 1 created with it.\n"
+    lines = [f"Revoked {parent['id']}, and those created with it:", f"  {child.id} of local"]
+    assert done.stdout.splitlines() == lines
     for shown, is_valid in ((parent["token"], False), (text, False), (other["token"], True)):
         token = found(url, shown).token
         assert token is not None

@@ -274,7 +274,7 @@ def test_exchange_gives_up_after_the_last_retry_with_its_idempotency_key() -> No
 
 
 def test_exchange_gives_up_on_a_hopeless_failure_immediately() -> None:
-    with pytest.raises(errors.ServerUnavailable):
+    with pytest.raises(errors.ServerUnavailable, match="Check its address and certificate"):
         exchanged(Script(ConnectionFailure("no", may_have_arrived=False, is_hopeless=True)))
 
 

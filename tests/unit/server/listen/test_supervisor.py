@@ -144,8 +144,9 @@ async def test_reload_replaces_workers_without_interruption_and_rejects_invalid_
         assert (await (await server.line()).exchange(long)).status == 200
         before, is_over = server.pids(), asyncio.Event()
         talking = [asyncio.create_task(talk(server.port, place, is_over)) for place in range(6)]
-        config.write_text("[server.limits]\nbody_bytes = 5000\n")
+        config.write_text('[server]\nlog_format = "console"\n[server.limits]\nbody_bytes = 5000\n')
         server.signal(signal.SIGHUP)
+        assert (await server.event("settings_need_restart"))["settings"] == ["log_format"]
         await server.event("workers_replaced")
         for pid in before.values():
             await server.event("worker_ended", pid=pid, code=0)
