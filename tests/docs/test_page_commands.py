@@ -310,8 +310,8 @@ def test_operator_commands_set_up_a_server_with_tokens_behind_tls(shell: Shell) 
     assert "FAIL" not in run("turnledger doctor")
     run("--scopes chats:read,chats:write,turns:run,admin")
     assert (shell.home / "operator.token").stat().st_mode & 0o077 == 0
-    left.remove(block_with("turnledger serve &"))
-    assert "Turnledger is at http://127.0.0.1:" in shell.serve(block_with("turnledger serve &"))
+    left.remove(block_with("turnledger serve 2>>"))
+    assert "Turnledger is at http://127.0.0.1:" in shell.serve(block_with("turnledger serve 2>>"))
     reply = run("/readyz")
     assert reply.startswith('{"status":"ready"}')
     assert '"id":"demo"' in reply
