@@ -9,6 +9,7 @@ from uuid import uuid4
 from turnledger.cli.chat.backend import AnswerRestarted, ChatHandle, NewTurn, TurnInProgress, TurnUpdate
 from turnledger.cli.chat.interrupts import catch_interrupts
 from turnledger.cli.chat.sanitize import escape_controls, sanitize
+from turnledger.cli.output.streams import print_message
 from turnledger.errors import NoNewInput, TurnledgerError, TurnStopped
 from turnledger.model.event import ItemDone, RefusalDelta, TextDelta, TurnFinished, TurnResumed
 from turnledger.model.item import Item
@@ -83,6 +84,8 @@ class _AnswerWriter:
                     self._write(item.text)  # it was not streamed
                 self._streamed.discard(kind)
         elif isinstance(event, AnswerRestarted | TurnResumed):
+            if self._streamed or isinstance(event, AnswerRestarted):
+                print_message("The process of this turn died. The answer begins again on a new line.")
             self._streamed.clear()
             self._write("\n")
         elif isinstance(event, TurnFinished):

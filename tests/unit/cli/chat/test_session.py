@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.cli.chat.memory_screen import MemoryScreen
 from tests.unit.cli.chat.test_turn_view import Scripted, text_updates
-from turnledger.cli.chat.backend import NewTurn
+from turnledger.cli.chat.backend import AnswerRestarted, NewTurn, TurnUpdate
 from turnledger.cli.chat.interrupts import Interrupts
 from turnledger.cli.chat.pipe import run_piped
 from turnledger.cli.chat.session import OPENED_TURNS, Session
@@ -157,11 +157,21 @@ class Out(io.StringIO):
 class Talking:
     """A chat in which this is answered."""
 
-    def __init__(self, *texts: str) -> None:
-        self._texts = texts
+    def __init__(self, *updates: TurnUpdate) -> None:
+        self._updates = updates
 
     def start(self, new_turn: NewTurn) -> Scripted:
-        return Scripted(*text_updates(*self._texts), TurnFinished(9, AttemptState.COMPLETED))
+        return Scripted(*self._updates, TurnFinished(9, AttemptState.COMPLETED))
+
+
+async def test_piped_answer_that_begins_again_is_reported_on_standard_error(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = Out(is_terminal=False)
+    talk = Talking(*text_updates("Half of"), AnswerRestarted(), *text_updates("Half of it."))
+    await run_piped(talk, "demo", "Hello", out)  # type: ignore[arg-type]
+    assert out.getvalue() == "Half of\nHalf of it.\n"
+    assert "begins again" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -170,6 +180,6 @@ class Talking:
 )
 async def test_piped_answer_escapes_bidi_controls_only_on_a_terminal(is_terminal: bool, written: str) -> None:
     out = Out(is_terminal=is_terminal)
-    talk = Talking("a \u202eb\u202c\r", "\n\tc\r\nd")
+    talk = Talking(*text_updates("a \u202eb\u202c\r", "\n\tc\r\nd"))
     await run_piped(talk, "demo", "Hello", out)  # type: ignore[arg-type]
     assert out.getvalue() == written
