@@ -7,6 +7,7 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,6 +34,17 @@ class Message(NamedTuple):
     text: str
     module: str
     line: int
+    status: str = ""
+    """That of a RequestRefused."""
+
+
+class Maker(NamedTuple):
+    """Which error a call makes, and of which of its arguments."""
+
+    error: str
+    message: int
+    code: int | None = None
+    status: str = ""
 
 
 def page() -> str:
@@ -46,10 +58,8 @@ def page() -> str:
         )
         for each in classes
     ]
-    raised: dict[str, set[str]] = {}
-    for message in messages():
-        raised.setdefault(message.error, set()).add(message.text)
-    rows = [(f"`{name}`", text) for name in sorted(raised) for text in sorted(raised[name])]
+    raised = sorted({(message.error, message.status, message.text) for message in messages()})
+    rows = [(f"`{name}`", status, text) for name, status, text in raised]
     return (
         head(
             "Reference: errors",
@@ -58,8 +68,8 @@ def page() -> str:
         )
         + "\n"
         + table(("code", "class", "status", "message"), codes)
-        + "\n## Messages\n\nEvery message, by class; by code where the server refuses a request.\n\n"
-        + table(("error", "message"), rows)
+        + "\n## Messages\n\nEvery message, by class, or by code where the server refuses a request.\n\n"
+        + table(("error", "status", "message"), rows)
     )
 
 
@@ -85,6 +95,8 @@ class _Source:
 
     def __init__(self, module: str, tree: ast.Module, names: set[str]) -> None:
         self._module = module
+        name = module.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        self._imported = import_module(f"{errors.__package__}.{name}")
         self._tree = tree
         self._names = names
         self._assigned: dict[str, list[str]] = {}
@@ -104,25 +116,27 @@ class _Source:
             elif isinstance(node, ast.Call):
                 name = _name(node.func)
                 if name == "__init__" and error in self._names:
-                    yield from self._messages(node, error, 0)
+                    yield from self._messages(node, Maker(error, 0))
                 elif name in self._names:
-                    yield from self._messages(node, *self._code_and_place(node, name))
+                    yield from self._messages(node, self._called(node, name))
                 elif name in self._makers:
-                    yield from self._messages(node, *self._makers[name])
+                    yield from self._messages(node, self._makers[name])
 
     def _assign(self, node: ast.AST) -> None:
         if isinstance(node, ast.Assign):
             self._assigned |= {_name(target): self._texts(node.value) for target in node.targets}
 
-    def _maker(self, function: ast.FunctionDef) -> tuple[str, int] | None:
-        """Return the error that a function makes of its argument, and the place of that argument."""
+    def _maker(self, function: ast.FunctionDef) -> Maker | None:
+        """Return the error that a function makes of its arguments."""
         arguments = [each.arg for each in function.args.args if each.arg != "self"]
         for node in ast.walk(function):
             if isinstance(node, ast.Call) and _name(node.func) in self._names:
-                name, place = self._code_and_place(node, _name(node.func))
-                for each in ast.walk(node.args[place]) if len(node.args) > place else ():
+                called = self._called(node, _name(node.func))
+                for each in ast.walk(node.args[called.message]) if len(node.args) > called.message else ():
                     if isinstance(each, ast.Name) and each.id == "message" and each.id in arguments:
-                        return name, arguments.index(each.id)
+                        code = _name(node.args[called.code]) if called.code is not None else ""
+                        places = {name: place for place, name in enumerate(arguments)}
+                        return called._replace(message=places["message"], code=places.get(code))
         return None
 
     def _part(self, node: ast.expr) -> str:
@@ -130,23 +144,26 @@ class _Source:
         known = self._texts(node.value) if isinstance(node, ast.FormattedValue) else []
         return _literal(node) or (known[0] if len(known) == 1 else "…")
 
-    def _code_and_place(self, call: ast.Call, name: str) -> tuple[str, int]:
-        """Return the name of an error, or the code of a RequestRefused, and the place of its message."""
-        if name == RequestRefused.__name__ and len(call.args) > 2:
-            return next(iter(self._texts(call.args[1])), name), 2
-        return name, 0
+    def _called(self, call: ast.Call, name: str) -> Maker:
+        if name != RequestRefused.__name__ or len(call.args) < 3:
+            return Maker(name, 0)
+        status = call.args[0].value if isinstance(call.args[0], ast.Constant) else ""
+        return Maker(next(iter(self._texts(call.args[1])), name), 2, 1, str(status))
 
-    def _messages(self, call: ast.Call, name: str, place: int) -> Iterator[Message]:
-        if len(call.args) > place:
-            for text in self._texts(call.args[place]):
+    def _messages(self, call: ast.Call, made: Maker) -> Iterator[Message]:
+        if len(call.args) > made.message:
+            codes = self._texts(call.args[made.code]) if made.code is not None else []
+            for text in self._texts(call.args[made.message]):
                 if len(_words(text)) > 1:
-                    yield Message(name, text, self._module, call.lineno)
+                    error = next(iter(codes), made.error)
+                    yield Message(error, text, self._module, call.lineno, made.status)
 
     def _texts(self, node: ast.expr) -> list[str]:
         if isinstance(node, ast.IfExp):
             return self._texts(node.body) + self._texts(node.orelse)
         if isinstance(node, ast.Name):
-            return self._assigned.get(node.id, [])
+            imported = getattr(self._imported, node.id, None)
+            return self._assigned.get(node.id) or ([imported] if isinstance(imported, str) else [])
         if isinstance(node, ast.JoinedStr):
             return ["".join(map(self._part, node.values))]
         if isinstance(node, ast.Call) and _name(node.func) == "plain":

@@ -421,7 +421,7 @@ async def commit_turn(process: Process, running: OpenTurn, request: CommitReques
             is_over = process.clock.monotonic() >= patience_ends or is_cancelled()
             if is_in_doubt and is_over:
                 process.doubts[running.id] = running
-                raise CommitOutcomeUnknown(f"{UNKNOWN} The store says: {error}") from error
+                raise CommitOutcomeUnknown(f"{UNKNOWN} Store: {error}") from error
             if not is_in_doubt and isinstance(error, OutcomeUnknown):
                 is_in_doubt = True
                 patience_ends = process.clock.monotonic() + process.limits.doubt_patience
