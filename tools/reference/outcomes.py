@@ -28,6 +28,9 @@ This page shows what is in the history after a turn has ended, what the next mod
 retry with the same `idempotency_key` does. Every cell shows what the engine did when the page was written.
 [Turns](../turns.md#how-a-turn-can-end) explains the policies.
 
+Over HTTP, *raises `TurnStopped`* is 409 `turn_stopped`, and an interrupted turn that a retry returns has the
+`finish_reason` `length`. Retries without a key follow [other rules](../retries.md#without-a-key).
+
 The columns are what the turn had done before it ended:
 
 - **nothing**: no text, and no call.
