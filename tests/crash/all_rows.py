@@ -89,6 +89,8 @@ async def _read_owner(seen: dict[str, Any], tables: Tables) -> None:
         ChatFilter(deleted=True, archived=None),
     ):
         listed: list[Any] = []
-        while page := await tables.listed_chats(wanted, listed and ListPosition.after(listed[-1]) or None, 2):
+        while page := await tables.listed_chats(
+            wanted, (listed and ListPosition.after(listed[-1])) or None, 2
+        ):
             listed += page
         seen[f"list of {owner}: {wanted}"] = listed

@@ -15,8 +15,8 @@ from tests.unit.engine.populated_store import fail, populate, run_turn
 from turnledger import Ledger, Limits
 from turnledger.engine.ports import Inspection
 from turnledger.hosting import Host
-from turnledger.stores.url import open_store
 from turnledger.model.turn import AttemptState
+from turnledger.stores.url import open_store
 from turnledger.testing.gates import Gate
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 

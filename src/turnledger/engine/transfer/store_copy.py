@@ -27,7 +27,8 @@ from turnledger.errors import InvalidInput, StoreCorrupt, StoreUnavailable
 PAGE_BYTES = 2 * 1024 * 1024
 """Of the records that are written in one transaction; a second page is read meanwhile."""
 
-Result = TypeVar("Result")
+First = TypeVar("First")
+Second = TypeVar("Second")
 
 
 class CopyObserver(Protocol):
@@ -116,7 +117,8 @@ async def _check_at_rest(
         now = await store.holders()
         living = now.living + sum(before.unknown.get(id) != beat for id, beat in now.unknown.items())
     if living:
-        raise StoreUnavailable(f"{store.place} is in use ({living} processes). Stop them, and copy again.")
+        count = f"{living} process{'es' if living > 1 else ''}"
+        raise StoreUnavailable(f"{store.place} is in use by {count}. Stop all of them, and copy again.")
 
 
 def _check_states(
@@ -151,21 +153,23 @@ async def _copy(
         while page.records:
             new = CopyProgress(progress.source, table, page.after)
             writing = target.write(table, page.records, progress, new)
-            following = await _beside(writing, source.read(table, page.after, PAGE_BYTES))
+            _, following = await _both(writing, source.read(table, page.after, PAGE_BYTES))
             observer.advance(len(page.records))
             progress, page = new, following
         observer.end(table, counts[table])
     return progress
 
 
-async def _beside(write: Awaitable[None], read: Awaitable[Result]) -> Result:
-    """Read while writing. Both have ended when this returns or raises."""
-    reading = asyncio.ensure_future(read)
+async def _both(first: Awaitable[First], second: Awaitable[Second]) -> tuple[First, Second]:
+    """Await both at once. Both have ended when this returns or raises."""
+    other = asyncio.ensure_future(second)
     try:
-        await write
-    finally:
-        result = await reading
-    return result
+        result = await first
+    except BaseException:
+        other.cancel()
+        await asyncio.gather(other, return_exceptions=True)
+        raise
+    return result, await other
 
 
 async def _compare(source: RecordSource, target: RecordTarget, observer: CopyObserver) -> dict[str, int]:
@@ -176,7 +180,7 @@ async def _compare(source: RecordSource, target: RecordTarget, observer: CopyObs
         contents: dict[str, Content] = {}
         different = []
         for table in TABLES:
-            contents[table], copied = await asyncio.gather(
+            contents[table], copied = await _both(
                 content_of(source, table, observer.advance), content_of(written, table, lambda _: None)
             )
             if contents[table] != copied:

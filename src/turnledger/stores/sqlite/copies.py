@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from struct import Struct
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -186,12 +188,29 @@ NOT_COPIED: Mapping[str, str] = MappingProxyType(
 _STRETCH, _STRETCH_WITH_REF = Struct(">16sqq"), Struct(">16sqqq")
 
 
-class SqliteRecords:
-    """Reads a file in one transaction. Blocks in threads, one call at a time."""
+class ConnectionThread:
+    """Runs calls with a connection in a thread, one after the other: even after one was cancelled."""
 
     def __init__(self, path: str, connection: apsw.Connection) -> None:
         self._path = path
         self._connection = connection
+        self._thread = ThreadPoolExecutor(1, "turnledger-copy")
+
+    @property
+    def place(self) -> str:
+        return self._path
+
+    async def _run(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        run = partial(_translated, self._path, function, *arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, run)
+
+    async def close(self) -> None:
+        await self._run(self._connection.close, True)
+        self._thread.shutdown()
+
+
+class SqliteRecords(ConnectionThread):
+    """Reads a file in one transaction."""
 
     @classmethod
     async def open(cls, path: str, *, unfinished: bool = False) -> SqliteRecords:
@@ -205,10 +224,6 @@ class SqliteRecords:
         connection = connections.connect_visitor(path, unfinished=unfinished)
         _begin(connection)
         return cls(path, connection)
-
-    @property
-    def place(self) -> str:
-        return self._path
 
     async def renew(self) -> None:
         await self._run(self._renew)
@@ -229,12 +244,6 @@ class SqliteRecords:
 
     async def read(self, table: str, after: bytes | None, max_bytes: int) -> RecordPage:
         return await self._run(_read, self._connection, BY_NAME[table], after, max_bytes)
-
-    async def _run(self, function: Callable[..., Result], *arguments: Any) -> Result:
-        return await asyncio.to_thread(_translated, self._path, function, *arguments)
-
-    async def close(self) -> None:
-        await asyncio.to_thread(self._connection.close, True)
 
 
 def _begin(connection: apsw.Connection) -> None:
@@ -316,12 +325,8 @@ def _origin(record: Record) -> Record:
 READ: Mapping[str, Callable[[Record], Record]] = MappingProxyType({"turn": _turn, "origin": _origin})
 
 
-class SqliteCopy:
-    """A file that records are copied into. Blocks in threads, one call at a time."""
-
-    def __init__(self, path: str, connection: apsw.Connection) -> None:
-        self._path = path
-        self._connection = connection
+class SqliteCopy(ConnectionThread):
+    """A file that records are copied into."""
 
     @classmethod
     async def open(cls, path: str) -> SqliteCopy:
@@ -339,10 +344,6 @@ class SqliteCopy:
         connection.pragma("synchronous", "NORMAL")
         return cls(path, connection)
 
-    @property
-    def place(self) -> str:
-        return self._path
-
     async def progress(self) -> CopyProgress | None:
         return await self._run(self._progress)
 
@@ -359,12 +360,6 @@ class SqliteCopy:
 
     async def snapshot(self) -> RecordSource:
         return await SqliteRecords.open(self._path, unfinished=True)
-
-    async def close(self) -> None:
-        await asyncio.to_thread(self._connection.close, True)
-
-    async def _run(self, function: Callable[..., Result], *arguments: Any) -> Result:
-        return await asyncio.to_thread(_translated, self._path, function, *arguments)
 
     def _progress(self) -> CopyProgress | None:
         if not self._connection.table_exists("main", "copied_from"):
