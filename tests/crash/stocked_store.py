@@ -13,6 +13,7 @@ from typing import Any
 
 from tests.unit.engine.populated_store import fail, populate, run_turn
 from turnledger import Ledger, Limits
+from turnledger.engine.lifecycle.delete import EndDueRequest, end_due
 from turnledger.engine.ports import Inspection
 from turnledger.hosting import Host
 from turnledger.model.turn import AttemptState
@@ -34,7 +35,9 @@ async def stock(url: str) -> dict[str, Any]:
     await populated.plain.flag((await populated.plain.turns())[0].id, [0, 1], to_model=False)
     await populated.plain.flag((await populated.plain.turns())[1].id, to_user=False)
     await populated.plain.undo()
-    expiring = await populated.ledger.for_owner("ann").conversation(expires_after=1.0)  # by a clock that stands
+    expiring = await populated.ledger.for_owner("ann").conversation(
+        expires_after=1.0
+    )  # by a clock that stands
     await run_turn(expiring, "Soon over")
     await populated.ledger.close()
     ledger = await Ledger.open(url, limits=Limits(flush_every=0.01, clock_tolerance=1e9))
@@ -70,7 +73,8 @@ async def stock(url: str) -> dict[str, Any]:
     await fail(failed, LONG, "Once", Tool("pay"), "upon", idempotency_key="failed")
     waiting = await ann.conversation(conversation_key="jobs")
     job = await waiting.enqueue("Work on this.", idempotency_key="job")
-    await host.recover()  # expires what is due
+    now = int(time.time() * 1000)
+    await ledger._process.store.transact(end_due, EndDueRequest([expiring.id], now, now, 0), "ann")
 
     running = await ann.conversation(conversation_key="running")
     await run_turn(running, "First")

@@ -33,6 +33,7 @@ from turnledger.errors import (
 from turnledger.hosting import Host
 from turnledger.model.access.token import digest_of
 from turnledger.model.change import ChangeKind
+from turnledger.model.conversation import Conversation, ConversationState
 from turnledger.stores.url import open_source, open_target, visit_store
 from turnledger.testing.postgresql import PostgresServer
 from turnledger.testing.scripted_model import ScriptedModel, Tool
@@ -108,6 +109,8 @@ async def test_copy_has_every_row_of_its_source_and_run_again_changes_nothing(
     url = new_store(target)
     first = await copy(stocked[source].url, url, SMALL)
     assert min(first.records.values()) > 0, "a table is empty: this shows nothing of it"
+    found = stocked[source].rows.values()
+    assert {row.state for row in found if isinstance(row, Conversation)} == set(ConversationState)
     assert await all_rows(url) == stocked[source].rows
     assert await findings(url) == []
     again = await copy(stocked[source].url, url, LARGE)
