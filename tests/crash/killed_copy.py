@@ -36,6 +36,16 @@ class Silence:
     def end(self, table: str, records: int) -> None: ...
 
 
+class Steps(Silence):
+    """Prints a line at each step."""
+
+    def begin(self, stage: str, total: int, done: int) -> None:
+        print(stage, flush=True)
+
+    def advance(self, records: int) -> None:
+        print(records, flush=True)
+
+
 class KilledTarget:
     """Wraps a target, and ends the process at a moment."""
 
@@ -80,14 +90,19 @@ class KilledTarget:
 
 
 async def copy(
-    source_url: str, target_url: str, page_bytes: int, moment: int = 0, broken: str = ""
+    source_url: str,
+    target_url: str,
+    page_bytes: int,
+    moment: int = 0,
+    broken: str = "",
+    observer: Silence = Silence(),  # noqa: B008 - it has no state
 ) -> StoreCopyReport:
     store_copy.PAGE_BYTES = page_bytes
     of_postgresql.PAGE_ROWS = max(1, page_bytes // of_sqlite.RECORD_BYTES)
     source, target = await open_source(source_url), await open_target(target_url)
     try:
         killed: Any = KilledTarget(target, moment, broken) if moment else target
-        return await copy_store(source, killed, Silence(), lease_time=LEASE_TIME)
+        return await copy_store(source, killed, observer, lease_time=LEASE_TIME)
     finally:
         await source.close()
         await target.close()
@@ -95,5 +110,5 @@ async def copy(
 
 if __name__ == "__main__":
     source, target, page, moment, *broken = sys.argv[1:]
-    report = asyncio.run(copy(source, target, int(page), int(moment), *broken))
+    report = asyncio.run(copy(source, target, int(page), int(moment), *broken, observer=Steps()))
     print(msgspec.json.encode(report).decode(), flush=True)
