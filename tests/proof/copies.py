@@ -23,6 +23,8 @@ KILLS = 50
 PAGE_BYTES = 2_000
 MOST_STEPS = 40
 """Pages, or stages, that a process passes at most before it is killed."""
+REPORT = "was_complete"
+"""In the last line of a process that has finished."""
 LONGEST_LIFE = 0.01
 """Seconds after its last step that a process lives at most."""
 
@@ -56,13 +58,14 @@ def copy_with_kills(source: Stocked, url: str, most: int, dice: random.Random) -
     while True:
         arguments = (source.url, url, str(PAGE_BYTES), "0")
         with ForkedProcess("tests.crash.killed_copy", *arguments) as process:
+            printed = ""
             if kills < most:
                 for _ in range(dice.randrange(MOST_STEPS + 1)):
-                    process.stdout.readline()
+                    printed += process.stdout.readline()
                 time.sleep(dice.random() * LONGEST_LIFE)
                 process.kill()
-            _, errors = process.communicate(60)
-        if process.returncode == 0:
+            out, errors = process.communicate(60)
+        if REPORT in printed + out:  # it was about to exit
             break
         assert process.returncode == -signal.SIGKILL, errors
         kills += 1
