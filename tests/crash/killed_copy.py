@@ -12,7 +12,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -96,13 +96,14 @@ async def copy(
     moment: int = 0,
     broken: str = "",
     observer: Silence = Silence(),  # noqa: B008 - it has no state
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> StoreCopyReport:
     store_copy.PAGE_BYTES = page_bytes
     of_postgresql.PAGE_ROWS = max(1, page_bytes // of_sqlite.RECORD_BYTES)
     source, target = await open_source(source_url), await open_target(target_url)
     try:
         killed: Any = KilledTarget(target, moment, broken) if moment else target
-        return await copy_store(source, killed, observer, lease_time=LEASE_TIME)
+        return await copy_store(source, killed, observer, lease_time=LEASE_TIME, sleep=sleep)
     finally:
         await source.close()
         await target.close()

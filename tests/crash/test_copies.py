@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import apsw
 import pytest
 
 from tests.crash.all_rows import all_rows
@@ -21,6 +22,7 @@ from tests.long_form import IS_LONG
 from tests.unit.engine.populated_store import run_turn
 from turnledger import Ledger, Limits
 from turnledger.engine.check.check import CheckRequest, check
+from turnledger.engine.lane.lease import all_leases
 from turnledger.engine.tables.records import CopyProgress
 from turnledger.engine.transfer import store_copy
 from turnledger.errors import (
@@ -187,21 +189,64 @@ async def test_server_on_the_copy_continues_all_work(
 
         # Texts of before the move are found, and followers read anew.
         assert [hit.conversation.id for hit in (await ann.search("Butterflies")).hits] == [detailed.id]
+        assert detailed.id in {hit.conversation.id for hit in (await ann.search("without end")).hits}
         async with aclosing(ann.changes(after=known["position"])) as changes:
             assert (await anext(changes)).kind is ChangeKind.GAP
 
 
-async def test_store_in_use_is_refused_and_nothing_is_copied(new_store: NewStore) -> None:
-    for kind in KINDS:
-        source, target = new_store(kind), new_store("sqlite")
-        async with await Ledger.open(source, limits=Limits(lease_time=LEASE_TIME)) as ledger:
-            await ledger.conversation()
-            with pytest.raises(StoreUnavailable, match="in use"):
-                await copy(source, target, LARGE)
-        with pytest.raises(StoreUnavailable, match="in use"):
-            async with await Ledger.open(target, limits=Limits(lease_time=LEASE_TIME)):
-                await copy(source, target, LARGE)
-        assert (await copy(source, target, LARGE)).records["conversation"] == 1
+@pytest.mark.parametrize("kind", KINDS)
+async def test_followers_of_the_source_read_the_copy_anew(kind: str, new_store: NewStore) -> None:
+    source, target = new_store(kind), new_store(kind)
+    async with await Ledger.open(source) as ledger:
+        positions = [await ledger.position()]
+        for text in ("one", "two"):
+            await run_turn(await ledger.conversation(), text)
+            positions.append(await ledger.position())
+    await copy(source, target, LARGE)
+    async with await Ledger.open(target) as ledger:
+        positions.append(await ledger.position())
+        for text in ("three", "four"):
+            await run_turn(await ledger.conversation(), text)
+        kinds = []
+        for position in positions:
+            async with aclosing(ledger.changes(after=position)) as changes:
+                kinds.append((await anext(changes)).kind)
+        assert kinds == [ChangeKind.GAP] * 3 + [ChangeKind.CHAT_CREATED]
+
+
+async def test_turn_without_checksum_of_an_older_version_gets_one(new_store: NewStore) -> None:
+    source, target, back = new_store("sqlite"), new_store("postgresql"), new_store("sqlite")
+    await add_conversation(source)
+    connection = apsw.Connection(source.removeprefix("sqlite:///"))
+    connection.execute("UPDATE turn SET checksum = NULL")
+    connection.close()
+    await copy(source, target, LARGE)
+    await copy(target, back, LARGE)
+    for url in (target, back):
+        visit = await visit_store(url)
+        report = await visit.inspect(check, CheckRequest())
+        await visit.close()
+        assert (report.turns, report.turns_without_checksum, report.findings) == (1, 0, [])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_store_in_use_is_refused_and_nothing_is_copied(kind: str, new_store: NewStore) -> None:
+    source, target = new_store(kind), new_store(kind)
+
+    async def until_it_beats(_: float) -> None:
+        """Wait as long as a copy would, but not by a clock."""
+        store = ledger._process.store
+        before = await store.read_whole(all_leases, None)
+        while await store.read_whole(all_leases, None) == before:
+            await asyncio.sleep(0.01)
+
+    for used in (source, target):
+        async with await Ledger.open(used, limits=Limits(lease_time=LEASE_TIME)) as ledger:
+            if used is source:
+                await ledger.conversation()
+            with pytest.raises(StoreUnavailable, match="in use by 1 process. Stop"):
+                await copy(source, target, LARGE, sleep=until_it_beats)
+    assert (await copy(source, target, LARGE)).records["conversation"] == 1
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -101,7 +101,7 @@ NOT_COPIED: Mapping[str, str] = MappingProxyType(
         "branch.number": "only its order counts, which the previous branch states",
         "trail": "a part of the conversations",
         "buried_lease": "buried leases are left out: their processes can only come back to the source",
-        "change": "positions are those of one store; followers read everything anew",
+        "change": "positions name the secret of their store; followers read everything anew",
         "unindexed": "the search index is rebuilt",
         "search_text": "the search index is rebuilt",
     }
@@ -339,7 +339,6 @@ class PostgresCopy:
 
     async def finish(self, old: CopyProgress) -> None:
         async with _translated(self._place), self._connection.transaction():
-            await self._connection.execute(QUERIES["start_feed"])
             state = await _state(self._connection)
             await self._advance(old, msgspec.structs.replace(old, target=state))
             await self._connection.execute(QUERIES["save_version"], VERSION)

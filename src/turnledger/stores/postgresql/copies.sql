@@ -56,12 +56,3 @@ DELETE FROM clock;
 -- name: numbers_of
 -- The numbers of branches.
 SELECT id, number FROM branch WHERE id = ANY ($1::bytea[]);
-
--- name: start_feed
--- A first change of no owner, after the start: a follower from before the copy cannot continue, and reads anew.
-WITH first AS (
-    INSERT INTO change (owner, xid, place, at, scope, kind, conversation)
-    SELECT '', pg_current_xact_id()::text::bigint, 0, coalesce(max(committed_at), 0), '', 0, decode(repeat('00', 16), 'hex')
-    FROM turn
-    RETURNING xid)
-UPDATE store SET purged_xid = (SELECT xid FROM first), purged_place = -1;
