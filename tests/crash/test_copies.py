@@ -244,7 +244,7 @@ async def test_store_in_use_is_refused_and_nothing_is_copied(kind: str, new_stor
         async with await Ledger.open(used, limits=Limits(lease_time=LEASE_TIME)) as ledger:
             if used is source:
                 await ledger.conversation()
-            with pytest.raises(StoreUnavailable, match="in use by 1 process. Stop"):
+            with pytest.raises(StoreUnavailable, match=r"in use by 1 process\. Stop"):
                 await copy(source, target, LARGE, sleep=until_it_beats)
     assert (await copy(source, target, LARGE)).records["conversation"] == 1
 
