@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from turnledger import Ledger
-from turnledger.engine.tables.records import TABLES, CopyProgress, Record
+from turnledger.engine.tables.records import TABLES, CopyProgress, StoreRecord
 from turnledger.engine.transfer.store_copy import PAGE_BYTES, copy_store
 from turnledger.stores.row_codec import row_checksum
 from turnledger.stores.url import open_source, open_target
@@ -72,12 +72,12 @@ async def fill(url: str, turns: int) -> None:
         await target.close()
 
 
-def _counted(owner: Record, chats: int) -> Record:
+def _counted(owner: StoreRecord, chats: int) -> StoreRecord:
     name, flags, admission, stored, _ = owner
     return name, flags, admission, stored * chats, chats
 
 
-def _clone(table: str, row: Record, ids: set[bytes], number: int) -> Record:
+def _clone(table: str, row: StoreRecord, ids: set[bytes], number: int) -> StoreRecord:
     """Return a record with its ids of a later time, and the checksum that fits them."""
     clone = [_later(value, number) if value in ids else value for value in row]
     if table == "turn":
@@ -110,6 +110,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.copy", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a hundredth of the turns, to see that it runs")
     parser.add_argument("--turns", type=int, default=TURNS, help="of the large store; the small has a tenth")
+    parser.add_argument("--folder", type=Path, default=Path(), help="on the disk to measure (default: here)")
     parser.add_argument("--run", nargs=2, metavar="URL", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.run:
@@ -117,7 +118,7 @@ def main() -> None:
         return
     turns = options.turns // 100 if options.quick else options.turns
     print(f"{'':24} {'turns':>8} {'turns/s':>9} {'compared, too':>14} {'peak MB':>8} {'load':>6}")
-    with PostgresServer.start(18, {}) as server, tempfile.TemporaryDirectory(dir=".") as folder:
+    with PostgresServer.start(18, {}) as server, tempfile.TemporaryDirectory(dir=options.folder) as folder:
         for size in (turns // 10, turns):
             file = f"sqlite:///{Path(folder).resolve()}/{size}.db"
             asyncio.run(fill(file, size))

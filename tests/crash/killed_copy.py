@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from turnledger.engine.tables.records import CopyProgress, Record
+from turnledger.engine.tables.records import CopyProgress, StoreRecord
 from turnledger.engine.transfer import store_copy
 from turnledger.engine.transfer.store_copy import StoreCopyReport, copy_store
 from turnledger.stores.postgresql import copies as of_postgresql
@@ -77,7 +77,7 @@ class KilledTarget:
         self.pass_moment()
 
     async def write(
-        self, table: str, records: Sequence[Record], old: CopyProgress, new: CopyProgress
+        self, table: str, records: Sequence[StoreRecord], old: CopyProgress, new: CopyProgress
     ) -> None:
         self.pass_moment()
         if self._broken == "apart":

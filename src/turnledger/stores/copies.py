@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from turnledger.engine.tables.records import TABLES, CopyProgress, Record
+from turnledger.engine.tables.records import TABLES, CopyProgress, StoreRecord
 from turnledger.errors import InvalidInput, StoreCorrupt
 
 UNFINISHED = 1 << 30
@@ -49,7 +49,7 @@ class CopiedTable(msgspec.Struct, frozen=True, kw_only=True):
         return ", ".join(f"{self.name}.{column}" for column in self.key)
 
 
-def check_record(table: CopiedTable, record: Record) -> None:
+def check_record(table: CopiedTable, record: StoreRecord) -> None:
     """Raise StoreCorrupt for a row that belongs to nothing."""
     for place in _NEVER_NULL_IN[table.name]:
         if record[place] is None:

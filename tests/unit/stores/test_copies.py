@@ -11,7 +11,7 @@ import apsw
 import asyncpg
 import pytest
 
-from turnledger.engine.tables.records import TABLES, CopyProgress, Record
+from turnledger.engine.tables.records import TABLES, CopyProgress, StoreRecord
 from turnledger.errors import InvalidInput, NotAStore, StoreCorrupt
 from turnledger.stores.copies import UNFINISHED
 from turnledger.stores.postgresql import PostgresStore
@@ -96,7 +96,9 @@ async def test_every_column_of_the_schema_is_copied_or_left_out_for_a_reason(url
     assert [table.name for table in module.TABLES] == list(TABLES)
 
 
-def full_records(kinds: dict[str, dict[str, tuple[type, bool]]], *, nulls: bool) -> dict[str, list[Record]]:
+def full_records(
+    kinds: dict[str, dict[str, tuple[type, bool]]], *, nulls: bool
+) -> dict[str, list[StoreRecord]]:
     """Return a record for each table, with a value of its own in every column, or NULL where that can be.
 
     Ids of one kind are the same in all tables, so that every row finds those that it names.
@@ -125,7 +127,7 @@ def full_records(kinds: dict[str, dict[str, tuple[type, bool]]], *, nulls: bool)
 
     records = {table: [tuple(value(table, each) for each in columns)] for table, columns in TABLES.items()}
 
-    def change(table: str, **values: Any) -> Record:
+    def change(table: str, **values: Any) -> StoreRecord:
         return tuple(
             values.get(column, old) for column, old in zip(TABLES[table], records[table][0], strict=True)
         )
@@ -161,7 +163,7 @@ async def test_records_with_a_value_of_their_own_in_every_column_are_read_as_the
         await target.write(table, records, progress, progress)
     await source.renew()
     for table, records in written.items():
-        read: list[Record] = []
+        read: list[StoreRecord] = []
         page = await source.read(table, None, 1)
         while page.records:
             read += page.records

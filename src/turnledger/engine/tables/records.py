@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from turnledger.model.ids import LeaseId
 
-Record: TypeAlias = tuple[Any, ...]
+StoreRecord: TypeAlias = tuple[Any, ...]
 
 _COLUMNS = {
     "owner": "owner flag_version admission bytes chats",
@@ -60,7 +60,7 @@ an origin consists of stretches: the id of a branch, and two numbers. Leases are
 
 
 class RecordPage(Struct, frozen=True):
-    records: list[Record]
+    records: list[StoreRecord]
     after: bytes
     """The place of the last record, for the next page. Opaque."""
 
@@ -130,7 +130,7 @@ class RecordTarget(Protocol):
         ...
 
     async def write(
-        self, table: str, records: Sequence[Record], old: CopyProgress, new: CopyProgress
+        self, table: str, records: Sequence[StoreRecord], old: CopyProgress, new: CopyProgress
     ) -> None:
         """Insert records and save the progress, all or nothing. Raises StoreUnavailable if the saved progress
         is not the old one: another process copies, too."""

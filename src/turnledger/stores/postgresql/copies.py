@@ -14,9 +14,9 @@ import msgspec
 from turnledger.engine.tables.records import (
     CopyProgress,
     Holders,
-    Record,
     RecordPage,
     RecordSource,
+    StoreRecord,
     StoreState,
 )
 from turnledger.errors import StoreUnavailable
@@ -291,7 +291,7 @@ class PostgresCopy:
             return True
 
     async def write(
-        self, table: str, records: Sequence[Record], old: CopyProgress, new: CopyProgress
+        self, table: str, records: Sequence[StoreRecord], old: CopyProgress, new: CopyProgress
     ) -> None:
         async with _translated(self._place), self._connection.transaction():
             await self._advance(old, new)
@@ -303,8 +303,8 @@ class PostgresCopy:
             raise StoreUnavailable(f"Another process copies into {self._place}. Let it finish.")
 
     async def _rows_of(
-        self, table: CopiedTable, records: Sequence[Record]
-    ) -> list[tuple[str, Sequence[str], Iterable[Record]]]:
+        self, table: CopiedTable, records: Sequence[StoreRecord]
+    ) -> list[tuple[str, Sequence[str], Iterable[StoreRecord]]]:
         """Return the rows of records, by table; texts have to be indexed."""
         columns = table.columns
         if table.name == "branch":
@@ -329,7 +329,7 @@ class PostgresCopy:
             ]
         return [(table.name, columns, records)]
 
-    async def _numbers_of(self, branches: Sequence[Record]) -> dict[bytes, int]:
+    async def _numbers_of(self, branches: Sequence[StoreRecord]) -> dict[bytes, int]:
         """Return the numbers of branches: each has that of its previous one and 1."""
         earlier = [previous for _, _, _, previous, *_ in branches if previous is not None]
         numbers: dict[bytes, int] = dict(await self._connection.fetch(QUERIES["numbers_of"], earlier))
@@ -350,10 +350,10 @@ class PostgresCopy:
         self._connection.terminate()
 
 
-def _has_title(conversation: Record) -> bool:
+def _has_title(conversation: StoreRecord) -> bool:
     """Return whether the title is indexed: one made of first words is found with its turn."""
     return conversation[_PLACE["title"]] is not None and conversation[_PLACE["named_by"]] != "words"
 
 
-def _columns_of(conversation: Record, columns: Sequence[str]) -> Record:
+def _columns_of(conversation: StoreRecord, columns: Sequence[str]) -> StoreRecord:
     return tuple(conversation[_PLACE[column]] for column in columns)

@@ -17,9 +17,9 @@ import msgspec
 from turnledger.engine.tables.records import (
     CopyProgress,
     Holders,
-    Record,
     RecordPage,
     RecordSource,
+    StoreRecord,
     StoreState,
 )
 from turnledger.errors import StoreUnavailable
@@ -282,7 +282,7 @@ def _read(connection: apsw.Connection, table: SqliteTable, after: bytes | None, 
     bindings = () if after is None else tuple(msgspec.msgpack.decode(after))
     where = f"WHERE ({table.order}) > ({', '.join('?' * key)})" if bindings else ""
     query = f"SELECT {table.order}, {table.selection} {table.source} {where} ORDER BY {table.order}"
-    records: list[Record] = []
+    records: list[StoreRecord] = []
     size = 0
     last = bindings
     for row in connection.execute(query, bindings):
@@ -300,11 +300,11 @@ RECORD_BYTES = 100
 """What a record counts beside its texts: it bounds the number of records of a page."""
 
 
-def _as_it_is(record: Record) -> Record:
+def _as_it_is(record: StoreRecord) -> StoreRecord:
     return record
 
 
-def _turn(record: Record) -> Record:
+def _turn(record: StoreRecord) -> StoreRecord:
     """Add the checksum that older versions did not store."""
     if record[-1] is not None:
         return record
@@ -313,7 +313,7 @@ def _turn(record: Record) -> Record:
     return (*record[:-1], row_checksum(id, number, kind, created_at, committed_at, place, body, log or b""))
 
 
-def _origin(record: Record) -> Record:
+def _origin(record: StoreRecord) -> StoreRecord:
     """Leave the refs out of the line."""
     *rest, line = record
     if line is None:
@@ -322,7 +322,9 @@ def _origin(record: Record) -> Record:
     return (*rest, b"".join(_STRETCH.pack(id, after, through) for id, _, after, through in parts))
 
 
-READ: Mapping[str, Callable[[Record], Record]] = MappingProxyType({"turn": _turn, "origin": _origin})
+READ: Mapping[str, Callable[[StoreRecord], StoreRecord]] = MappingProxyType(
+    {"turn": _turn, "origin": _origin}
+)
 
 
 class SqliteCopy(ConnectionThread):
@@ -351,7 +353,7 @@ class SqliteCopy(ConnectionThread):
         return await self._run(self._begin, progress)
 
     async def write(
-        self, table: str, records: Sequence[Record], old: CopyProgress, new: CopyProgress
+        self, table: str, records: Sequence[StoreRecord], old: CopyProgress, new: CopyProgress
     ) -> None:
         await self._run(self._write, BY_NAME[table], records, old, new)
 
@@ -383,11 +385,11 @@ class SqliteCopy(ConnectionThread):
         return True
 
     def _write(
-        self, table: SqliteTable, records: Sequence[Record], old: CopyProgress, new: CopyProgress
+        self, table: SqliteTable, records: Sequence[StoreRecord], old: CopyProgress, new: CopyProgress
     ) -> None:
         with immediate(self._connection):
             self._advance(old, new)
-            rows: Iterable[Record] = records
+            rows: Iterable[StoreRecord] = records
             if table.name == "origin":
                 rows = map(self._with_refs, records)
             self._connection.executemany(table.insertion, rows)
@@ -400,7 +402,7 @@ class SqliteCopy(ConnectionThread):
         if not self._connection.execute(QUERIES["advance"], (packed(new), packed(old))).fetchall():
             raise StoreUnavailable(f"Another process copies into {self._path}. Let it finish.")
 
-    def _with_refs(self, record: Record) -> Record:
+    def _with_refs(self, record: StoreRecord) -> StoreRecord:
         """Add refs to the line of an origin."""
         *rest, line = record
         if line is None:
