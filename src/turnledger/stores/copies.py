@@ -24,7 +24,7 @@ class CopiedTable(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     key: tuple[str, ...]
-    """Its unique key, in the order in which it is read."""
+    """Its unique key, in the order in which it is read: columns, or calls of functions. It needs an index."""
     rows: str = ""
     """What to select from, if that is more than the table."""
     read: Mapping[str, str] = NO_EXPRESSIONS
@@ -46,7 +46,7 @@ class CopiedTable(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def order(self) -> str:
-        return ", ".join(f"{self.name}.{column}" for column in self.key)
+        return ", ".join(each if "(" in each else f"{self.name}.{each}" for each in self.key)
 
 
 def check_record(table: CopiedTable, record: StoreRecord) -> None:
