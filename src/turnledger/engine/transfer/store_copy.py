@@ -77,12 +77,11 @@ async def copy_store(
     """
     progress = await target.progress()
     is_complete = progress is not None and progress.target is not None
-    if not is_complete:
-        await _check_at_rest(source, observer, lease_time, sleep)
+    await _check_at_rest(source, observer, lease_time, sleep)
     state = await source.state()
     written = await target.snapshot()
     try:
-        if progress is None:
+        if progress is None or is_complete:  # servers refuse an unfinished copy
             await _check_at_rest(written, observer, lease_time, sleep)
         _check_states(state, await written.state(), progress, source.place, target.place)
     finally:
@@ -93,7 +92,7 @@ async def copy_store(
             raise InvalidInput(f"{target.place} is not empty. Copy into a new file or database.")
     if not is_complete:
         progress = await _copy(source, target, progress, observer)
-        await source.renew()  # whatever has changed meanwhile is found
+        await source.renew()  # to find changes made during the copy
     records = await _compare(source, target, observer)
     if not is_complete:
         await target.finish(progress)

@@ -47,6 +47,6 @@ INSERT INTO attempt_input (attempt, body) VALUES (?, ?);
 SELECT ref FROM branch WHERE id = ?;
 
 -- name: start_feed
--- A first change, of no owner and not at the start: whoever was at the start of the source cannot continue here.
+-- A first change, of no owner and not at the start: a follower at the start of the source cannot continue here.
 INSERT INTO change (number, owner, scope, kind, conversation, at)
 SELECT 2, '', '', 0, zeroblob(16), coalesce(max(committed_at), 0) FROM turn;
