@@ -25,6 +25,7 @@ SHORT_FORMS = {
     "bench": ["--quick"],
     "bench.catalogue": ["--quick"],
     "bench.client": ["--quick"],
+    "bench.copy": ["--quick"],
     "bench.http": ["--quick"],
     "bench.limits": ["--quick"],
     "bench.listen": ["--quick"],
@@ -50,6 +51,7 @@ SHORT_FORMS = {
 }
 SLOW = {
     "bench.client",
+    "bench.copy",
     "bench.http",
     "bench.limits",
     "bench.listen",

@@ -15,6 +15,7 @@ from turnledger.cli.commands.check import check
 from turnledger.cli.commands.doctor import doctor
 from turnledger.cli.commands.serve import serve
 from turnledger.cli.commands.shares import shares
+from turnledger.cli.commands.store_copy import copy
 from turnledger.cli.commands.tokens import tokens
 from turnledger.cli.commands.transfer import backup, export, import_chats
 from turnledger.cli.failures import CommandGroup
@@ -49,6 +50,7 @@ app.command()(serve)
 app.command()(chat)
 app.command()(check)
 app.command()(backup)
+app.command()(copy)
 app.command()(doctor)
 chats.command("export")(export)
 chats.command("import")(import_chats)

@@ -211,10 +211,25 @@ _ROW, _LOG = 0xFFFF_FFFF, 0x7FFF_FFFF
 
 def checksum_of(turn: Turn, log: bytes) -> int:
     """Return the checksum that `turn_of` and `log_of` verify."""
-    kind = number_of(turn)
-    fixed = FIXED.pack(turn.id.raw, turn.number, kind, turn.created_at, turn.committed_at)
-    fixed += _place_of(turn.branch, turn.parent)
-    return (crc32(turn.body, crc32(fixed)) | (crc32(log) & _LOG) << 32) + _PLACED
+    place = _place_of(turn.branch, turn.parent)
+    return row_checksum(
+        turn.id.raw, turn.number, number_of(turn), turn.created_at, turn.committed_at, place, turn.body, log
+    )
+
+
+def row_checksum(
+    id: bytes,
+    number: int,
+    kind: int,
+    created_at: int,
+    committed_at: int,
+    place: bytes,
+    body: bytes,
+    log: bytes,
+) -> int:
+    """The same of the columns of a row. `place` is the branch, and the parent if there is one."""
+    fixed = FIXED.pack(id, number, kind, created_at, committed_at) + place
+    return (crc32(body, crc32(fixed)) | (crc32(log) & _LOG) << 32) + _PLACED
 
 
 def _place_of(branch: BranchId, parent: TurnId | None) -> bytes:

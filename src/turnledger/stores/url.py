@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
 from turnledger.engine.ports import Store, StoreReader
+from turnledger.engine.tables.records import RecordSource, RecordTarget
 from turnledger.errors import NotAStore
 from turnledger.stores.memory import Database, MemoryStore
 from turnledger.stores.sqlite import SqliteStore, SqliteVisit, path_of
 from turnledger.stores.sqlite.backup import Progress, back_up
 from turnledger.stores.sqlite.connections import deletes_securely
+from turnledger.stores.sqlite.copies import SqliteCopy, SqliteRecords
 
 if TYPE_CHECKING:
     from turnledger.stores.postgresql import PostgresStore
@@ -45,6 +47,36 @@ async def visit_store(url: str) -> StoreReader:
     if is_postgresql(url):
         return await _postgres_store().visit(url)
     raise NotAStore(f"This URL does not name a store. Known forms: {SCHEMES}.")
+
+
+async def open_source(url: str) -> RecordSource:
+    """Open the store at the URL to copy its records; raise NotAStore if it does not exist."""
+    if url.startswith("sqlite:"):
+        return await SqliteRecords.open(path_of(url))
+    if is_postgresql(url):
+        _postgres_store()
+        from turnledger.stores.postgresql.copies import PostgresRecords
+
+        return await PostgresRecords.open(url)
+    raise _not_copied(url)
+
+
+async def open_target(url: str) -> RecordTarget:
+    """Open the store at the URL to copy records into it; create it if needed."""
+    if url.startswith("sqlite:"):
+        return await SqliteCopy.open(path_of(url))
+    if is_postgresql(url):
+        _postgres_store()
+        from turnledger.stores.postgresql.copies import PostgresCopy
+
+        return await PostgresCopy.open(url)
+    raise _not_copied(url)
+
+
+def _not_copied(url: str) -> NotAStore:
+    if url.startswith("memory:"):
+        return NotAStore("A store in memory cannot be copied. Name a SQLite file or a PostgreSQL database.")
+    return NotAStore(f"This URL does not name a store. Known forms: {SCHEMES}.")
 
 
 def is_postgresql(url: str) -> bool:

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from turnledger.errors import NotAStore, StoreTooNew
+from turnledger.stores.copies import UNFINISHED
 from turnledger.stores.postgresql.tables.queries import sql_text
 
 if TYPE_CHECKING:
@@ -34,7 +35,11 @@ async def version_of(connection: AnyConnection) -> int:
 
 
 def check_version(version: int) -> None:
-    """Raise StoreTooNew for a store of a newer Turnledger."""
+    """Raise StoreTooNew for a store of a newer Turnledger, and NotAStore for an unfinished copy."""
+    if version >= UNFINISHED:
+        raise NotAStore(
+            "The database is an unfinished copy. Repeat `turnledger copy` to finish it, or drop the database."
+        )
     if version > VERSION:
         raise StoreTooNew(
             f"The database was written by a newer Turnledger (schema {version}; this one knows {VERSION}). "

@@ -16,6 +16,7 @@ from turnledger.errors import (
     StoreReadOnly,
     UnsafeSqlite,
 )
+from turnledger.stores.copies import UNFINISHED, check_copy_version
 from turnledger.stores.sqlite import failures, header
 from turnledger.stores.sqlite.files import check_log, check_place, create_private, unreachable
 from turnledger.stores.sqlite.header import APPLICATION_ID, PAGE_SIZE
@@ -62,9 +63,9 @@ def check_sqlite(version: str) -> None:
         )
 
 
-def prepare(path: str, vfs: str | None = None) -> Path:
+def prepare(path: str, vfs: str | None = None, *, unfinished: bool = False) -> Path:
     """Ensure a current store at this path: check the file, create it, migrate it. Return the file, links
-    followed.
+    followed. With `unfinished`, it may be an unfinished copy of a store.
 
     A file that is foreign, newer or damaged is refused and left unchanged. Processes that create the same
     store at the same time end up with one.
@@ -73,7 +74,7 @@ def prepare(path: str, vfs: str | None = None) -> Path:
     try:
         is_ours = _check_file(path, place, vfs)
         if is_ours:
-            _check_inside(path, place, vfs)
+            _check_inside(path, place, vfs, unfinished=unfinished)
         else:
             with suppress(OSError):  # SQLite gets the same error, which is translated
                 create_private(place)
@@ -92,10 +93,12 @@ def prepare(path: str, vfs: str | None = None) -> Path:
     return place
 
 
-def connect_visitor(path: str, vfs: str | None = None, *, any_version: bool = False) -> apsw.Connection:
+def connect_visitor(
+    path: str, vfs: str | None = None, *, any_version: bool = False, unfinished: bool = False
+) -> apsw.Connection:
     """Connect to an existing store without changing it: creates and migrates nothing, and does not checkpoint
-    a leftover log. Raises NotAStore if there is none, StoreTooNew, and unless `any_version`, StoreError if it
-    is not up to date."""
+    a leftover log. Raises NotAStore if there is none, or unless `unfinished`, if it is an unfinished copy;
+    StoreTooNew; and unless `any_version`, StoreError if it is not up to date."""
     place = check_place(path)
     try:
         if not _check_file(path, place, vfs):
@@ -107,7 +110,7 @@ def connect_visitor(path: str, vfs: str | None = None, *, any_version: bool = Fa
             check_log(connection)
             connection.pragma("query_only", True)
             version = version_of(connection)
-            check_version(version, path)
+            _check_version(version, path, unfinished=unfinished)
             if version < VERSION and not any_version:
                 raise StoreError(
                     f"{path} is from an older Turnledger (schema {version}, this one reads "
@@ -236,7 +239,7 @@ def _size(place: Path) -> int:
         return 0
 
 
-def _check_inside(path: str, place: Path, vfs: str | None) -> None:
+def _check_inside(path: str, place: Path, vfs: str | None, *, unfinished: bool) -> None:
     """Check version and schema without changing the file or a leftover log."""
     left_log = Path(f"{place}-wal").exists()
     connection = _connect(path, vfs)
@@ -246,10 +249,17 @@ def _check_inside(path: str, place: Path, vfs: str | None) -> None:
             raise StoreReadOnly(f"{path} is read-only. Check the permissions of the file and its disk.")
         check_log(connection)
         connection.pragma("query_only", True)
-        check_version(version_of(connection), path)
+        _check_version(version_of(connection), path, unfinished=unfinished)
         connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
     finally:
         connection.close(True)
+
+
+def _check_version(version: int, path: str, *, unfinished: bool) -> None:
+    if unfinished:
+        check_copy_version(version, VERSION, path)
+    if not unfinished or version < UNFINISHED:
+        check_version(version, path)
 
 
 def _create(connection: apsw.Connection, path: str) -> None:

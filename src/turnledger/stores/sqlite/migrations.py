@@ -8,9 +8,10 @@ from contextlib import contextmanager
 
 import apsw
 
-from turnledger.errors import StoreError, StoreTooNew
+from turnledger.errors import NotAStore, StoreError, StoreTooNew
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.turn import Turn, TurnKind, first_words, preview_of
+from turnledger.stores.copies import UNFINISHED
 from turnledger.stores.sqlite.tables.records import sql_text
 
 
@@ -80,7 +81,9 @@ def version_of(connection: apsw.Connection) -> int:
 
 
 def check_version(version: int, path: str) -> None:
-    """Raise StoreTooNew for a store of a newer Turnledger."""
+    """Raise StoreTooNew for a store of a newer Turnledger, and NotAStore for an unfinished copy."""
+    if version >= UNFINISHED:
+        raise NotAStore(f"{path} is an unfinished copy. Repeat `turnledger copy` to finish it, or delete it.")
     if version > VERSION:
         raise StoreTooNew(
             f"{path} was written by a newer Turnledger (schema {version}; this one knows {VERSION}). "

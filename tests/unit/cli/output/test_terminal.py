@@ -336,6 +336,7 @@ def test_long_command_shows_a_bar_and_removes_it(tmp_path: Path) -> None:
         "Deleting": ["chats", "delete", *ids, "--store", url],
         "Restoring": ["chats", "restore", *ids, "--store", url],
         "Checking": ["check", "--store", url],
+        "Comparing": ["copy", url, f"{url}.copy"],
     }
     ran = run_commands([WindowedCommand(each, 80, {}) for each in works.values()], patience=0)
     for label, screen in zip(works, ran, strict=True):
