@@ -31,6 +31,7 @@ from turnledger.testing.upstream import CUT, Call, Data, End, Refusal, Status
 WEATHER: Any = {"type": "function", "name": "weather", "parameters": {"type": "object"}, "strict": False}
 THOUGHT = Data(b'{"choices":[{"delta":{"reasoning_content":"Hm"}}]}')
 MORE_THOUGHT = Data(b'{"choices":[{"delta":{"reasoning_content":", yes"}}]}')
+UNKNOWN = "conv_01890000000070008000000000000000"
 EVERY_KIND = [THOUGHT, MORE_THOUGHT, "Let me", " look.", Call("weather", '{"city": "Rome"}', "call_a")]
 
 
@@ -525,13 +526,16 @@ def _with_output(output: Any) -> dict[str, Any]:
             "unsupported_field",
             "input[0].content[0].file_url",
         ),
-        ({"input": []}, "no_new_input", None),
-        ({"input": [{"role": "assistant", "content": "Hm"}]}, "no_new_input", None),
+        ({"input": []}, "no_new_input", "input"),
+        ({"input": [{"role": "assistant", "content": "Hm"}]}, "no_new_input", "input"),
         (
             {"input": [{"type": "function_call_output", "call_id": "c", "output": "1"}]},
             "malformed_items",
-            None,
+            "input",
         ),
+        ({"metadata": {"a": "x" * 513}}, "invalid_input", "metadata"),
+        ({"metadata": {"a": 1}}, "invalid_body", "metadata"),
+        ({"conversation": "conv_x"}, "invalid_id", "conversation"),
     ],
     ids=str,
 )
@@ -546,6 +550,53 @@ def test_request_that_cannot_be_honoured_is_refused_by_name_and_stores_nothing(
     assert refused.value.param == param
     assert not served.upstream.received
     assert served.http.get("/v1/conversations").json()["data"] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "param"),
+    [
+        ("/v1/conversations", {"limit": "0"}, "limit"),
+        ("/v1/conversations", {"limit": "many"}, "limit"),
+        ("/v1/conversations", {"order": "up"}, "order"),
+        ("/v1/conversations", {"after": UNKNOWN}, "after"),
+        ("/v1/conversations/{conversation}/items", {"limit": "101"}, "limit"),
+        ("/v1/conversations/{conversation}/items", {"after": "msg_x"}, "after"),
+        ("/v1/responses/{response}/input_items", {"order": ""}, "order"),
+        ("/v1/responses/{response}/input_items", {"after": "msg_x"}, "after"),
+        ("/v1/responses/{response}", {"stream": "yes"}, "stream"),
+        ("/v1/responses/{response}", {"stream": "true", "starting_after": "-1"}, "starting_after"),
+        ("/v1/responses/{response}", {"starting_after": "1"}, "starting_after"),
+        ("/api/chats", {"limit": "0"}, "limit"),
+        ("/api/chats", {"cursor": "x"}, "cursor"),
+    ],
+    ids=str,
+)
+def test_error_about_a_query_parameter_names_it(
+    serve: Serve, path: str, query: dict[str, str], param: str
+) -> None:
+    served = serve(["Hello"])
+    made = create(served.client(), "Hi")
+    answer = served.http.get(path.format(conversation=conversation_of(made), response=made.id), params=query)
+    assert answer.status_code == (404 if param == "after" else 400)
+    assert answer.json()["error"]["param"] == param
+
+
+def test_error_about_a_continued_conversation_names_the_field(serve: Serve) -> None:
+    served = serve(["Hello"])
+    client = served.client()
+    made = create(client, "Hi")
+    client.conversations.delete(conversation_of(made))
+    gone: list[tuple[dict[str, Any], str]] = [
+        ({"conversation": conversation_of(made)}, "conversation"),
+        ({"conversation": {"id": UNKNOWN}}, "conversation"),
+        ({"previous_response_id": made.id}, "previous_response_id"),
+    ]
+    for fields, param in gone:
+        for use in (client.responses.create, client.responses.input_tokens.count):
+            with pytest.raises(openai.APIStatusError) as refused:
+                use(model=MODEL, input="Hi", **fields)
+            assert refused.value.status_code in (404, 410)
+            assert refused.value.param == param  # type: ignore[attr-defined]
 
 
 def test_hints_are_accepted_and_reach_no_model(serve: Serve) -> None:

@@ -11,12 +11,12 @@ from typing import Any, Literal
 import msgspec
 
 from turnledger.engine.conversations.details import check_details
-from turnledger.errors import InvalidInput, MalformedItems
+from turnledger.errors import ConversationUnavailable, InvalidId, InvalidInput, MalformedItems
 from turnledger.model.ids import ConversationId
 from turnledger.model.item import Item, items_of
 from turnledger.model.text.plain import plain
 from turnledger.server.config.settings import LengthField
-from turnledger.server.errors import RequestRefused
+from turnledger.server.errors import Fields, RequestRefused
 from turnledger.server.requests.body import decode_body
 from turnledger.server.requests.conversation_names import ConversationNames
 from turnledger.server.requests.turn import (
@@ -137,6 +137,13 @@ class ResponseRequest(TurnTerms, frozen=True, kw_only=True):
         return (self.conversation or self.conversation_key or self.body.previous_response_id) is not None
 
     @property
+    def fields(self) -> Fields:
+        """The fields that name what it continues, by the errors about that."""
+        name = "previous_response_id" if self.body.previous_response_id is not None else "conversation"
+        is_named = getattr(self.body, name) is not None
+        return dict.fromkeys((ConversationUnavailable, InvalidId), name) if is_named else {}
+
+    @property
     def said(self) -> dict[str, Any]:
         """What is recorded of the request beside the settings of its model."""
         said = {name: value for name in _SAID if (value := getattr(self.body, name)) is not None}
@@ -227,12 +234,13 @@ def _conversation(body: ResponseBody, name: str | None) -> tuple[str | None, str
             message = "conversation must be an id (conv_…). Send your own name in X-Conversation-Id."
             raise RequestRefused(400, "invalid_body", message, param="conversation")
         if name not in (None, given):
-            raise InvalidInput("Send X-Conversation-Id or `conversation`, not both.")
+            raise InvalidInput("Send X-Conversation-Id or `conversation`, not both.", param="conversation")
         return given, None
     if name is None:
         return None, None
     if body.previous_response_id is not None:
-        raise InvalidInput("Send X-Conversation-Id or `previous_response_id`, not both.")
+        message = "Send X-Conversation-Id or `previous_response_id`, not both."
+        raise InvalidInput(message, param="previous_response_id")
     return (name, None) if name.startswith(ConversationId.prefix) else (None, name)
 
 

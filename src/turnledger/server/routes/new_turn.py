@@ -13,6 +13,7 @@ from turnledger.api.views import show_turn
 from turnledger.model.access.token import TokenScope
 from turnledger.model.turn import BeginKind
 from turnledger.server.access.auth import Principal
+from turnledger.server.errors import input_field
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.openapi.schemas import (
     KEY_REUSED,
@@ -87,6 +88,7 @@ def endpoints(service: Service) -> list[Endpoint]:
                 name: header for name, header in HEADERS.items() if name.lower().encode() in TURN_HEADER_NAMES
             },
             body=TurnBody,
+            fields=input_field("input"),
             response_headers={
                 **ANSWER_HEADERS,
                 **REPLAYED,
@@ -113,6 +115,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             in_path=CHAT,
             headers=MOVE_HEADERS,
             body=AppendBody,
+            fields=input_field("items"),
             content={200: TurnAnswer},
             responses={
                 200: "The committed turn.",

@@ -86,6 +86,7 @@ def _request(service: Service, principal: Principal, scope: Scope, raw: bytes) -
     names, base_url_name = service.names, scope["state"].get("base_url_name")
     passed = service.settings.passed_fields
     request = response_request(scope["path"], scope["headers"], raw, names, base_url_name, passed)
+    scope["state"]["fields"] = {**scope["state"]["fields"], **request.fields}
     principal.check_chat_scope(request.scope)
     return request
 
