@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -32,6 +33,10 @@ WEATHER: Any = {"type": "function", "name": "weather", "parameters": {"type": "o
 THOUGHT = Data(b'{"choices":[{"delta":{"reasoning_content":"Hm"}}]}')
 MORE_THOUGHT = Data(b'{"choices":[{"delta":{"reasoning_content":", yes"}}]}')
 UNKNOWN = "conv_01890000000070008000000000000000"
+CUSTOM = Data(
+    b'{"choices":[{"delta":{"tool_calls":[{"index":1,"id":"call_b","type":"custom","custom":'
+    b'{"name":"raw","input":"x"}}]}}]}'
+)
 EVERY_KIND = [THOUGHT, MORE_THOUGHT, "Let me", " look.", Call("weather", '{"city": "Rome"}', "call_a")]
 
 
@@ -487,6 +492,13 @@ def _with_part(part: dict[str, Any]) -> dict[str, Any]:
     return {"input": [{"role": "user", "content": [part]}]}
 
 
+def _with_item(item: dict[str, Any]) -> dict[str, Any]:
+    return {"input": [{"role": "user", "content": "Hi"}, item]}
+
+
+_NAMED = {"type": "function", "name": "weather"}
+
+
 def _with_output(output: Any) -> dict[str, Any]:
     return {
         "input": [
@@ -520,7 +532,117 @@ def _with_output(output: Any) -> dict[str, Any]:
         ({"reasoning": {"summary": {}}}, "invalid_body", "reasoning.summary"),
         ({"text": {"verbosity": 1}}, "invalid_body", "text.verbosity"),
         ({"text": {"x": 1}}, "unsupported_field", "text.x"),
-        (_with_part({"type": "input_image", "file_id": "f"}), "unsupported_field", "input[0].content[0]"),
+        (
+            _with_part({"type": "input_image", "file_id": "f"}),
+            "unsupported_field",
+            "input[0].content[0].file_id",
+        ),
+        (_with_part({"type": "input_image"}), "invalid_body", "input[0].content[0].image_url"),
+        (
+            _with_part({"type": "input_image", "image_url": ""}),
+            "invalid_body",
+            "input[0].content[0].image_url",
+        ),
+        (_with_part({"type": "input_text"}), "invalid_body", "input[0].content[0].text"),
+        (_with_part({"type": "input_text", "text": None}), "invalid_body", "input[0].content[0].text"),
+        (_with_part({"type": "output_text", "annotations": []}), "invalid_body", "input[0].content[0].text"),
+        (_with_part({"type": "refusal", "text": "No"}), "unsupported_field", "input[0].content[0].text"),
+        (_with_part({"type": "refusal"}), "invalid_body", "input[0].content[0].refusal"),
+        (
+            _with_part({"type": "input_file", "filename": "a"}),
+            "invalid_body",
+            "input[0].content[0].file_data",
+        ),
+        (_with_part({"type": "input_audio"}), "invalid_body", "input[0].content[0].input_audio.data"),
+        (
+            _with_part({"type": "input_audio", "input_audio": {"data": "x"}}),
+            "invalid_body",
+            "input[0].content[0].input_audio.format",
+        ),
+        (
+            _with_part({"type": "input_text", "text": "a", "x": 1}),
+            "unsupported_field",
+            "input[0].content[0].x",
+        ),
+        (
+            _with_part({"type": "input_text", "text": "a", "x": False}),
+            "unsupported_field",
+            "input[0].content[0].x",
+        ),
+        (_with_output([{"type": "input_text"}]), "invalid_body", "input[1].output[0].text"),
+        (_with_output({"a": 1}), "invalid_body", "input[1].output"),
+        (
+            _with_item({"type": "message", "role": "user", "content": "Hi", "x": 1}),
+            "unsupported_field",
+            "input[1].x",
+        ),
+        (
+            _with_item(
+                {"type": "function_call", "call_id": "c", "name": "f", "arguments": "", "namespace": "n"}
+            ),
+            "unsupported_field",
+            "input[1].namespace",
+        ),
+        (
+            _with_item({"type": "reasoning", "summary": [{"type": "summary_text"}]}),
+            "invalid_body",
+            "input[1].summary[0].text",
+        ),
+        (_with_item({"type": "item_reference", "id": "msg_x", "x": 1}), "unsupported_field", "input[1].x"),
+        (
+            {"text": {"format": {"type": "json_object", "schema": {"a": 1}}}},
+            "unsupported_field",
+            "text.format.schema",
+        ),
+        ({"text": {"verbosity": "loud"}}, "invalid_body", "text.verbosity"),
+        ({"reasoning": {"summary": "long"}}, "invalid_body", "reasoning.summary"),
+        ({"reasoning": {"budget": 9}}, "unsupported_field", "reasoning.budget"),
+        ({"stream_options": {"x": False}}, "unsupported_field", "stream_options.x"),
+        ({"tools": [{**WEATHER, "defer_loading": True}]}, "unsupported_field", "tools[0].defer_loading"),
+        (
+            {"tools": [{"type": "custom", "name": "c", "format": {"type": "text", "x": 1}}]},
+            "unsupported_field",
+            "tools[0].format.x",
+        ),
+        ({"tool_choice": "required"}, "invalid_body", "tool_choice"),
+        ({"tool_choice": "required", "tools": []}, "invalid_body", "tool_choice"),
+        ({"tool_choice": "sometimes"}, "unsupported_field", "tool_choice"),
+        ({"tool_choice": {"type": "function", "name": "weather"}}, "invalid_body", "tool_choice"),
+        (
+            {"tool_choice": {"type": "function", "name": "time"}, "tools": [WEATHER]},
+            "invalid_body",
+            "tool_choice",
+        ),
+        (
+            {"tool_choice": {"type": "custom", "name": "weather"}, "tools": [WEATHER]},
+            "invalid_body",
+            "tool_choice",
+        ),
+        (
+            {
+                "tool_choice": {
+                    "type": "allowed_tools",
+                    "mode": "auto",
+                    "tools": [_NAMED, {"type": "function", "name": "time"}],
+                },
+                "tools": [WEATHER],
+            },
+            "invalid_body",
+            "tool_choice.tools[1]",
+        ),
+        (
+            {"tool_choice": {"type": "allowed_tools", "mode": "none", "tools": [_NAMED]}, "tools": [WEATHER]},
+            "invalid_body",
+            "tool_choice.mode",
+        ),
+        ({"temperature": 99}, "invalid_body", "temperature"),
+        ({"temperature": -0.1}, "invalid_body", "temperature"),
+        ({"top_p": 7}, "invalid_body", "top_p"),
+        ({"top_logprobs": 21}, "invalid_body", "top_logprobs"),
+        ({"top_logprobs": -1}, "invalid_body", "top_logprobs"),
+        ({"max_tool_calls": 0}, "invalid_body", "max_tool_calls"),
+        ({"extra_body": {"frequency_penalty": -2.5}}, "invalid_body", "frequency_penalty"),
+        ({"extra_body": {"presence_penalty": "high"}}, "invalid_body", "presence_penalty"),
         (
             _with_part({"type": "input_file", "file_url": "http://x"}),
             "unsupported_field",
@@ -550,6 +672,126 @@ def test_request_that_cannot_be_honoured_is_refused_by_name_and_stores_nothing(
     assert refused.value.param == param
     assert not served.upstream.received
     assert served.http.get("/v1/conversations").json()["data"] == []
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"temperature": 2, "top_p": 1, "extra_body": {"frequency_penalty": -2, "presence_penalty": 2}},
+        {"temperature": 0, "top_p": 0, "top_logprobs": 0, "max_tool_calls": 1},
+        {"tool_choice": "auto"},
+        {"tool_choice": "none", "tools": []},
+        {"tools": [{**WEATHER, "defer_loading": False, "allowed_callers": None, "output_schema": None}]},
+        {"tools": [WEATHER], "tool_choice": {"type": "allowed_tools", "mode": "required", "tools": [_NAMED]}},
+        {"stream_options": {"include_obfuscation": False}},
+        {"text": {"format": {"type": "text"}, "verbosity": "low"}, "reasoning": {"generate_summary": "auto"}},
+        _with_part({"type": "input_text", "text": "Hi", "prompt_cache_breakpoint": {"mode": "explicit"}}),
+        _with_item({"role": "assistant", "content": "Hm", "phase": "commentary"})
+        | {
+            "input": [
+                {"role": "assistant", "content": "Hm", "phase": "commentary"},
+                {"role": "user", "content": "?"},
+            ]
+        },
+    ],
+    ids=str,
+)
+def test_request_at_the_limits_of_its_values_is_answered(serve: Serve, fields: dict[str, Any]) -> None:
+    client = serve(["Fine."]).client()
+    made = client.responses.create(**{"model": MODEL, "input": "Hi", **fields})
+    assert checked(made).output_text == "Fine."
+
+
+def test_parts_reach_the_model_without_empty_fields_and_hints(serve: Serve) -> None:
+    served = serve(["Fine."])
+    parts = [
+        {"type": "input_image", "image_url": "data:,x", "file_id": None, "detail": None},
+        {
+            "type": "input_file",
+            "file_data": "data:,x",
+            "filename": "a.txt",
+            "file_url": None,
+            "detail": "auto",
+        },
+        {"type": "input_text", "text": "", "prompt_cache_breakpoint": {"mode": "explicit"}},
+    ]
+    create(served.client(), [{"role": "user", "content": parts}])
+    assert served.upstream.received[-1].body["messages"][0]["content"] == [
+        {"type": "image_url", "image_url": {"url": "data:,x"}},
+        {"type": "file", "file": {"file_data": "data:,x", "filename": "a.txt"}},
+        {"type": "text", "text": ""},
+    ]
+
+
+class Sky(BaseModel):
+    clouds: int
+
+
+DUMPS: dict[str, Callable[[Any], Any]] = {
+    "object": lambda item: item,
+    "model_dump": lambda item: item.model_dump(),
+    "by alias": lambda item: item.model_dump(by_alias=True),
+    "set fields": lambda item: item.model_dump(exclude_unset=True),  # as openai-agents sends them
+    "no nulls": lambda item: item.model_dump(exclude_none=True),
+    "json": lambda item: item.model_dump(mode="json"),
+    "to_dict": lambda item: item.to_dict(),
+}
+
+
+@pytest.mark.parametrize("dump", DUMPS.values(), ids=DUMPS)
+@pytest.mark.parametrize("source", ["streamed", "parsed", "read", "conversation", "input items"])
+def test_items_of_responses_can_be_sent_back_in_every_form(
+    serve: Serve, source: str, dump: Callable[[Any], Any]
+) -> None:
+    calls = [Call("weather", '{"clouds": 1}', "call_a"), CUSTOM]
+    declined = Data(b'{"choices":[{"delta":{"refusal":"No."}}]}')
+    served = serve([THOUGHT, '{"clouds": 2}', *calls], [declined], ["Fine."], ["Fine."])
+    client = served.client()
+    custom: Any = {"type": "custom", "name": "raw"}
+    results: Any = [
+        {"type": "function_call_output", "call_id": "call_a", "output": "30"},
+        {"type": "custom_tool_call_output", "call_id": "call_b", "output": "40"},
+    ]
+    question: Any = {"role": "user", "content": "Weather?"}
+    terms: Any = {
+        "model": MODEL,
+        "tools": [{**WEATHER, "strict": True}, custom],
+        "reasoning": {"summary": "auto"},
+    }
+
+    def ask(input: Any, **where: Any) -> Any:
+        parsed: Any = {"text_format": Sky} if source == "parsed" else {}
+        with client.responses.stream(input=input, **terms, **where, **parsed) as events:
+            return events.get_final_response()
+
+    first = ask([question])
+    second = ask(results, previous_response_id=first.id)
+    items: list[Any] = [question, *first.output, *results, *second.output]
+    if source == "read":
+        read = [client.responses.retrieve(each.id).output for each in (first, second)]
+        items = [question, *read[0], *results, *read[1]]
+    elif source == "conversation":
+        items = list(client.conversations.items.list(conversation_of(first), order="asc"))
+    elif source == "input items":
+        copied = client.responses.create(input=[*items, question], **terms)
+        items = list(client.responses.input_items.list(copied.id, order="asc"))[:-1]
+    kinds = [
+        each["type"] if isinstance(each, dict) and "type" in each else getattr(each, "type", "message")
+        for each in items
+    ]
+    assert kinds == [
+        *("message", "reasoning", "message", "function_call", "custom_tool_call"),
+        *("function_call_output", "custom_tool_call_output", "message"),
+    ]
+    sent = [each if isinstance(each, dict) else dump(each) for each in items]
+    again = client.responses.create(input=[*sent, {"role": "user", "content": "Sure?"}], **terms)
+    assert again.output_text == "Fine."
+    seen = served.upstream.received[-1].body["messages"]
+    assert [each["role"] for each in seen] == ["user", "assistant", "tool", "tool", "assistant", "user"]
+    assert [each["content"] for each in seen if each["role"] == "tool"] == ["30", "40"]
+    assert len(seen[1]["tool_calls"]) == 2
+    added = client.conversations.create(items=sent)
+    assert len(list(client.conversations.items.list(added.id))) == len(sent)
 
 
 @pytest.mark.parametrize(

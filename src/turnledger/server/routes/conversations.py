@@ -34,6 +34,7 @@ from turnledger.server.openapi.schemas import (
 )
 from turnledger.server.requests.body import decode_body, read_body
 from turnledger.server.requests.turn import KEY, read_headers, text_of
+from turnledger.server.responses.input import input_items
 from turnledger.server.responses.items import PlacedItem, find_item, turn_of_item
 from turnledger.server.responses.lists import (
     PAGING,
@@ -44,7 +45,6 @@ from turnledger.server.responses.lists import (
     show_placed,
     shown_items,
 )
-from turnledger.server.responses.request import input_items
 from turnledger.server.routes.branches import GONE, MOVE_HEADERS, move_options
 from turnledger.server.routes.chat_history import PAGE_BYTES
 from turnledger.server.routes.completions import HEADERS
