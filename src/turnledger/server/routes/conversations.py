@@ -23,11 +23,11 @@ from turnledger.server.access.auth import Principal
 from turnledger.server.errors import RequestRefused, about, input_field
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.openapi.schemas import (
+    APPEND_ERRORS,
     KEY_REUSED,
     NUMBER,
     QUOTA_REACHED,
     STRING,
-    UNAVAILABLE,
     id_schema,
     nullable,
     object_schema,
@@ -331,10 +331,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             responses={
                 200: "The added items.",
                 **GONE,
-                409: "A turn is running there, the turn was stopped, or chats are not stored here.",
-                422: KEY_REUSED,
-                **UNAVAILABLE,
-                **QUOTA_REACHED,
+                **APPEND_ERRORS,
             },
         ),
         Endpoint(

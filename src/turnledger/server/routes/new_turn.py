@@ -16,10 +16,8 @@ from turnledger.server.access.auth import Principal
 from turnledger.server.errors import input_field
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.openapi.schemas import (
-    KEY_REUSED,
-    QUOTA_REACHED,
+    APPEND_ERRORS,
     TURN_ERRORS,
-    UNAVAILABLE,
 )
 from turnledger.server.requests.body import decode_body, read_body
 from turnledger.server.requests.turn import TURN_HEADER_NAMES
@@ -120,10 +118,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             responses={
                 200: "The committed turn.",
                 **GONE,
-                409: "A turn is running there, the turn was stopped, or chats are not stored here.",
-                422: KEY_REUSED,
-                **UNAVAILABLE,
-                **QUOTA_REACHED,
+                **APPEND_ERRORS,
             },
         ),
     ]
