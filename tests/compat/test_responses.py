@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import openai
@@ -15,6 +16,7 @@ from tests.compat.conftest import Serve
 from tests.compat.live_server import MODEL, LiveServer
 from tests.compat.responses import (
     checked,
+    checked_conversation_item,
     checked_events,
     checked_item,
     conversation_of,
@@ -25,6 +27,7 @@ from tests.compat.responses import (
     types,
 )
 from turnledger.engine.limits import Limits
+from turnledger.hosting import OWNER
 from turnledger.server.config.settings import ChatSettings, Settings
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import CUT, Call, Data, End, Refusal, Status
@@ -53,6 +56,68 @@ def test_response_is_the_same_created_streamed_and_read_again(serve: Serve, stor
     events = stream(client, "Hi")
     assert events[-1].response.output_text == "Hello"
     assert checked(client.responses.retrieve(events[-1].response.id)) == events[-1].response
+
+
+def test_settings_reach_the_model_and_are_shown_in_the_response(serve: Serve) -> None:
+    served = serve(["{}"])
+    grammar: Any = {"type": "grammar", "definition": "start: /a/", "syntax": "lark"}
+    schema: Any = {"type": "object", "properties": {}}
+    fields: dict[str, Any] = {
+        "tools": [WEATHER, {"type": "custom", "name": "raw", "description": "Raw.", "format": grammar}],
+        "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [_NAMED]},
+        "parallel_tool_calls": False,
+        "text": {
+            "format": {"type": "json_schema", "name": "sky", "schema": schema, "strict": True},
+            "verbosity": "low",
+        },
+        "reasoning": {"effort": "high", "summary": "auto"},
+        "top_p": 0.5,
+    }
+    chosen = {"type": "function", "function": {"name": "weather"}}
+    more = {"presence_penalty": -1.5, "seed": 7, "stop": ["."], "logit_bias": {"1": 2}}
+    made = create(served.client(), "Hi", **fields, extra_body=more)
+    body = served.upstream.received[-1].body
+    assert {name: body[name] for name in body.keys() - {"model", "messages", "stream"}} == {
+        "tools": [
+            {
+                "type": "function",
+                "function": {"name": "weather", "parameters": {"type": "object"}, "strict": False},
+            },
+            {
+                "type": "custom",
+                "custom": {
+                    "name": "raw",
+                    "description": "Raw.",
+                    "format": {"type": "grammar", "grammar": {"definition": "start: /a/", "syntax": "lark"}},
+                },
+            },
+        ],
+        "tool_choice": {
+            "type": "allowed_tools",
+            "allowed_tools": {"mode": "auto", "tools": [chosen]},
+        },
+        "parallel_tool_calls": False,
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {"name": "sky", "schema": schema, "strict": True},
+        },
+        "verbosity": "low",
+        "reasoning_effort": "high",
+        "top_p": 0.5,
+        **more,
+    }
+    shown = made.to_dict()
+    for name, value in fields.items():
+        assert shown[name] == value
+
+
+def test_conversation_may_be_named_by_its_object(serve: Serve) -> None:
+    client = serve(["one"], ["two"]).client()
+    first = create(client, "1")
+    second = create(client, "2", conversation={"id": conversation_of(first)})
+    assert second.conversation == first.conversation
+    whole: Any = client.conversations.retrieve(conversation_of(first)).to_dict()
+    assert client.responses.input_tokens.count(model=MODEL, input="3", conversation=whole).input_tokens > 4
 
 
 def test_stream_has_an_event_for_each_part_of_every_kind(serve: Serve) -> None:
@@ -280,6 +345,42 @@ def test_failed_response_is_reported_and_cannot_be_continued(serve: Serve) -> No
         create(client, "Hi")
     create(client, "Again")
     assert served.messages("k") == [("user", "Again"), ("assistant", "fine")]
+
+
+def test_settled_turn_is_a_failed_response_whose_calls_are_in_its_output(serve: Serve) -> None:
+    served = serve(["Hello"])
+    client = served.client()
+    key = "settled"
+
+    async def pay() -> str:
+        return "paid"
+
+    async def fail_after_paying() -> None:
+        with suppress(RuntimeError):
+            async with served.ledger.for_owner(OWNER).turn("Pay.", conversation_key=key) as turn:
+                ids.append(turn.id.replace("turn_", "resp_"))
+                await turn.call(call, pay)
+                raise RuntimeError
+
+    call = {"type": "function_call", "call_id": "c", "name": "pay", "arguments": "{}"}
+    ids: list[str] = []
+    served.do(fail_after_paying())
+    assert checked(client.responses.retrieve(ids[0])).status == "failed"
+    create(served.client(key), "And?")
+    settled = checked(client.responses.retrieve(ids[0]))
+    assert settled.status == "failed"
+    assert settled.error is not None
+    assert [item.type for item in settled.output] == ["function_call", "function_call_output"]
+    events = checked_events(client.responses.retrieve(ids[0], stream=True))
+    assert types(events)[-1] == "failed"
+    done = [event.item for event in events if event.type == "response.output_item.done"]
+    assert done == events[-1].response.output == settled.output
+    items = client.conversations.items.list(conversation_of(settled), order="asc").data
+    assert [checked_conversation_item(item).type for item in items][:4] == [
+        *("message", "function_call", "function_call_output", "message")
+    ]
+    seen = [each["role"] for each in served.upstream.received[-1].body["messages"]]
+    assert seen == ["user", "assistant", "tool", "developer", "user"]
 
 
 def test_answer_cut_by_its_length_is_incomplete_and_stored(serve: Serve) -> None:
