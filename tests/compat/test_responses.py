@@ -924,6 +924,33 @@ def test_error_about_a_query_parameter_names_it(
     assert answer.json()["error"]["param"] == param
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("/v1/responses", {"input": " "}, "input"),
+        (
+            "/v1/responses",
+            {"input": "Hi", "stream": True, "previous_response_id": "x"},
+            "previous_response_id",
+        ),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": " "}]}, "messages"),
+        ("/v1/chat/completions", {"messages": "Hi"}, "messages"),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}], "n": 2}, "n"),
+        ("/api/turns", {"input": " "}, "input"),
+        ("/api/turns", {"input": {"type": "function_call_output", "call_id": "c", "output": ""}}, "input"),
+    ],
+    ids=str,
+)
+def test_error_about_new_input_names_its_field_in_every_api(
+    serve: Serve, path: str, body: dict[str, Any], param: str
+) -> None:
+    served = serve()
+    headers = {} if "previous_response_id" in body or path == "/api/turns" else {"X-Conversation-Id": "k"}
+    answer = served.http.post(path, json={"model": MODEL, **body}, headers=headers)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == param
+
+
 def test_error_about_a_continued_conversation_names_the_field(serve: Serve) -> None:
     served = serve(["Hello"])
     client = served.client()
