@@ -803,6 +803,46 @@ def test_request_at_the_limits_of_its_values_is_answered(serve: Serve, fields: d
     assert checked(made).output_text == "Fine."
 
 
+def test_fields_of_items_of_other_servers_are_accepted_if_they_change_nothing(serve: Serve) -> None:
+    served = serve(["Fine."])
+    client = served.client()
+    input: Any = [
+        {"role": "user", "content": "Weather?"},
+        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAAA", "status": None},
+        {
+            "type": "function_call",
+            "id": "fc_1",
+            "call_id": "c",
+            "name": "weather",
+            "arguments": "{}",
+            "async": False,
+            "caller": {"type": "direct"},
+            "namespace": None,
+            "created_by": "agent",
+        },
+        {
+            "type": "function_call_output",
+            "call_id": "c",
+            "output": "30",
+            "name": "weather",
+            "status": "completed",
+        },
+        {
+            "type": "message",
+            "id": "msg_1",
+            "role": "assistant",
+            "phase": "final_answer",
+            "content": [{"type": "output_text", "text": "Warm.", "annotations": [], "logprobs": None}],
+        },
+        {"role": "user", "content": "Sure?"},
+    ]
+    made = create(client, input)
+    seen = served.upstream.received[-1].body["messages"]
+    assert [each["role"] for each in seen] == ["user", "assistant", "tool", "assistant", "user"]
+    for item in client.responses.input_items.list(made.id):
+        checked_item(item)
+
+
 def test_parts_reach_the_model_without_empty_fields_and_hints(serve: Serve) -> None:
     served = serve(["Fine."])
     parts = [
