@@ -85,6 +85,8 @@ class TurnledgerError(Exception):
     """The HTTP status of a server's response, and the id of the request in its log."""
     earlier: tuple[TurnId | None, ConversationId] | None = None
     """The turn that holds the idempotency_key and its conversation, if that turn is the reason."""
+    param: str | None = None
+    """The field or parameter of a request that the error is about, if it is about one."""
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or " ".join((type(self).__doc__ or "").split()))
@@ -94,6 +96,10 @@ class InvalidInput(TurnledgerError):
     """The request is not valid. Nothing changed."""
 
     code = "invalid_input"
+
+    def __init__(self, message: str | None = None, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
 
 
 class InvalidId(InvalidInput):

@@ -336,6 +336,18 @@ class TestChoice:
         served.http.get(f"/api/turns/{accepted.json()['id']}/events")
         assert numbered(served) == ["next", "a", "next", "a", "next"]
 
+    def test_header_and_setting_apply_to_unstored_responses(self, serve: Serve) -> None:
+        served = serve(*[["a"]] * 6, settings=limited(800, 100))
+        talk(served, send_whole, 3, LONG)
+        for headers, seen in (
+            ({}, ["q2", "a", "q3", "a", "next"]),
+            ({"X_Context": "last=1"}, ["q3", "a", "next"]),
+        ):
+            client = served.client("k", **headers)
+            assert client.responses.create(model=MODEL, input="next", store=False).output_text == "a"
+            assert numbered(served) == seen
+        assert len(served.messages("k")) == 6
+
     def test_image_takes_no_more_of_the_context_than_models_count(self, serve: Serve) -> None:
         served = serve(*[["a"]] * 3, settings=limited(16_000))
         client = served.client("k", X_Conversation_Messages="new")

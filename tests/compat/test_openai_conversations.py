@@ -10,7 +10,7 @@ from openai.types.conversations import Conversation
 
 from tests.compat.conftest import Serve
 from tests.compat.live_server import MODEL
-from tests.compat.responses import checked_conversation_item, create
+from tests.compat.responses import checked_conversation_item, conversation_of, create
 from turnledger.hosting import OWNER, Host
 from turnledger.testing.upstream import Call
 
@@ -101,6 +101,25 @@ def test_items_are_listed_in_pages_in_either_order(serve: Serve, order: Any) -> 
 
 
 @pytest.mark.parametrize("order", ["asc", "desc"])
+@pytest.mark.parametrize("turns", [1, 2])
+def test_item_of_a_side_branch_is_no_cursor_of_the_conversation(serve: Serve, order: Any, turns: int) -> None:
+    client = serve(*[[f"a{number}"] for number in range(4)]).client()
+    first = create(client, "q0")
+    second = create(client, "q1", previous_response_id=first.id)
+    side = create(client, "side", previous_response_id=first.id)
+    for _ in range(turns - 1):
+        side = create(client, "more", previous_response_id=side.id)
+    id = conversation_of(first)
+    for after in (side.output[0].id, "msg_unknown"):
+        with pytest.raises(openai.NotFoundError) as refused:
+            client.conversations.items.list(id, order=order, after=str(after))
+        assert refused.value.param == "after"
+    shared, own = str(first.output[0].id), str(second.output[0].id)
+    assert texts(client.conversations.items.list(id, order="asc", after=shared)) == ["q1", "a1"]
+    assert texts(client.conversations.items.list(id, order="desc", after=own)) == ["q1", "a0", "q0"]
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
 def test_page_of_large_items_is_short_and_the_next_one_follows(serve: Serve, order: Any) -> None:
     client = serve().client()
     conversation = client.conversations.create().id
@@ -160,10 +179,11 @@ def test_item_of_another_conversation_is_not_found(serve: Serve) -> None:
         ({"items": [message(str(number)) for number in range(21)]}, "items"),
         ({"items": [{"type": "web_search_call"}]}, "items[0].type"),
         ({"items": [{"type": "item_reference", "id": "msg_x"}]}, "items[0].type"),
-        ({"metadata": {str(number): "" for number in range(17)}}, None),
-        ({"metadata": {"long": "x" * 513}}, None),
+        ({"metadata": {str(number): "" for number in range(17)}}, "metadata"),
+        ({"metadata": {"long": "x" * 513}}, "metadata"),
+        ({"items": [{"type": "function_call_output", "call_id": "c", "output": ""}]}, "items"),
     ],
-    ids=["21 items", "hosted call", "reference", "17 pairs", "long value"],
+    ids=["21 items", "hosted call", "reference", "17 pairs", "long value", "stray result"],
 )
 def test_conversation_beyond_the_limits_is_refused_and_not_created(
     serve: Serve, fields: dict[str, Any], param: str | None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import openai
@@ -14,6 +16,7 @@ from tests.compat.conftest import Serve
 from tests.compat.live_server import MODEL, LiveServer
 from tests.compat.responses import (
     checked,
+    checked_conversation_item,
     checked_events,
     checked_item,
     conversation_of,
@@ -24,6 +27,7 @@ from tests.compat.responses import (
     types,
 )
 from turnledger.engine.limits import Limits
+from turnledger.hosting import OWNER
 from turnledger.server.config.settings import ChatSettings, Settings
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import CUT, Call, Data, End, Refusal, Status
@@ -31,6 +35,11 @@ from turnledger.testing.upstream import CUT, Call, Data, End, Refusal, Status
 WEATHER: Any = {"type": "function", "name": "weather", "parameters": {"type": "object"}, "strict": False}
 THOUGHT = Data(b'{"choices":[{"delta":{"reasoning_content":"Hm"}}]}')
 MORE_THOUGHT = Data(b'{"choices":[{"delta":{"reasoning_content":", yes"}}]}')
+UNKNOWN = "conv_01890000000070008000000000000000"
+CUSTOM = Data(
+    b'{"choices":[{"delta":{"tool_calls":[{"index":1,"id":"call_b","type":"custom","custom":'
+    b'{"name":"raw","input":"x"}}]}}]}'
+)
 EVERY_KIND = [THOUGHT, MORE_THOUGHT, "Let me", " look.", Call("weather", '{"city": "Rome"}', "call_a")]
 
 
@@ -47,6 +56,68 @@ def test_response_is_the_same_created_streamed_and_read_again(serve: Serve, stor
     events = stream(client, "Hi")
     assert events[-1].response.output_text == "Hello"
     assert checked(client.responses.retrieve(events[-1].response.id)) == events[-1].response
+
+
+def test_settings_reach_the_model_and_are_shown_in_the_response(serve: Serve) -> None:
+    served = serve(["{}"])
+    grammar: Any = {"type": "grammar", "definition": "start: /a/", "syntax": "lark"}
+    schema: Any = {"type": "object", "properties": {}}
+    fields: dict[str, Any] = {
+        "tools": [WEATHER, {"type": "custom", "name": "raw", "description": "Raw.", "format": grammar}],
+        "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [_NAMED]},
+        "parallel_tool_calls": False,
+        "text": {
+            "format": {"type": "json_schema", "name": "sky", "schema": schema, "strict": True},
+            "verbosity": "low",
+        },
+        "reasoning": {"effort": "high", "summary": "auto"},
+        "top_p": 0.5,
+    }
+    chosen = {"type": "function", "function": {"name": "weather"}}
+    more = {"presence_penalty": -1.5, "seed": 7, "stop": ["."], "logit_bias": {"1": 2}}
+    made = create(served.client(), "Hi", **fields, extra_body=more)
+    body = served.upstream.received[-1].body
+    assert {name: body[name] for name in body.keys() - {"model", "messages", "stream"}} == {
+        "tools": [
+            {
+                "type": "function",
+                "function": {"name": "weather", "parameters": {"type": "object"}, "strict": False},
+            },
+            {
+                "type": "custom",
+                "custom": {
+                    "name": "raw",
+                    "description": "Raw.",
+                    "format": {"type": "grammar", "grammar": {"definition": "start: /a/", "syntax": "lark"}},
+                },
+            },
+        ],
+        "tool_choice": {
+            "type": "allowed_tools",
+            "allowed_tools": {"mode": "auto", "tools": [chosen]},
+        },
+        "parallel_tool_calls": False,
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {"name": "sky", "schema": schema, "strict": True},
+        },
+        "verbosity": "low",
+        "reasoning_effort": "high",
+        "top_p": 0.5,
+        **more,
+    }
+    shown = made.to_dict()
+    for name, value in fields.items():
+        assert shown[name] == value
+
+
+def test_conversation_may_be_named_by_its_object(serve: Serve) -> None:
+    client = serve(["one"], ["two"]).client()
+    first = create(client, "1")
+    second = create(client, "2", conversation={"id": conversation_of(first)})
+    assert second.conversation == first.conversation
+    whole: Any = client.conversations.retrieve(conversation_of(first)).to_dict()
+    assert client.responses.input_tokens.count(model=MODEL, input="3", conversation=whole).input_tokens > 4
 
 
 def test_stream_has_an_event_for_each_part_of_every_kind(serve: Serve) -> None:
@@ -276,6 +347,42 @@ def test_failed_response_is_reported_and_cannot_be_continued(serve: Serve) -> No
     assert served.messages("k") == [("user", "Again"), ("assistant", "fine")]
 
 
+def test_settled_turn_is_a_failed_response_whose_calls_are_in_its_output(serve: Serve) -> None:
+    served = serve(["Hello"])
+    client = served.client()
+    key = "settled"
+
+    async def pay() -> str:
+        return "paid"
+
+    async def fail_after_paying() -> None:
+        with suppress(RuntimeError):
+            async with served.ledger.for_owner(OWNER).turn("Pay.", conversation_key=key) as turn:
+                ids.append(turn.id.replace("turn_", "resp_"))
+                await turn.call(call, pay)
+                raise RuntimeError
+
+    call = {"type": "function_call", "call_id": "c", "name": "pay", "arguments": "{}"}
+    ids: list[str] = []
+    served.do(fail_after_paying())
+    assert checked(client.responses.retrieve(ids[0])).status == "failed"
+    create(served.client(key), "And?")
+    settled = checked(client.responses.retrieve(ids[0]))
+    assert settled.status == "failed"
+    assert settled.error is not None
+    assert [item.type for item in settled.output] == ["function_call", "function_call_output"]
+    events = checked_events(client.responses.retrieve(ids[0], stream=True))
+    assert types(events)[-1] == "failed"
+    done = [event.item for event in events if event.type == "response.output_item.done"]
+    assert done == events[-1].response.output == settled.output
+    items = client.conversations.items.list(conversation_of(settled), order="asc").data
+    assert [checked_conversation_item(item).type for item in items][:4] == [
+        *("message", "function_call", "function_call_output", "message")
+    ]
+    seen = [each["role"] for each in served.upstream.received[-1].body["messages"]]
+    assert seen == ["user", "assistant", "tool", "developer", "user"]
+
+
 def test_answer_cut_by_its_length_is_incomplete_and_stored(serve: Serve) -> None:
     client = serve(["Half", End("length")]).client()
     events = stream(client, "Hi")
@@ -486,6 +593,13 @@ def _with_part(part: dict[str, Any]) -> dict[str, Any]:
     return {"input": [{"role": "user", "content": [part]}]}
 
 
+def _with_item(item: dict[str, Any]) -> dict[str, Any]:
+    return {"input": [{"role": "user", "content": "Hi"}, item]}
+
+
+_NAMED = {"type": "function", "name": "weather"}
+
+
 def _with_output(output: Any) -> dict[str, Any]:
     return {
         "input": [
@@ -519,19 +633,132 @@ def _with_output(output: Any) -> dict[str, Any]:
         ({"reasoning": {"summary": {}}}, "invalid_body", "reasoning.summary"),
         ({"text": {"verbosity": 1}}, "invalid_body", "text.verbosity"),
         ({"text": {"x": 1}}, "unsupported_field", "text.x"),
-        (_with_part({"type": "input_image", "file_id": "f"}), "unsupported_field", "input[0].content[0]"),
+        (
+            _with_part({"type": "input_image", "file_id": "f"}),
+            "unsupported_field",
+            "input[0].content[0].file_id",
+        ),
+        (_with_part({"type": "input_image"}), "invalid_body", "input[0].content[0].image_url"),
+        (
+            _with_part({"type": "input_image", "image_url": ""}),
+            "invalid_body",
+            "input[0].content[0].image_url",
+        ),
+        (_with_part({"type": "input_text"}), "invalid_body", "input[0].content[0].text"),
+        (_with_part({"type": "input_text", "text": None}), "invalid_body", "input[0].content[0].text"),
+        (_with_part({"type": "output_text", "annotations": []}), "invalid_body", "input[0].content[0].text"),
+        (_with_part({"type": "refusal", "text": "No"}), "unsupported_field", "input[0].content[0].text"),
+        (_with_part({"type": "refusal"}), "invalid_body", "input[0].content[0].refusal"),
+        (
+            _with_part({"type": "input_file", "filename": "a"}),
+            "invalid_body",
+            "input[0].content[0].file_data",
+        ),
+        (_with_part({"type": "input_audio"}), "invalid_body", "input[0].content[0].input_audio.data"),
+        (
+            _with_part({"type": "input_audio", "input_audio": {"data": "x"}}),
+            "invalid_body",
+            "input[0].content[0].input_audio.format",
+        ),
+        (
+            _with_part({"type": "input_text", "text": "a", "x": 1}),
+            "unsupported_field",
+            "input[0].content[0].x",
+        ),
+        (
+            _with_part({"type": "input_text", "text": "a", "x": False}),
+            "unsupported_field",
+            "input[0].content[0].x",
+        ),
+        (_with_output([{"type": "input_text"}]), "invalid_body", "input[1].output[0].text"),
+        (_with_output({"a": 1}), "invalid_body", "input[1].output"),
+        (
+            _with_item({"type": "message", "role": "user", "content": "Hi", "x": 1}),
+            "unsupported_field",
+            "input[1].x",
+        ),
+        (
+            _with_item(
+                {"type": "function_call", "call_id": "c", "name": "f", "arguments": "", "namespace": "n"}
+            ),
+            "unsupported_field",
+            "input[1].namespace",
+        ),
+        (
+            _with_item({"type": "reasoning", "summary": [{"type": "summary_text"}]}),
+            "invalid_body",
+            "input[1].summary[0].text",
+        ),
+        (_with_item({"type": "item_reference", "id": "msg_x", "x": 1}), "unsupported_field", "input[1].x"),
+        (
+            {"text": {"format": {"type": "json_object", "schema": {"a": 1}}}},
+            "unsupported_field",
+            "text.format.schema",
+        ),
+        ({"text": {"verbosity": "loud"}}, "invalid_body", "text.verbosity"),
+        ({"reasoning": {"summary": "long"}}, "invalid_body", "reasoning.summary"),
+        ({"reasoning": {"budget": 9}}, "unsupported_field", "reasoning.budget"),
+        ({"stream_options": {"x": False}}, "unsupported_field", "stream_options.x"),
+        ({"tools": [{**WEATHER, "defer_loading": True}]}, "unsupported_field", "tools[0].defer_loading"),
+        (
+            {"tools": [{"type": "custom", "name": "c", "format": {"type": "text", "x": 1}}]},
+            "unsupported_field",
+            "tools[0].format.x",
+        ),
+        ({"tool_choice": "required"}, "invalid_body", "tool_choice"),
+        ({"tool_choice": "required", "tools": []}, "invalid_body", "tool_choice"),
+        ({"tool_choice": "sometimes"}, "unsupported_field", "tool_choice"),
+        ({"tool_choice": {"type": "function", "name": "weather"}}, "invalid_body", "tool_choice"),
+        (
+            {"tool_choice": {"type": "function", "name": "time"}, "tools": [WEATHER]},
+            "invalid_body",
+            "tool_choice",
+        ),
+        (
+            {"tool_choice": {"type": "custom", "name": "weather"}, "tools": [WEATHER]},
+            "invalid_body",
+            "tool_choice",
+        ),
+        (
+            {
+                "tool_choice": {
+                    "type": "allowed_tools",
+                    "mode": "auto",
+                    "tools": [_NAMED, {"type": "function", "name": "time"}],
+                },
+                "tools": [WEATHER],
+            },
+            "invalid_body",
+            "tool_choice.tools[1]",
+        ),
+        (
+            {"tool_choice": {"type": "allowed_tools", "mode": "none", "tools": [_NAMED]}, "tools": [WEATHER]},
+            "invalid_body",
+            "tool_choice.mode",
+        ),
+        ({"temperature": 99}, "invalid_body", "temperature"),
+        ({"temperature": -0.1}, "invalid_body", "temperature"),
+        ({"top_p": 7}, "invalid_body", "top_p"),
+        ({"top_logprobs": 21}, "invalid_body", "top_logprobs"),
+        ({"top_logprobs": -1}, "invalid_body", "top_logprobs"),
+        ({"max_tool_calls": 0}, "invalid_body", "max_tool_calls"),
+        ({"extra_body": {"frequency_penalty": -2.5}}, "invalid_body", "frequency_penalty"),
+        ({"extra_body": {"presence_penalty": "high"}}, "invalid_body", "presence_penalty"),
         (
             _with_part({"type": "input_file", "file_url": "http://x"}),
             "unsupported_field",
             "input[0].content[0].file_url",
         ),
-        ({"input": []}, "no_new_input", None),
-        ({"input": [{"role": "assistant", "content": "Hm"}]}, "no_new_input", None),
+        ({"input": []}, "no_new_input", "input"),
+        ({"input": [{"role": "assistant", "content": "Hm"}]}, "no_new_input", "input"),
         (
             {"input": [{"type": "function_call_output", "call_id": "c", "output": "1"}]},
             "malformed_items",
-            None,
+            "input",
         ),
+        ({"metadata": {"a": "x" * 513}}, "invalid_input", "metadata"),
+        ({"metadata": {"a": 1}}, "invalid_body", "metadata"),
+        ({"conversation": "conv_x"}, "invalid_id", "conversation"),
     ],
     ids=str,
 )
@@ -546,6 +773,240 @@ def test_request_that_cannot_be_honoured_is_refused_by_name_and_stores_nothing(
     assert refused.value.param == param
     assert not served.upstream.received
     assert served.http.get("/v1/conversations").json()["data"] == []
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"temperature": 2, "top_p": 1, "extra_body": {"frequency_penalty": -2, "presence_penalty": 2}},
+        {"temperature": 0, "top_p": 0, "top_logprobs": 0, "max_tool_calls": 1},
+        {"tool_choice": "auto"},
+        {"tool_choice": "none", "tools": []},
+        {"tools": [{**WEATHER, "defer_loading": False, "allowed_callers": None, "output_schema": None}]},
+        {"tools": [WEATHER], "tool_choice": {"type": "allowed_tools", "mode": "required", "tools": [_NAMED]}},
+        {"stream_options": {"include_obfuscation": False}},
+        {"text": {"format": {"type": "text"}, "verbosity": "low"}, "reasoning": {"generate_summary": "auto"}},
+        _with_part({"type": "input_text", "text": "Hi", "prompt_cache_breakpoint": {"mode": "explicit"}}),
+        _with_item({"role": "assistant", "content": "Hm", "phase": "commentary"})
+        | {
+            "input": [
+                {"role": "assistant", "content": "Hm", "phase": "commentary"},
+                {"role": "user", "content": "?"},
+            ]
+        },
+    ],
+    ids=str,
+)
+def test_request_at_the_limits_of_its_values_is_answered(serve: Serve, fields: dict[str, Any]) -> None:
+    client = serve(["Fine."]).client()
+    made = client.responses.create(**{"model": MODEL, "input": "Hi", **fields})
+    assert checked(made).output_text == "Fine."
+
+
+def test_fields_of_items_of_other_servers_are_accepted_if_they_change_nothing(serve: Serve) -> None:
+    served = serve(["Fine."])
+    client = served.client()
+    input: Any = [
+        {"role": "user", "content": "Weather?"},
+        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAAA", "status": None},
+        {
+            "type": "function_call",
+            "id": "fc_1",
+            "call_id": "c",
+            "name": "weather",
+            "arguments": "{}",
+            "async": False,
+            "caller": {"type": "direct"},
+            "namespace": None,
+            "created_by": "agent",
+        },
+        {
+            "type": "function_call_output",
+            "call_id": "c",
+            "output": "30",
+            "name": "weather",
+            "status": "completed",
+        },
+        {
+            "type": "message",
+            "id": "msg_1",
+            "role": "assistant",
+            "phase": "final_answer",
+            "content": [{"type": "output_text", "text": "Warm.", "annotations": [], "logprobs": None}],
+        },
+        {"role": "user", "content": "Sure?"},
+    ]
+    made = create(client, input)
+    seen = served.upstream.received[-1].body["messages"]
+    assert [each["role"] for each in seen] == ["user", "assistant", "tool", "assistant", "user"]
+    for item in client.responses.input_items.list(made.id):
+        checked_item(item)
+
+
+def test_parts_reach_the_model_without_empty_fields_and_hints(serve: Serve) -> None:
+    served = serve(["Fine."])
+    parts = [
+        {"type": "input_image", "image_url": "data:,x", "file_id": None, "detail": None},
+        {
+            "type": "input_file",
+            "file_data": "data:,x",
+            "filename": "a.txt",
+            "file_url": None,
+            "detail": "auto",
+        },
+        {"type": "input_text", "text": "", "prompt_cache_breakpoint": {"mode": "explicit"}},
+    ]
+    create(served.client(), [{"role": "user", "content": parts}])
+    assert served.upstream.received[-1].body["messages"][0]["content"] == [
+        {"type": "image_url", "image_url": {"url": "data:,x"}},
+        {"type": "file", "file": {"file_data": "data:,x", "filename": "a.txt"}},
+        {"type": "text", "text": ""},
+    ]
+
+
+class Sky(BaseModel):
+    clouds: int
+
+
+DUMPS: dict[str, Callable[[Any], Any]] = {
+    "object": lambda item: item,
+    "model_dump": lambda item: item.model_dump(),
+    "by alias": lambda item: item.model_dump(by_alias=True),
+    "set fields": lambda item: item.model_dump(exclude_unset=True),  # as openai-agents sends them
+    "no nulls": lambda item: item.model_dump(exclude_none=True),
+    "json": lambda item: item.model_dump(mode="json"),
+    "to_dict": lambda item: item.to_dict(),
+}
+
+
+@pytest.mark.parametrize("dump", DUMPS.values(), ids=DUMPS)
+@pytest.mark.parametrize("source", ["streamed", "parsed", "read", "conversation", "input items"])
+def test_items_of_responses_can_be_sent_back_in_every_form(
+    serve: Serve, source: str, dump: Callable[[Any], Any]
+) -> None:
+    calls = [Call("weather", '{"clouds": 1}', "call_a"), CUSTOM]
+    declined = Data(b'{"choices":[{"delta":{"refusal":"No."}}]}')
+    served = serve([THOUGHT, '{"clouds": 2}', *calls], [declined], ["Fine."], ["Fine."])
+    client = served.client()
+    custom: Any = {"type": "custom", "name": "raw"}
+    results: Any = [
+        {"type": "function_call_output", "call_id": "call_a", "output": "30"},
+        {"type": "custom_tool_call_output", "call_id": "call_b", "output": "40"},
+    ]
+    question: Any = {"role": "user", "content": "Weather?"}
+    terms: Any = {
+        "model": MODEL,
+        "tools": [{**WEATHER, "strict": True}, custom],
+        "reasoning": {"summary": "auto"},
+    }
+
+    def ask(input: Any, **where: Any) -> Any:
+        parsed: Any = {"text_format": Sky} if source == "parsed" else {}
+        with client.responses.stream(input=input, **terms, **where, **parsed) as events:
+            return events.get_final_response()
+
+    first = ask([question])
+    second = ask(results, previous_response_id=first.id)
+    items: list[Any] = [question, *first.output, *results, *second.output]
+    if source == "read":
+        read = [client.responses.retrieve(each.id).output for each in (first, second)]
+        items = [question, *read[0], *results, *read[1]]
+    elif source == "conversation":
+        items = list(client.conversations.items.list(conversation_of(first), order="asc"))
+    elif source == "input items":
+        copied = client.responses.create(input=[*items, question], **terms)
+        items = list(client.responses.input_items.list(copied.id, order="asc"))[:-1]
+    kinds = [
+        each["type"] if isinstance(each, dict) and "type" in each else getattr(each, "type", "message")
+        for each in items
+    ]
+    assert kinds == [
+        *("message", "reasoning", "message", "function_call", "custom_tool_call"),
+        *("function_call_output", "custom_tool_call_output", "message"),
+    ]
+    sent = [each if isinstance(each, dict) else dump(each) for each in items]
+    again = client.responses.create(input=[*sent, {"role": "user", "content": "Sure?"}], **terms)
+    assert again.output_text == "Fine."
+    seen = served.upstream.received[-1].body["messages"]
+    assert [each["role"] for each in seen] == ["user", "assistant", "tool", "tool", "assistant", "user"]
+    assert [each["content"] for each in seen if each["role"] == "tool"] == ["30", "40"]
+    assert len(seen[1]["tool_calls"]) == 2
+    added = client.conversations.create(items=sent)
+    assert len(list(client.conversations.items.list(added.id))) == len(sent)
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "param"),
+    [
+        ("/v1/conversations", {"limit": "0"}, "limit"),
+        ("/v1/conversations", {"limit": "many"}, "limit"),
+        ("/v1/conversations", {"order": "up"}, "order"),
+        ("/v1/conversations", {"after": UNKNOWN}, "after"),
+        ("/v1/conversations/{conversation}/items", {"limit": "101"}, "limit"),
+        ("/v1/conversations/{conversation}/items", {"after": "msg_x"}, "after"),
+        ("/v1/responses/{response}/input_items", {"order": ""}, "order"),
+        ("/v1/responses/{response}/input_items", {"after": "msg_x"}, "after"),
+        ("/v1/responses/{response}", {"stream": "yes"}, "stream"),
+        ("/v1/responses/{response}", {"stream": "true", "starting_after": "-1"}, "starting_after"),
+        ("/v1/responses/{response}", {"starting_after": "1"}, "starting_after"),
+        ("/api/chats", {"limit": "0"}, "limit"),
+        ("/api/chats", {"cursor": "x"}, "cursor"),
+    ],
+    ids=str,
+)
+def test_error_about_a_query_parameter_names_it(
+    serve: Serve, path: str, query: dict[str, str], param: str
+) -> None:
+    served = serve(["Hello"])
+    made = create(served.client(), "Hi")
+    answer = served.http.get(path.format(conversation=conversation_of(made), response=made.id), params=query)
+    assert answer.status_code == (404 if param == "after" else 400)
+    assert answer.json()["error"]["param"] == param
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("/v1/responses", {"input": " "}, "input"),
+        (
+            "/v1/responses",
+            {"input": "Hi", "stream": True, "previous_response_id": "x"},
+            "previous_response_id",
+        ),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": " "}]}, "messages"),
+        ("/v1/chat/completions", {"messages": "Hi"}, "messages"),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}], "n": 2}, "n"),
+        ("/api/turns", {"input": " "}, "input"),
+        ("/api/turns", {"input": {"type": "function_call_output", "call_id": "c", "output": ""}}, "input"),
+    ],
+    ids=str,
+)
+def test_error_about_new_input_names_its_field_in_every_api(
+    serve: Serve, path: str, body: dict[str, Any], param: str
+) -> None:
+    served = serve()
+    headers = {} if "previous_response_id" in body or path == "/api/turns" else {"X-Conversation-Id": "k"}
+    answer = served.http.post(path, json={"model": MODEL, **body}, headers=headers)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == param
+
+
+def test_error_about_a_continued_conversation_names_the_field(serve: Serve) -> None:
+    served = serve(["Hello"])
+    client = served.client()
+    made = create(client, "Hi")
+    client.conversations.delete(conversation_of(made))
+    gone: list[tuple[dict[str, Any], str]] = [
+        ({"conversation": conversation_of(made)}, "conversation"),
+        ({"conversation": {"id": UNKNOWN}}, "conversation"),
+        ({"previous_response_id": made.id}, "previous_response_id"),
+    ]
+    for fields, param in gone:
+        for use in (client.responses.create, client.responses.input_tokens.count):
+            with pytest.raises(openai.APIStatusError) as refused:
+                use(model=MODEL, input="Hi", **fields)
+            assert refused.value.status_code in (404, 410)
+            assert refused.value.param == param  # type: ignore[attr-defined]
 
 
 def test_hints_are_accepted_and_reach_no_model(serve: Serve) -> None:

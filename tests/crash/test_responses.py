@@ -101,3 +101,32 @@ async def test_response_whose_process_died_reports_its_end_after_every_event(tmp
                 assert numbers(rest) == list(range(last + 1, last + 1 + len(rest)))
                 assert rest[-1].type == "response.failed"
                 assert rest[-1].response.error is not None
+
+
+async def test_kept_response_whose_process_died_ends_after_every_event_with_all_that_was_kept(
+    tmp_path: Path,
+) -> None:
+    """Its end has events of its own, under numbers that the dead process may have used for others."""
+    gate = Gate()
+    script = ["kept ", gate, *["lost "] * 5, Gate()]
+    async with ScriptedUpstream(script) as upstream, serving(tmp_path, upstream) as (_, other):
+        async with serving(tmp_path, upstream) as (server, client):
+            headers = {"X-Turn-On-Failure": "keep"}
+            stream = await client.responses.create(
+                model=MODEL, input="Hi", stream=True, extra_headers=headers
+            )
+            received = [await anext(stream)]
+            async for event in await other.responses.retrieve(received[0].response.id, stream=True):
+                if event.type == "response.output_text.delta":
+                    break  # the first one is stored
+            gate.release()
+            received += await read_until_killed(server, stream, 6)
+        assert len(received) == 10
+        ends = set()
+        for last in range(len(received)):
+            rest = await events_after(other, received[0].response.id, last)
+            assert numbers(rest) == list(range(last + 1, last + 1 + len(rest)))
+            assert rest[-1].type == "response.failed"
+            assert rest[-1].response.output_text == "kept "
+            ends.add(rest[-1].sequence_number)
+        assert ends == {8, 9, 10}

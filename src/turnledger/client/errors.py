@@ -67,6 +67,11 @@ class _Error(msgspec.Struct):
     message: str | None = None
     type: str | None = None
     code: str | int | None = None
+    param: str | int | None = None
+
+    @property
+    def field(self) -> str | None:
+        return None if self.param is None else str(self.param)
 
 
 class _Body(msgspec.Struct):
@@ -93,7 +98,12 @@ _CLASSES = {kind.code: kind for kind in _tree(TurnledgerError) if kind not in _N
 
 
 def error_of(
-    code: str, message: str, *, status: int | None = None, request_id: str | None = None
+    code: str,
+    message: str,
+    *,
+    status: int | None = None,
+    request_id: str | None = None,
+    param: str | None = None,
 ) -> TurnledgerError:
     """Return the error for a code; for an unknown one a class by status, or RequestFailed."""
     kind = _CLASSES.get(code) or _class_of_status(code, status)
@@ -104,7 +114,7 @@ def error_of(
         setattr(error, name, value)
     if kind.code != code:
         error.code = code  # type: ignore[misc]
-    error.status, error.request_id = status, request_id
+    error.status, error.request_id, error.param = status, request_id, param
     return error
 
 
@@ -129,7 +139,7 @@ def error_in_reply(reply: Reply) -> ErrorReport:
         f"Unexpected response with status {reply.status}, not from Turnledger. "
         "Check the address and any proxy."
     )
-    error = error_of(code, message, status=reply.status, request_id=request_id)
+    error = error_of(code, message, status=reply.status, request_id=request_id, param=error_body.field)
     should_retry = reply.headers.get("x-should-retry") != "false"
     if isinstance(error, errors.ModelError):
         error.should_retry = should_retry
@@ -148,8 +158,9 @@ def error_in_stream(data: bytes, request_id: str | None) -> ErrorReport:
         error_body.type in _TEMPORARY_TYPES and code not in _PERMANENT_CODES and not is_model_error(code)
     )
     status = 401 if code in _TOKEN_ENDED else None
+    message, param = error_body.message or "", error_body.field
     return ErrorReport(
-        error_of(code, error_body.message or "", status=status, request_id=request_id), is_temporary
+        error_of(code, message, status=status, request_id=request_id, param=param), is_temporary
     )
 
 
@@ -164,8 +175,8 @@ def error_of_failure(failure: Failure | None) -> TurnledgerError:
 
 
 def copy_details(source: TurnledgerError, error: TurnledgerError) -> TurnledgerError:
-    """Copy status, code and request id from one error to another."""
-    error.status, error.request_id = source.status, source.request_id
+    """Copy status, code, param and request id from one error to another."""
+    error.status, error.request_id, error.param = source.status, source.request_id, source.param
     error.code = source.code  # type: ignore[misc]
     return error
 

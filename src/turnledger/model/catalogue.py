@@ -74,7 +74,9 @@ class ListPosition(Struct, frozen=True, order=True):
                 raise ValueError
             return cls(at, ConversationId.trusted(id))
         except (ValueError, PackingError, binascii.Error):
-            raise InvalidInput("Invalid cursor. Pass `next` from the previous page.") from None
+            raise InvalidInput(
+                "Invalid cursor. Pass `next` from the previous page.", param="cursor"
+            ) from None
 
     @property
     def cursor(self) -> str:

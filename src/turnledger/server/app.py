@@ -17,7 +17,7 @@ from turnledger.server.access.auth import Principal
 from turnledger.server.access.guard import FORM, Guard, RequestHead
 from turnledger.server.chat_page.files import BuiltPage
 from turnledger.server.config.settings import Settings
-from turnledger.server.errors import ClientGone, RequestRefused, send_error, shutdown_error
+from turnledger.server.errors import ClientGone, RequestRefused, name_field, send_error, shutdown_error
 from turnledger.server.models.models import Models
 from turnledger.server.openapi.document import with_document
 from turnledger.server.openapi.endpoint import Endpoint
@@ -103,8 +103,8 @@ def all_endpoints(service: Service) -> list[Endpoint]:
 class App:
     """Serves requests until it is shut down.
 
-    Endpoints find `head`, `principal`, `request_id` and maybe `base_url_name` in `scope["state"]`, and may
-    store `turn`, `conversation`, `retry` and the `code` of an error there, for the log.
+    Endpoints find `head`, `principal`, `request_id`, `fields` and maybe `base_url_name` in `scope["state"]`,
+    and may store `turn`, `conversation`, `retry` and the `code` of an error there, for the log.
     """
 
     def __init__(self, service: Service, endpoints: Sequence[Endpoint]) -> None:
@@ -221,6 +221,7 @@ class App:
                 await _send_empty(response, preflight)
             else:
                 endpoint, app = self._find(scope)
+                state["fields"] = endpoint.fields
                 if endpoint.page_policy is not None:
                     is_own = endpoint.is_own_frame
                     response.replace(self._guard.page_policy(endpoint.page_policy, is_own_frame=is_own))
@@ -245,6 +246,7 @@ class App:
         except Exception as problem:
             if isinstance(problem, InvalidId):
                 problem = explain_id(problem, scope)
+            name_field(problem, state.get("fields", {}))
             if isinstance(problem, TurnledgerError):
                 state["code"] = problem.code
             await self._send_problem(response, problem, request_id)

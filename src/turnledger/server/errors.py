@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 from starlette.types import Send
@@ -41,6 +42,31 @@ class RequestRefused(TurnledgerError):
         self.code = code  # type: ignore[misc]
         self.param = param
         self.headers = tuple(headers)
+
+
+Fields: TypeAlias = Mapping[type[TurnledgerError], str]
+"""The fields of a request that errors of these classes are about."""
+
+
+def input_field(name: str) -> Fields:
+    """Return the fields of a request that has its input in the field of this name."""
+    return dict.fromkeys((errors.NoNewInput, errors.MissingToolResults, errors.MalformedItems), name)
+
+
+def name_field(problem: BaseException, fields: Fields) -> None:
+    """Set the field that an error is about, unless the error names it itself."""
+    if isinstance(problem, TurnledgerError) and problem.param is None:
+        problem.param = next((fields[each] for each in type(problem).__mro__ if each in fields), None)
+
+
+@contextmanager
+def about(param: str) -> Iterator[None]:
+    """Name the field or parameter that all errors of the block are about."""
+    try:
+        yield
+    except TurnledgerError as problem:
+        problem.param = param
+        raise
 
 
 class ClientGone(TurnledgerError):
@@ -177,15 +203,13 @@ def error_details(problem: BaseException) -> ErrorDetails:
         "code": "internal_error",
     }
     if isinstance(problem, TurnledgerError):
-        error |= {"message": str(problem), "code": problem.code}
+        error |= {"message": str(problem), "code": problem.code, "param": problem.param}
     if isinstance(problem, MemoryError):
         error |= {"message": OUT_OF_MEMORY, "code": "out_of_memory"}
     if isinstance(problem, StoreError):
         # The message itself names files of the server, and goes to the log.
         logs.log.error("store_failed", code=problem.code, details=str(problem))
         error["message"] = problem.for_clients()
-    if isinstance(problem, RequestRefused):
-        error["param"] = problem.param
     if isinstance(problem, ModelRefused):
         # Programs match on the upstream's own codes, such as context_length_exceeded.
         sent = problem.error

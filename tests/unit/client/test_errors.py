@@ -48,6 +48,13 @@ def test_error_from_the_server_has_the_fields_of_a_local_one(kind: type[Turnledg
     assert vars(error_of(kind.code, "")).keys() >= vars(made).keys()
 
 
+@pytest.mark.parametrize("in_reply", [True, False], ids=["reply", "stream"])
+def test_error_from_the_server_names_the_field_it_is_about(in_reply: bool) -> None:
+    body = error_body(errors.InvalidInput("Too long.", param="title"))
+    report = error_in_reply(Reply(400, {}, body)) if in_reply else error_in_stream(body, None)
+    assert report.error.param == "title"
+
+
 def test_unknown_error_code_becomes_request_failed() -> None:
     error = error_in_reply(error_reply(418, "teapot")).error
     assert (type(error), error.code, error.status) == (errors.RequestFailed, "teapot", 418)

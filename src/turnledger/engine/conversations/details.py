@@ -42,26 +42,31 @@ def check_details(title: str | None, metadata: Mapping[str, str] | None) -> None
     """Raise InvalidInput for a title or metadata beyond their limits."""
     pairs = (metadata or {}).items()
     if title is not None and len(title) > TEXT_LENGTH:
-        raise InvalidInput(f"A title has at most {TEXT_LENGTH} characters.")
+        raise InvalidInput(f"A title has at most {TEXT_LENGTH} characters.", param="title")
     if len(pairs) > METADATA_PAIRS or any(
         len(name) > 64 or len(value) > TEXT_LENGTH for name, value in pairs
     ):
         raise InvalidInput(
-            f"Metadata has at most {METADATA_PAIRS} pairs; names have 64 characters, values {TEXT_LENGTH}."
+            f"Metadata has at most {METADATA_PAIRS} pairs; names have 64 characters, values {TEXT_LENGTH}.",
+            param="metadata",
         )
-    if not all(map(is_unicode, [title or "", *(metadata or {}), *(metadata or {}).values()])):
-        raise InvalidInput("A title and metadata are Unicode text.")
+    for name, texts in (
+        ("title", [title or ""]),
+        ("metadata", [*(metadata or {}), *(metadata or {}).values()]),
+    ):
+        if not all(map(is_unicode, texts)):
+            raise InvalidInput(f"{name} must be Unicode text.", param=name)
 
 
 def tags_of(tags: Iterable[object]) -> tuple[str, ...]:
     """Return the tags as stored: stripped, each once, in order. Raises InvalidInput beyond their limits."""
     if isinstance(tags, str):
-        raise InvalidInput("tags must be a list of texts.")
+        raise InvalidInput("tags must be a list of texts.", param="tags")
     given = list(tags)
     # Count before comparing: the list may be very long.
     kept = tuple(dict.fromkeys(map(tag_of, given))) if len(given) <= 10 * TAGS else ()
     if len(kept) > TAGS or len(given) > 10 * TAGS:
-        raise InvalidInput(f"A conversation has at most {TAGS} tags.")
+        raise InvalidInput(f"A conversation has at most {TAGS} tags.", param="tags")
     return kept
 
 
@@ -69,7 +74,9 @@ def tag_of(tag: object) -> str:
     """Return a tag as stored; raise InvalidInput for an invalid one."""
     kept = normalize("NFC", tag.strip()) if isinstance(tag, str) and is_unicode(tag) else ""
     if not 0 < len(kept) <= TAG_LENGTH or one_line(kept, TAG_LENGTH) != kept:
-        raise InvalidInput(f"A tag is a text of 1 to {TAG_LENGTH} characters, without control characters.")
+        raise InvalidInput(
+            f"A tag is a text of 1 to {TAG_LENGTH} characters, without control characters.", param="tags"
+        )
     return kept
 
 
@@ -83,7 +90,9 @@ def details_of(
 ) -> dict[str, Any]:
     check_details(title, metadata)
     if expires_after is not None and not 0 < expires_after <= LONGEST:
-        raise InvalidInput(f"expires_after must be above 0 and at most {LONGEST:g} seconds.")
+        raise InvalidInput(
+            f"expires_after must be above 0 and at most {LONGEST:g} seconds.", param="expires_after"
+        )
     named = title if title and title.strip() else None
     return {
         "title": named,

@@ -218,7 +218,7 @@ def place_of(cursor: str | None) -> int | None:
         return None
     place = int(cursor, 16) if 0 < len(cursor) <= 16 and set(cursor) <= set("0123456789abcdef") else 0
     if not 0 < place < 2 * TITLES:
-        raise InvalidInput("Invalid cursor. Pass `next` from the previous page.")
+        raise InvalidInput("Invalid cursor. Pass `next` from the previous page.", param="cursor")
     return place
 
 

@@ -593,5 +593,5 @@ def check_idempotency_key(value: str) -> None:
 def check_limit(limit: int) -> int:
     """Return a valid page size; raise InvalidInput for others."""
     if not 1 <= limit <= PAGE:
-        raise InvalidInput(f"limit must be 1 to {PAGE}.")
+        raise InvalidInput(f"limit must be 1 to {PAGE}.", param="limit")
     return limit

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from turnledger.errors import TurnledgerError
 from turnledger.model.access.token import TokenScope
 from turnledger.server.openapi.schemas import STRING, Schema, Shape
 
@@ -55,6 +56,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     query: Mapping[str, Parameter] = {}
     body: Shape | None = None
     body_type: str = "application/json"
+    fields: Mapping[type[TurnledgerError], str] = {}
+    """The fields of the body that errors of these classes are about, unless they name others."""
     is_unbounded: bool = False
     """Whether its body may have any length: it is read in pieces."""
     needs_body: bool = True

@@ -101,3 +101,10 @@ TURN_ERRORS = {
     **QUOTA_REACHED,
 }
 """The responses of a route that runs a turn, besides those that name its chat or conversation."""
+APPEND_ERRORS = {
+    409: "A turn is running there, the turn was stopped, or chats are not stored here.",
+    422: KEY_REUSED,
+    **UNAVAILABLE,
+    **QUOTA_REACHED,
+}
+"""The responses of a route that adds a turn which no model answers, likewise."""

@@ -97,7 +97,7 @@ def decode_body(body: bytes, decoder: msgspec.json.Decoder[Decoded], field: str 
         return decoder.decode(body)
     except msgspec.ValidationError as problem:
         reason, _, path = str(problem).partition(" - at `")
-        param = f"{field}{path.removeprefix('$').rstrip('`')}".strip(".") or None
+        param = f"{field}{path.removeprefix('$').rstrip('`')}".replace("[...]", "").strip(".") or None
         prefix = f"`{param}`: " if param else ""
         raise RequestRefused(
             400, "invalid_body", f"The body is not valid: {prefix}{reason}.", param=param
@@ -109,7 +109,7 @@ def decode_body(body: bytes, decoder: msgspec.json.Decoder[Decoded], field: str 
 def check_seconds(name: str, seconds: float | None) -> None:
     """Raise InvalidInput for a number of seconds out of range; `name` is the field of the body."""
     if seconds is not None and not 0 < seconds <= LONGEST:
-        raise InvalidInput(f"{name} must be above 0 and at most {LONGEST:.0f} seconds.")
+        raise InvalidInput(f"{name} must be above 0 and at most {LONGEST:.0f} seconds.", param=name)
 
 
 def _describe_malformed(body: bytes, problem: Exception) -> str:

@@ -24,7 +24,7 @@ def choice_of(value: str | None, name: str, choices: Mapping[str, Choice], defau
     if value is None:
         return default
     if value not in choices:
-        raise InvalidInput(f"{name} must be one of {', '.join(choices)}.")
+        raise InvalidInput(f"{name} must be one of {', '.join(choices)}.", param=name)
     return choices[value]
 
 
@@ -33,7 +33,7 @@ def number_of(value: str | None, name: str, default: Default) -> int | Default:
     if value is None:
         return default
     if not value.isascii() or not value.isdigit() or len(value) > len(str(MAX_NUMBER)):
-        raise InvalidInput(f"{name} must be a number.")
+        raise InvalidInput(f"{name} must be a number.", param=name)
     return int(value)
 
 
@@ -42,7 +42,7 @@ def flag_of(value: str | None, name: str, *, default: bool) -> bool:
     if value is None:
         return default
     if value not in ("true", "false"):
-        raise InvalidInput(f"{name} must be true or false.")
+        raise InvalidInput(f"{name} must be true or false.", param=name)
     return value == "true"
 
 

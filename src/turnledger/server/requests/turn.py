@@ -309,24 +309,30 @@ def check_tools(body: ModelFields) -> None:
         if tool.type not in CLIENT_SIDE:
             raise UnsupportedTool(
                 f"tools: {plain(str(tool.type)[:40])!r} would be run by the upstream. "
-                "Send tools of type function, which the client runs."
+                "Send tools of type function, which the client runs.",
+                param="tools",
             )
     if body.web_search_options != NULL:
-        raise UnsupportedTool("web_search_options: the upstream would run the search. Omit it.")
+        raise UnsupportedTool(
+            "web_search_options: the upstream would run the search. Omit it.", param="web_search_options"
+        )
 
 
 def check_keepable(body: ModelFields) -> None:
     """Reject, by name, options whose answers a conversation cannot keep."""
     if body.n is not None and body.n != 1:
         raise UnsupportedParameter(
-            "n: a conversation stores one answer per message. Omit it, or send n requests."
+            "n: a conversation stores one answer per message. Omit it, or send n requests.", param="n"
         )
     if body.audio != NULL or "audio" in (body.modalities or ()):
         raise UnsupportedParameter(
-            "modalities: audio answers are not stored yet. Request text, or omit X-Conversation-Id."
+            "modalities: audio answers are not stored yet. Request text, or omit X-Conversation-Id.",
+            param="modalities",
         )
     if body.functions != NULL:
-        raise UnsupportedParameter("functions: their calls have no ids to store results by. Send `tools`.")
+        raise UnsupportedParameter(
+            "functions: their calls have no ids to store results by. Send `tools`.", param="functions"
+        )
 
 
 def digest_of(path: str, conversation: str, body: bytes) -> bytes:
@@ -396,7 +402,7 @@ def turn_request(
     if body.chat is None and body.conversation_key is None and (_replaces_turn(body) or body.after):
         raise InvalidInput("replaces, regenerates and after need `chat`, the chat of the turn.")
     if body.chat is not None and body.scope:
-        raise InvalidInput("scope: a chat named by its id has its own scope. Omit it.")
+        raise InvalidInput("scope: a chat named by its id has its own scope. Omit it.", param="scope")
     settings = _settings(body)
     policies = policies_of(header_values)
     if body.background:
@@ -431,7 +437,7 @@ def primer_of(primer: Input, max_items: int) -> tuple[Item, ...]:
                 items_of_messages(entries, calls_left_open(items)) if are_messages else map(Item.of, entries)
             )
     except MalformedItems as problem:
-        raise MalformedItems(f"primer: {problem}") from None
+        raise MalformedItems(f"primer: {problem}", param="primer") from None
     return tuple(items)
 
 

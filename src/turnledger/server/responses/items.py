@@ -86,6 +86,12 @@ def placed_items(turn: Turn) -> Iterator[PlacedItem]:
         counts[kind] += 1
 
 
+def is_output(item: Item) -> bool:
+    """Return whether an answer may have such an item in the API: notes of the ledger, for the models of later
+    turns, are items of the conversation only."""
+    return item.type != "message" or item.role == "assistant"
+
+
 def find_item(turn: Turn, id: str) -> PlacedItem:
     """Return an item of a turn by its id. Raises TurnNotFound."""
     for placed in placed_items(turn):

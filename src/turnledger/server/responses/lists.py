@@ -18,6 +18,7 @@ from turnledger.server.responses.response import ResponseFields
 
 MOST = 100
 DEFAULT = 20
+UNKNOWN_AFTER = "Unknown `after`. Pass `last_id` from the previous page."
 PAGING: Mapping[str, Parameter] = {
     "limit": Parameter("Most objects of the page.", {"type": "integer", "minimum": 1, "maximum": MOST}),
     "order": Parameter("`desc`, the newest first, or `asc`.", {"type": "string", "enum": ["asc", "desc"]}),
@@ -37,7 +38,7 @@ class Paging(Struct, frozen=True):
         """Read the parameters of a list. Raises InvalidInput."""
         limit = number_of(query.get("limit"), "limit", DEFAULT)
         if not 1 <= limit <= MOST:
-            raise InvalidInput(f"limit must be from 1 to {MOST}.")
+            raise InvalidInput(f"limit must be from 1 to {MOST}.", param="limit")
         is_ascending = choice_of(query.get("order"), "order", {"asc": True, "desc": False}, default=False)
         return cls(limit, is_ascending, query.get("after"))
 

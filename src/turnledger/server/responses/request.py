@@ -6,17 +6,16 @@ A field that cannot be honoured is refused by its name. Hints that do not change
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, Literal
+from math import inf, isfinite
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from turnledger.engine.conversations.details import check_details
-from turnledger.errors import InvalidInput, MalformedItems
+from turnledger.errors import ConversationUnavailable, InvalidId, InvalidInput
 from turnledger.model.ids import ConversationId
-from turnledger.model.item import Item, items_of
-from turnledger.model.text.plain import plain
 from turnledger.server.config.settings import LengthField
-from turnledger.server.errors import RequestRefused
+from turnledger.server.errors import Fields, RequestRefused
 from turnledger.server.requests.body import decode_body
 from turnledger.server.requests.conversation_names import ConversationNames
 from turnledger.server.requests.turn import (
@@ -36,22 +35,22 @@ from turnledger.server.requests.turn import (
     text_of,
     unsupported_headers_error,
 )
-from turnledger.server.responses.items import PREFIXES
 from turnledger.server.responses.response import RESPONSE
 from turnledger.server.responses.translation import (
     SAME_NAME,
     chat_format,
     chat_tool_choice,
     chat_tools,
+    check_known,
+    invalid,
     unsupported,
 )
 
-REFERENCE = "item_reference"
-# Not sets: clients send values that have no hash.
-INPUT_TYPES = (*PREFIXES, REFERENCE)
-PARTS = ("input_text", "output_text", "refusal", "input_image", "input_file", "input_audio")
-TEXT_OPTIONS = ("format", "verbosity")
-REASONING_OPTIONS = ("effort", "summary", "generate_summary")
+_Options: TypeAlias = Mapping[str, tuple[str, ...] | None]
+_SUMMARIES = ("auto", "concise", "detailed")
+_TEXT_OPTIONS: _Options = {"format": None, "verbosity": ("low", "medium", "high")}
+_REASONING_OPTIONS: _Options = {"effort": None, "summary": _SUMMARIES, "generate_summary": _SUMMARIES}
+"""The options of a field, with their values; None for any."""
 PASSED = frozenset(
     {
         *("frequency_penalty", "presence_penalty", "logit_bias", "seed", "stop"),
@@ -59,6 +58,18 @@ PASSED = frozenset(
     }
 )
 """Fields of chat completions that the Responses API lacks: clients add them for local models."""
+_RANGES: Mapping[str, tuple[float, float]] = {
+    "temperature": (0, 2),
+    "top_p": (0, 1),
+    "top_logprobs": (0, 20),
+    "max_output_tokens": (1, inf),
+    "max_tool_calls": (1, inf),
+    "frequency_penalty": (-2, 2),
+    "presence_penalty": (-2, 2),
+    "min_p": (0, 1),
+}
+_STREAM_OPTIONS = ("include_obfuscation", "include_usage")
+"""The usage is always in the last event, and nothing is obfuscated."""
 _SAID = (
     "max_tool_calls",
     "prompt_cache_key",
@@ -137,13 +148,21 @@ class ResponseRequest(TurnTerms, frozen=True, kw_only=True):
         return (self.conversation or self.conversation_key or self.body.previous_response_id) is not None
 
     @property
+    def fields(self) -> Fields:
+        """The fields that name what it continues, by the errors about that."""
+        name = "previous_response_id" if self.body.previous_response_id is not None else "conversation"
+        is_named = getattr(self.body, name) is not None
+        return dict.fromkeys((ConversationUnavailable, InvalidId), name) if is_named else {}
+
+    @property
     def said(self) -> dict[str, Any]:
         """What is recorded of the request beside the settings of its model."""
         said = {name: value for name in _SAID if (value := getattr(self.body, name)) is not None}
         said |= {"model": self.body.model}
         if self.body.previous_response_id is not None:
             said["previous_response_id"] = self.body.previous_response_id
-        if summary := (self.body.reasoning or {}).get("summary"):
+        reasoning = self.body.reasoning or {}
+        if summary := reasoning.get("summary") or reasoning.get("generate_summary"):
             said["summary"] = summary
         return {RESPONSE: said}
 
@@ -207,16 +226,28 @@ def _check_fields(body: ResponseBody, fields: Mapping[str, msgspec.Raw], passed:
     for name, value in fields.items():
         if name not in FIELDS and name not in PASSED and name not in passed and bytes(value) != b"null":
             raise unsupported(name, "not supported here. Omit it.")
+    for name in _RANGES.keys() & fields.keys():
+        _check_range(name, _values.decode(fields[name]))
     if body.top_logprobs:
         raise unsupported("top_logprobs", "probabilities are not stored. Omit it.")
-    if body.max_output_tokens is not None and body.max_output_tokens < 1:
-        raise unsupported("max_output_tokens", "must be at least 1. Send more, or omit it.", "invalid_body")
+    check_known("stream_options", body.stream_options or {}, _STREAM_OPTIONS)
     if body.store is False and body.background:
         raise unsupported("background", "needs `store: true`, to be read later. Omit one of them.")
     check_details(None, body.metadata)
     if body.previous_response_id is not None and body.conversation is not None:
         message = "Send `conversation` or `previous_response_id`, not both."
         raise RequestRefused(400, "mutually_exclusive", message, param="previous_response_id")
+
+
+def _check_range(name: str, value: Any) -> None:
+    least, most = _RANGES[name]
+    if value is None:
+        return
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise invalid(name, "must be a number.")
+    if not least <= value <= most:
+        range = f"from {least:g} to {most:g}" if isfinite(most) else f"at least {least:g}"
+        raise invalid(name, f"must be {range}.")
 
 
 def _conversation(body: ResponseBody, name: str | None) -> tuple[str | None, str | None]:
@@ -227,12 +258,13 @@ def _conversation(body: ResponseBody, name: str | None) -> tuple[str | None, str
             message = "conversation must be an id (conv_…). Send your own name in X-Conversation-Id."
             raise RequestRefused(400, "invalid_body", message, param="conversation")
         if name not in (None, given):
-            raise InvalidInput("Send X-Conversation-Id or `conversation`, not both.")
+            raise InvalidInput("Send X-Conversation-Id or `conversation`, not both.", param="conversation")
         return given, None
     if name is None:
         return None, None
     if body.previous_response_id is not None:
-        raise InvalidInput("Send X-Conversation-Id or `previous_response_id`, not both.")
+        message = "Send X-Conversation-Id or `previous_response_id`, not both."
+        raise InvalidInput(message, param="previous_response_id")
     return (name, None) if name.startswith(ConversationId.prefix) else (None, name)
 
 
@@ -247,89 +279,29 @@ def _settings(
         settings["tools"] = chat_tools(body.tools)
     else:
         settings.pop("parallel_tool_calls", None)  # many upstreams refuse it without tools
-    if body.tool_choice is not None and body.tools:
-        settings["tool_choice"] = chat_tool_choice(body.tool_choice)
-    text = _options("text", body.text, TEXT_OPTIONS)
+    if body.tool_choice is not None:
+        choice = chat_tool_choice(body.tool_choice, settings.get("tools", ()))
+        if body.tools:
+            settings["tool_choice"] = choice
+    text = _options("text", body.text, _TEXT_OPTIONS)
     if "format" in text and (given := chat_format(text["format"])) is not None:
         settings["response_format"] = given
     if "verbosity" in text:
         settings["verbosity"] = text["verbosity"]
-    reasoning = _options("reasoning", body.reasoning, REASONING_OPTIONS)
+    reasoning = _options("reasoning", body.reasoning, _REASONING_OPTIONS)
     if "effort" in reasoning:
         settings["reasoning_effort"] = reasoning["effort"]
     return settings
 
 
-def _options(field: str, given: Mapping[str, Any] | None, known: Collection[str]) -> dict[str, Any]:
+def _options(field: str, given: Mapping[str, Any] | None, known: _Options) -> dict[str, Any]:
     """Return the options in a field of the body that are not null. Raises RequestRefused."""
     options = {name: value for name, value in (given or {}).items() if value is not None}
+    check_known(field, options, known)
     for name, value in options.items():
-        if name not in known:
-            raise unsupported(f"{field}.{name}", "not supported here. Omit it.")
+        values = known.get(name)
         if name != "format" and not isinstance(value, str):
-            raise unsupported(f"{field}.{name}", "must be a text.", "invalid_body")
+            raise invalid(f"{field}.{name}", "must be a text.")
+        if values is not None and value not in values:
+            raise invalid(f"{field}.{name}", f"must be one of {', '.join(values)}.")
     return options
-
-
-# Input.
-
-
-def input_items(raw: msgspec.Raw, most: int, field: str = "input") -> list[Item | str]:
-    """Return the items of a request; a text stands for a reference to a stored item. Raises RequestRefused
-    with the place of an item that no model here understands."""
-    given: Any = _values.decode(raw)
-    if given in (None, ""):
-        return []
-    if isinstance(given, str):
-        return list(items_of(given))
-    if not isinstance(given, list):
-        message = f"{field} must be a text or a list of items."
-        raise RequestRefused(400, "invalid_body", message, param=field)
-    if len(given) > most:
-        raise RequestRefused(
-            400, "invalid_body", f"{field} has more than {most} items. Send fewer.", param=field
-        )
-    return [_input_item(f"{field}[{number}]", each) for number, each in enumerate(given)]
-
-
-def _input_item(place: str, given: Any) -> Item | str:
-    if not isinstance(given, dict):
-        raise RequestRefused(400, "invalid_body", f"{place} must be an object.", param=place)
-    fields = {name: value for name, value in given.items() if value is not None}
-    kind = fields.setdefault("type", "message" if "role" in fields else None)
-    if kind == REFERENCE or (kind is None and isinstance(fields.get("id"), str)):
-        return _reference(place, fields)
-    if kind not in INPUT_TYPES:
-        raise _unknown_type(place, kind, INPUT_TYPES)
-    name = "content" if kind == "message" else "output"
-    if isinstance(content := fields.get(name), list):
-        for number, part in enumerate(content):
-            _check_part(f"{place}.{name}[{number}]", part)
-    try:
-        return Item.of(fields)
-    except MalformedItems as problem:
-        raise RequestRefused(400, MalformedItems.code, f"{place}: {problem}", param=place) from None
-
-
-def _reference(place: str, fields: Mapping[str, Any]) -> str:
-    if not isinstance(fields.get("id"), str):
-        raise RequestRefused(
-            400, "invalid_body", f"{place}.id must be the id of an item.", param=f"{place}.id"
-        )
-    id: str = fields["id"]
-    return id
-
-
-def _check_part(place: str, part: Any) -> None:
-    kind = part.get("type") if isinstance(part, dict) else None
-    if kind not in PARTS:
-        raise _unknown_type(place, kind, PARTS)
-    if kind == "input_image" and not isinstance(part.get("image_url"), str):
-        raise unsupported(place, "images need an `image_url`: files are not stored here.")
-    if kind == "input_file" and part.get("file_url") is not None:
-        raise unsupported(f"{place}.file_url", "nothing is fetched from URLs. Send `file_data`.")
-
-
-def _unknown_type(place: str, kind: Any, known: Collection[str]) -> RequestRefused:
-    reason = f"{plain(str(kind)[:40])!r} is not supported here. Known: {', '.join(known)}."
-    return unsupported(f"{place}.type", reason)

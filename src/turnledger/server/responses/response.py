@@ -12,7 +12,7 @@ from turnledger.errors import ModelRefused
 from turnledger.model.flags import HiddenItems
 from turnledger.model.ids import ConversationId, TurnId, time_of
 from turnledger.model.turn import QUEUED, AttemptState, Failure, Turn, TurnKind
-from turnledger.server.responses.items import placed_items, response_id, show_item
+from turnledger.server.responses.items import is_output, placed_items, response_id, show_item
 from turnledger.server.responses.translation import (
     SAME_NAME,
     response_format,
@@ -116,7 +116,7 @@ class ResponseFields(msgspec.Struct, frozen=True):
         output = [
             show_item(placed.item, placed.id, as_summary=self.shows_summaries)
             for placed in placed_items(turn)
-            if placed.place >= first and placed.place not in hidden
+            if placed.place >= first and placed.place not in hidden and is_output(placed.item)
         ]
         status, incomplete = "completed", None
         if turn.kind is TurnKind.COMPLETED:

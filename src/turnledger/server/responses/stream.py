@@ -25,7 +25,7 @@ from turnledger.model.event import (
     TurnStarted,
 )
 from turnledger.model.item import Item
-from turnledger.server.responses.items import PREFIXES, output_id, show_item
+from turnledger.server.responses.items import PREFIXES, is_output, output_id, show_item
 from turnledger.server.responses.response import ResponseFields
 
 ENDS = {
@@ -170,7 +170,10 @@ class ResponseStream:
     # Items.
 
     def _item(self, item: Item) -> Iterator[bytes]:
-        if item.is_reasoning:
+        if not is_output(item):
+            self._next_id(item.type, is_refusal=False)
+            self._count_done(item.type, is_refusal=False)
+        elif item.is_reasoning:
             if self._is_reasoning_closed:
                 self._is_reasoning_closed = False
                 self._count_done("reasoning", is_refusal=False)
@@ -300,13 +303,15 @@ class ResponseStream:
         return self._open_kind(item.type, is_refusal=item.is_refusal)
 
     def _open_kind(self, kind: str, *, is_refusal: bool) -> _OpenItem:
-        counted = kind if kind in PREFIXES else "", is_refusal
-        ordinal = self._opened.get(counted, 0)
-        id = output_id(self.fields.turn, kind, ordinal, is_refusal=is_refusal, voids=self._voids)
-        self._opened[counted] = ordinal + 1
-        opened = _OpenItem(id, self._items)
+        opened = _OpenItem(self._next_id(kind, is_refusal=is_refusal), self._items)
         self._items += 1
         return opened
+
+    def _next_id(self, kind: str, *, is_refusal: bool) -> str:
+        counted = kind if kind in PREFIXES else "", is_refusal
+        ordinal = self._opened.get(counted, 0)
+        self._opened[counted] = ordinal + 1
+        return output_id(self.fields.turn, kind, ordinal, is_refusal=is_refusal, voids=self._voids)
 
     def _opening(self, style: _Text, id: str) -> dict[str, Any]:
         if style in (_REASONING, _SUMMARY):

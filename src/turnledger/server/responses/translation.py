@@ -6,7 +6,7 @@ words of its own API, whichever API the turn was requested with.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from turnledger.model.text.plain import plain
@@ -16,6 +16,10 @@ SAME_NAME = ("temperature", "top_p", "parallel_tool_calls")
 """Fields of both APIs."""
 _FORMAT_FIELDS = ("name", "description", "schema", "strict")
 _FUNCTION_FIELDS = ("name", "description", "parameters", "strict")
+_CUSTOM_FIELDS = ("name", "description", "format")
+_GRAMMAR_FIELDS = ("type", "definition", "syntax")
+_DEFAULTS: Mapping[str, tuple[Any, ...]] = {"defer_loading": (False,), "allowed_callers": (["direct"],)}
+"""Values of further fields of tools that are the same as none."""
 _CHOICES = ("none", "auto", "required")
 _FORMATS = ("text", "json_object")
 
@@ -23,6 +27,17 @@ _FORMATS = ("text", "json_object")
 def unsupported(name: str, reason: str, code: str = "unsupported_field") -> RequestRefused:
     shown = plain(name[:80])
     return RequestRefused(400, code, f"{shown}: {reason}", param=shown)
+
+
+def invalid(name: str, reason: str) -> RequestRefused:
+    return unsupported(name, reason, "invalid_body")
+
+
+def check_known(place: str, given: Mapping[str, Any], known: Collection[str]) -> None:
+    """Raise RequestRefused for a field that is not known here, unless it says nothing."""
+    for name, value in given.items():
+        if name not in known and value not in (None, [], {}):
+            raise unsupported(f"{place}.{name}", "not supported here. Omit it.")
 
 
 # To chat completions.
@@ -39,7 +54,9 @@ def _chat_tool(place: str, tool: Any) -> dict[str, Any]:
         reason = f"{plain(str(kind)[:40])!r} is not available here. Send tools of type function or custom."
         raise unsupported(place, reason, "unsupported_tool")
     if not isinstance(tool.get("name"), str) or not tool["name"]:
-        raise unsupported(f"{place}.name", "must be a text: the name of the tool.", "invalid_body")
+        raise invalid(f"{place}.name", "must be a text: the name of the tool.")
+    others = {name: value for name, value in tool.items() if value not in _DEFAULTS.get(name, ())}
+    check_known(place, others, ("type", *(_FUNCTION_FIELDS if kind == "function" else _CUSTOM_FIELDS)))
     if kind == "function":
         return {
             "type": kind,
@@ -47,6 +64,8 @@ def _chat_tool(place: str, tool: Any) -> dict[str, Any]:
         }
     body = {name: tool[name] for name in ("name", "description") if tool.get(name) is not None}
     given = tool.get("format")
+    if isinstance(given, dict):
+        check_known(f"{place}.format", given, _GRAMMAR_FIELDS)
     if isinstance(given, dict) and given.get("type") == "grammar":
         grammar = {name: given[name] for name in ("definition", "syntax") if name in given}
         body["format"] = {"type": "grammar", "grammar": grammar}
@@ -55,23 +74,47 @@ def _chat_tool(place: str, tool: Any) -> dict[str, Any]:
     return {"type": kind, kind: body}
 
 
-def chat_tool_choice(choice: Any) -> Any:
-    """Return which tool the model is to call. Raises RequestRefused."""
-    if isinstance(choice, str) and choice in _CHOICES:
+def chat_tool_choice(choice: Any, tools: Sequence[Mapping[str, Any]]) -> Any:
+    """Return which of the tools the model is to call. Raises RequestRefused, also if none of them is it."""
+    if choice in ("none", "auto"):
+        return choice
+    if choice == "required":
+        if not tools:
+            raise invalid("tool_choice", "'required' needs tools. Send `tools`, or omit it.")
         return choice
     kind = choice.get("type") if isinstance(choice, dict) else None
     if kind in ("function", "custom") and isinstance(choice.get("name"), str):
-        return {"type": kind, kind: {"name": choice["name"]}}
+        return _named_tool("tool_choice", choice, tools)
     if kind == "allowed_tools" and isinstance(choice.get("tools"), list):
-        tools = [chat_tool_choice(tool) for tool in choice["tools"]]
-        return {"type": kind, kind: {"mode": choice.get("mode", "auto"), "tools": tools}}
+        check_known("tool_choice", choice, ("type", "mode", "tools"))
+        mode = choice.get("mode", "auto")
+        if mode not in ("auto", "required"):
+            raise invalid("tool_choice.mode", "must be auto or required.")
+        allowed = [
+            _named_tool(f"tool_choice.tools[{number}]", tool, tools)
+            for number, tool in enumerate(choice["tools"])
+        ]
+        return {"type": kind, kind: {"mode": mode, "tools": allowed}}
     reason = f"Send {', '.join(_CHOICES)}, or a tool of type function or custom with its name."
     raise unsupported("tool_choice", f"not available here. {reason}")
+
+
+def _named_tool(place: str, choice: Any, tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    kind = choice.get("type") if isinstance(choice, dict) else None
+    if kind not in ("function", "custom") or not isinstance(choice.get("name"), str):
+        raise unsupported(place, "not available here. Send a tool of type function or custom with its name.")
+    check_known(place, choice, ("type", "name"))
+    if not any(tool["type"] == kind and tool[kind]["name"] == choice["name"] for tool in tools):
+        name = plain(choice["name"][:40])
+        raise invalid(place, f"no {kind} {name!r} is in `tools`. Add it, or choose another.")
+    return {"type": kind, kind: {"name": choice["name"]}}
 
 
 def chat_format(given: Any) -> dict[str, Any] | None:
     """Return the `response_format` for `text.format`; None for plain text. Raises RequestRefused."""
     kind = given.get("type") if isinstance(given, dict) else None
+    if isinstance(given, dict) and kind in (*_FORMATS, "json_schema"):
+        check_known("text.format", given, ("type", *(_FORMAT_FIELDS if kind == "json_schema" else ())))
     if kind == "text":
         return None
     if kind == "json_object":

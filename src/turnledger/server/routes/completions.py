@@ -8,6 +8,7 @@ from turnledger.engine.turn.resend import OnDivergence
 from turnledger.model.access.token import TokenScope
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.turn import CONTEXT, BeginKind, OnBusy, OnFailure, OnStop
+from turnledger.server.errors import input_field
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.openapi.schemas import (
     STRING,
@@ -111,6 +112,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             tag="chat",
             headers=HEADERS,
             body=BODY,
+            fields=input_field("messages"),
             response_headers=ANSWER_HEADERS,
             content={200: {"application/json": COMPLETION, "text/event-stream": {}}},
             responses={

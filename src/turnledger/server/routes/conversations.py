@@ -20,30 +20,31 @@ from turnledger.model.ids import ConversationId
 from turnledger.model.item import Item
 from turnledger.model.turn import Turn
 from turnledger.server.access.auth import Principal
-from turnledger.server.errors import RequestRefused
+from turnledger.server.errors import RequestRefused, about, input_field
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.openapi.schemas import (
+    APPEND_ERRORS,
     KEY_REUSED,
     NUMBER,
     QUOTA_REACHED,
     STRING,
-    UNAVAILABLE,
     id_schema,
     nullable,
     object_schema,
 )
 from turnledger.server.requests.body import decode_body, read_body
 from turnledger.server.requests.turn import KEY, read_headers, text_of
+from turnledger.server.responses.input import input_items
 from turnledger.server.responses.items import PlacedItem, find_item, turn_of_item
 from turnledger.server.responses.lists import (
     PAGING,
+    UNKNOWN_AFTER,
     Paging,
     list_of,
     list_schema_of,
     show_placed,
     shown_items,
 )
-from turnledger.server.responses.request import input_items
 from turnledger.server.routes.branches import GONE, MOVE_HEADERS, move_options
 from turnledger.server.routes.chat_history import PAGE_BYTES
 from turnledger.server.routes.completions import HEADERS
@@ -101,7 +102,8 @@ class ConversationRoutes:
         chats = self._service.chats(request.state.principal)
         cursor = None
         if paging.after is not None:
-            last = (await chats.conversation(paging.after)).as_opened
+            with about("after"):
+                last = (await chats.conversation(paging.after)).as_opened
             cursor = ListPosition(last.touched_at, last.id).cursor
         if paging.is_ascending:
             page = await self._service.host.least_recent(chats, cursor=cursor, limit=paging.limit)
@@ -218,7 +220,11 @@ async def _items_from(chat: Chat, paging: Paging) -> AsyncGenerator[tuple[Turn, 
     step = 1 if paging.is_ascending else -1
     number, place = (1, -1) if paging.is_ascending else (None, None)
     if paging.after is not None:
-        turn, last = await _turn_with(chat, paging.after)
+        with about("after"):
+            turn, last = await _turn_with(chat, paging.after)
+            shown = await chat.turns(before=turn.number + 1, limit=1)
+            if [each.id for each in shown] != [turn.id]:
+                raise TurnNotFound(UNKNOWN_AFTER)  # it is on another branch than the listed one
         number, place = turn.number, last.place
     while turns := await _turns_from(chat, number, paging):
         hidden = await chat.hidden(turns)
@@ -287,6 +293,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             tag="conversations",
             headers={"Idempotency-Key": HEADERS["Idempotency-Key"]},
             body=object_schema({}, optional={"items": nullable(ITEMS), "metadata": nullable(METADATA)}),
+            fields=input_field("items"),
             needs_body=False,
             content=shown,
             responses={
@@ -319,14 +326,12 @@ def endpoints(service: Service) -> list[Endpoint]:
             in_path=IN_PATH,
             headers=MOVE_HEADERS,
             body=object_schema({"items": ITEMS}),
+            fields=input_field("items"),
             content={200: {"application/json": list_schema_of(ITEM_OBJECT)}},
             responses={
                 200: "The added items.",
                 **GONE,
-                409: "A turn is running there, the turn was stopped, or chats are not stored here.",
-                422: KEY_REUSED,
-                **UNAVAILABLE,
-                **QUOTA_REACHED,
+                **APPEND_ERRORS,
             },
         ),
         Endpoint(

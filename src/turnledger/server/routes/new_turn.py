@@ -13,12 +13,11 @@ from turnledger.api.views import show_turn
 from turnledger.model.access.token import TokenScope
 from turnledger.model.turn import BeginKind
 from turnledger.server.access.auth import Principal
+from turnledger.server.errors import input_field
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.openapi.schemas import (
-    KEY_REUSED,
-    QUOTA_REACHED,
+    APPEND_ERRORS,
     TURN_ERRORS,
-    UNAVAILABLE,
 )
 from turnledger.server.requests.body import decode_body, read_body
 from turnledger.server.requests.turn import TURN_HEADER_NAMES
@@ -87,6 +86,7 @@ def endpoints(service: Service) -> list[Endpoint]:
                 name: header for name, header in HEADERS.items() if name.lower().encode() in TURN_HEADER_NAMES
             },
             body=TurnBody,
+            fields=input_field("input"),
             response_headers={
                 **ANSWER_HEADERS,
                 **REPLAYED,
@@ -113,14 +113,12 @@ def endpoints(service: Service) -> list[Endpoint]:
             in_path=CHAT,
             headers=MOVE_HEADERS,
             body=AppendBody,
+            fields=input_field("items"),
             content={200: TurnAnswer},
             responses={
                 200: "The committed turn.",
                 **GONE,
-                409: "A turn is running there, the turn was stopped, or chats are not stored here.",
-                422: KEY_REUSED,
-                **UNAVAILABLE,
-                **QUOTA_REACHED,
+                **APPEND_ERRORS,
             },
         ),
     ]

@@ -15,7 +15,7 @@ from turnledger.errors import InvalidId, InvalidInput, TurnNotFound
 from turnledger.model.access.token import TokenScope
 from turnledger.model.ids import TurnId
 from turnledger.server.access.auth import Principal
-from turnledger.server.errors import RequestRefused
+from turnledger.server.errors import RequestRefused, about, input_field
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.openapi.schemas import NUMBER, STRING, TURN_ERRORS, Schema, object_schema
 from turnledger.server.requests.body import read_body
@@ -24,6 +24,7 @@ from turnledger.server.requests.turn import RESENT_HEADER_NAMES
 from turnledger.server.responses.items import response_id, turn_of
 from turnledger.server.responses.lists import (
     PAGING,
+    UNKNOWN_AFTER,
     Paging,
     list_of,
     list_schema_of,
@@ -80,7 +81,7 @@ class ResponseRoutes:
 
     async def read(self, request: Request) -> Response:
         if request.query_params.get("starting_after") is not None:
-            raise InvalidInput("starting_after needs stream=true.")
+            raise InvalidInput("starting_after needs stream=true.", param="starting_after")
         chat, turn = await self._find(request)
         return json_response(await read_response(chat, turn, request.state.principal))
 
@@ -127,7 +128,8 @@ class ResponseRoutes:
         if paging.after is not None:
             ids = [placed.id for placed in items]
             if paging.after not in ids:
-                raise InvalidInput("Unknown `after`. Pass `last_id` from the previous page.")
+                with about("after"):
+                    raise TurnNotFound(UNKNOWN_AFTER)
             items = items[ids.index(paging.after) + 1 :]
         shown = [show_placed(found, placed) for placed in items[: paging.limit]]
         return json_response(list_of(shown, has_more=len(items) > paging.limit))
@@ -185,6 +187,7 @@ def endpoints(service: Service) -> list[Endpoint]:
                 if name.lower().encode() not in RESENT_HEADER_NAMES
             },
             body=BODY,
+            fields=input_field("input"),
             response_headers=ANSWER_HEADERS,
             content={200: {"application/json": RESPONSE_OBJECT, "text/event-stream": {}}},
             responses={
@@ -204,6 +207,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             summary="Count the tokens that the model would be shown, by the estimate of the server.",
             tag="responses",
             body=object_schema({}, optional={"model": {"type": ["string", "null"]}}),
+            fields=input_field("input"),
             content={200: {"application/json": object_schema({"input_tokens": NUMBER})}},
             responses={200: "The number of tokens.", 404: "Conversation not found."},
         ),

@@ -104,7 +104,7 @@ class TokenRoutes:
         seal, cursor = await self._service.cursor_seal.get(), request.query_params.get("cursor")
         after = None if cursor is None else seal.unseal(USAGE_CURSOR, cursor)
         if cursor is not None and after is None:
-            raise InvalidInput("Invalid cursor. Pass `next` from the previous page.")
+            raise InvalidInput("Invalid cursor. Pass `next` from the previous page.", param="cursor")
         last = None if after is None else TurnId.trusted(b64decode(after))
         page = await self._service.host.usage(after=last, within=principal.within)
         # A seal has room for the bytes of an id, not for its text.

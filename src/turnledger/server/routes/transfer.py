@@ -110,7 +110,9 @@ class Exports:
     async def export_chat(self, principal: Principal, request: Request) -> AsyncIterator[Stream]:
         format = request.query_params.get("format", FORMATS[0])
         if format not in FORMATS:
-            raise InvalidInput(f"format is {format[:40]!r}; it must be one of {', '.join(FORMATS)}.")
+            raise InvalidInput(
+                f"format is {format[:40]!r}; it must be one of {', '.join(FORMATS)}.", param="format"
+            )
         chats = self._service.chats(principal)
         chat = await chats.conversation(request.path_params["chat"])
         title = (await chat.info()).title

@@ -152,7 +152,9 @@ def _messages(raw: msgspec.Raw) -> list[dict[str, Any]]:
     try:
         return _messages_decoder.decode(raw)
     except (msgspec.MsgspecError, RecursionError) as problem:
-        raise InvalidInput(f"messages must be a list of objects, each with a role: {problem}.") from None
+        raise InvalidInput(
+            f"messages must be a list of objects, each with a role: {problem}.", param="messages"
+        ) from None
 
 
 def replace_ids(payloads: Iterable[bytes], old_id: str, new_id: str) -> list[bytes]:

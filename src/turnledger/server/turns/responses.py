@@ -44,9 +44,10 @@ from turnledger.server.models.models import ResolvedModel
 from turnledger.server.models.redaction import redact_failure
 from turnledger.server.requests.allowed_fields import length_field_of
 from turnledger.server.requests.turn import NOT_KEPT, UNKEPT
+from turnledger.server.responses.input import input_items
 from turnledger.server.responses.items import turn_of, turn_of_item
 from turnledger.server.responses.lists import shown_items
-from turnledger.server.responses.request import ResponseRequest, input_items, response_request
+from turnledger.server.responses.request import ResponseRequest, response_request
 from turnledger.server.responses.response import ResponseFields, fields_of, may_reduce, show_status
 from turnledger.server.responses.stream import ResponseStream, error_event
 from turnledger.server.service import Service
@@ -86,6 +87,7 @@ def _request(service: Service, principal: Principal, scope: Scope, raw: bytes) -
     names, base_url_name = service.names, scope["state"].get("base_url_name")
     passed = service.settings.passed_fields
     request = response_request(scope["path"], scope["headers"], raw, names, base_url_name, passed)
+    scope["state"]["fields"] = {**scope["state"]["fields"], **request.fields}
     principal.check_chat_scope(request.scope)
     return request
 

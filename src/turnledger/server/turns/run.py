@@ -46,7 +46,14 @@ from turnledger.runners.context_limit import REDUCED
 from turnledger.server.access.auth import Principal
 from turnledger.server.access.guard import RequestHead
 from turnledger.server.access.limits import Slot
-from turnledger.server.errors import ClientGone, RequestRefused, error_body, kind_of, shutdown_error
+from turnledger.server.errors import (
+    ClientGone,
+    RequestRefused,
+    error_body,
+    kind_of,
+    name_field,
+    shutdown_error,
+)
 from turnledger.server.models.models import ResolvedModel
 from turnledger.server.models.redaction import RedactedModel
 from turnledger.server.ops import logs
@@ -218,6 +225,7 @@ class TurnExchange:
 
     def fail(self, problem: BaseException) -> None:
         """Send the error, in the stream if that has begun, and log its code."""
+        name_field(problem, self.state["fields"])
         if isinstance(problem, TurnFailed) and self.principal.is_narrowed:
             problem = TurnFailed()  # without the words of an upstream that another caller's turn received
         if isinstance(problem, TurnledgerError):
