@@ -1,0 +1,160 @@
+"""Positions of changes end with the transaction numbers that they are made of: at a crash, and in a restored dump.
+
+A follower then reads everything anew, and so misses nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+from turnledger.engine.feed import ChangePage, ResumeRequest, TailRequest, newest_position, read_tail, resume
+from turnledger.engine.ports import Store, Sync, Tables
+from turnledger.errors import StoreUnavailable
+from turnledger.model.change import LiveChange, Position
+from turnledger.stores.postgresql import PostgresStore
+from turnledger.testing.postgresql import PostgresServer
+from turnledger.testing.store_contract.rows.kit import change
+
+CAREFUL = {"fsync": "off", "bgwriter_lru_maxpages": "0", "autovacuum": "off"}
+"""Commits are written as far as a crash of the server needs; nothing else writes them."""
+MANY = 99
+
+
+@pytest.fixture(scope="module", params=[16, 18])
+def cluster(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
+    with PostgresServer.start(request.param, CAREFUL) as running:
+        yield running
+
+
+async def add(tables: Tables, given: LiveChange) -> None:
+    await tables.add_change(given)
+
+
+async def once_available(call: Callable[[], Awaitable[Any]]) -> Any:
+    """Repeat a call until the store has no connection of before the crash."""
+    while True:
+        try:
+            return await call()
+        except StoreUnavailable:
+            await asyncio.sleep(0)
+
+
+async def write(store: Store, count: int, sync: Sync = Sync.DISK) -> None:
+    for at in range(count):
+        await once_available(lambda at=at: store.transact(add, change(at=at), "ann", sync))
+
+
+async def read(store: Store, after: Position, of_all: bool) -> ChangePage:
+    """Read as a follower does: for itself, or for all followers of its process."""
+    if of_all:
+        return await store.read_whole(read_tail, TailRequest(after, frozenset({"ann"}), MANY))
+    return await store.read(resume, ResumeRequest("ann", after, MANY), "ann")
+
+
+async def newest(store: Store) -> Position:
+    return await once_available(lambda: store.read_whole(newest_position, None))
+
+
+async def freeze_wal_writer(url: str) -> int:
+    """Stop the process that writes commits which did not wait for the disk; return its id."""
+    connection = await asyncpg.connect(url)
+    pid = await connection.fetchval("SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'")
+    await connection.close()
+    os.kill(pid, signal.SIGSTOP)
+    return int(pid)
+
+
+@pytest.mark.parametrize("victim", ["the postmaster", "one of its processes"])
+@pytest.mark.parametrize("of_all", [False, True])
+async def test_follower_that_saw_a_lost_begin_misses_no_change_after_the_crash(
+    cluster: PostgresServer, victim: str, of_all: bool
+) -> None:
+    url = cluster.create_database()
+    store = await PostgresStore.open(f"{url}&pool=2")
+    await write(store, 1)
+    wal_writer = await freeze_wal_writer(url)
+    await write(store, 5, Sync.PROCESS)
+    seen = await newest(store)
+    if victim == "the postmaster":
+        cluster.kill()
+        os.kill(wal_writer, signal.SIGKILL)
+        await asyncio.to_thread(cluster.resume)
+    else:
+        os.kill(wal_writer, signal.SIGKILL)  # the postmaster then ends all the others, and recovers
+    await newest(store)
+    found = await read(store, seen, of_all)
+    assert found.changes == []
+    await write(store, 10)  # under the numbers of the lost begins
+    page = await read(store, seen, of_all)
+    assert not page.is_whole or len(page.changes) == 10
+    assert (await read(store, found.through, of_all)).is_whole
+    await store.close()
+
+
+async def test_position_is_kept_when_the_server_was_stopped_in_an_orderly_way(cluster: PostgresServer) -> None:
+    url = cluster.create_database()
+    store = await PostgresStore.open(f"{url}&pool=2")
+    await write(store, 3)
+    seen = await newest(store)
+    cluster._end(signal.SIGINT)
+    await asyncio.to_thread(cluster.resume)
+    assert await newest(store) == seen
+    await write(store, 3)
+    assert len((await read(store, seen, of_all=False)).changes) == 3
+    await store.close()
+
+
+async def run(server: PostgresServer, program: str, url: str, *arguments: str) -> None:
+    """Run a program of PostgreSQL on the database of a URL."""
+    database = url.partition("@/")[2].partition("?")[0]
+    options = (f"--host={server.folder}", "--username=postgres", f"--dbname={database}", *arguments)
+    await asyncio.to_thread(server.run, program, *options)
+
+
+async def use_numbers(connection: asyncpg.Connection[Any], up_to: int) -> None:
+    while await connection.fetchval("SELECT pg_current_xact_id()::text::bigint") < up_to:
+        pass
+
+
+@pytest.mark.parametrize("place", ["another cluster", "the same cluster", "under a running server"])
+async def test_restored_dump_takes_every_write_and_followers_read_anew(
+    cluster: PostgresServer, server: PostgresServer, place: str
+) -> None:
+    source, dump = cluster.create_database(), str(cluster.folder / "dump")
+    connection = await asyncpg.connect(source)
+    store = await PostgresStore.open(f"{source}&pool=2")
+    await use_numbers(connection, 2_000)
+    await write(store, 20)
+    seen = await newest(store)
+    first = await connection.fetchval("SELECT min(xid) FROM change")
+    await store.close()
+    await connection.close()
+    await run(cluster, "pg_dump", source, "--format=custom", f"--file={dump}")
+
+    server = cluster if place == "the same cluster" else server
+    target = server.create_database()
+    if place == "under a running server":
+        store = await PostgresStore.open(f"{target}&pool=2")
+        await run(server, "psql", target, "--command=TRUNCATE change, store, epoch, lease, owner, clock")
+        await run(server, "pg_restore", target, "--data-only", dump)
+    else:
+        await run(server, "pg_restore", target, dump)
+        store = await PostgresStore.open(f"{target}&pool=2")
+    connection = await asyncpg.connect(target)
+    await use_numbers(connection, first - 5)
+    await connection.close()
+    await write(store, 40)
+    for of_all in (False, True):
+        page = await read(store, seen, of_all)
+        assert not page.is_whole
+        assert len((await read(store, page.through, of_all)).changes) == 0
+    await write(store, 10)
+    assert len((await read(store, page.through, of_all=False)).changes) == 10
+    await store.close()
