@@ -10,7 +10,19 @@ CREATE TABLE store (
     version integer NOT NULL,
     secret bytea NOT NULL CHECK (length(secret) = 32),
     purged_xid bigint NOT NULL DEFAULT -1,  -- the position of the last change that was removed
-    purged_place bigint NOT NULL DEFAULT -1
+    purged_place bigint NOT NULL DEFAULT -1,
+    epoch bigint NOT NULL DEFAULT 0         -- how often positions of changes began anew
+);
+
+-- In which epoch positions of changes are valid: while transaction numbers only rise. Unlogged: PostgreSQL itself empties this
+-- table after a crash, in a physical backup and on a promoted standby, which give out the numbers of lost transactions again.
+-- A dump has the row, but in another cluster, or as another table.
+CREATE UNLOGGED TABLE epoch (
+    id smallint PRIMARY KEY CHECK (id = 1),
+    number bigint NOT NULL,
+    mark bytea NOT NULL,            -- random: no two epochs are the same, even if a failover lost the number
+    cluster bigint NOT NULL,        -- the system identifier
+    place oid NOT NULL              -- of this table
 );
 
 -- Every writer locks the row of its owner: a turn shares it with other turns (FOR KEY SHARE), all else waits until it is
@@ -366,9 +378,11 @@ CREATE TABLE change (
     conversation bytea NOT NULL,
     turn bytea,
     branch bytea,
-    detail text COLLATE "C",        -- a word of ours, never text of a user
-    PRIMARY KEY (xid, place, owner)
+    detail text COLLATE "C"         -- a word of ours, never text of a user
 );
+
+-- Not unique: after a restore, there may be rows of another cluster until the next epoch begins.
+CREATE INDEX change_by_position ON change (xid, place);
 
 -- Texts whose words are not indexed as they are now: turns, and titles under the id of their conversation.
 CREATE TABLE unindexed (

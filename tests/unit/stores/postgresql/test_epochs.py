@@ -1,4 +1,4 @@
-"""Positions of changes end with the transaction numbers that they are made of: at a crash, and in a restored dump.
+"""Positions of changes end with their transaction numbers: at a crash, and in a restored dump.
 
 A follower then reads everything anew, and so misses nothing.
 """
@@ -14,10 +14,15 @@ from typing import Any
 import asyncpg
 import pytest
 
+from tests.unit.server.asgi import HOST, fetch
+from turnledger import Ledger
 from turnledger.engine.feed import ChangePage, ResumeRequest, TailRequest, newest_position, read_tail, resume
 from turnledger.engine.ports import Store, Sync, Tables
 from turnledger.errors import StoreUnavailable
 from turnledger.model.change import LiveChange, Position
+from turnledger.server.app import make_app
+from turnledger.server.config.settings import Settings
+from turnledger.server.models.models import Models
 from turnledger.stores.postgresql import PostgresStore
 from turnledger.testing.postgresql import PostgresServer
 from turnledger.testing.store_contract.rows.kit import change
@@ -53,33 +58,33 @@ async def write(store: Store, count: int, sync: Sync = Sync.DISK) -> None:
 
 async def read(store: Store, after: Position, of_all: bool) -> ChangePage:
     """Read as a follower does: for itself, or for all followers of its process."""
-    if of_all:
-        return await store.read_whole(read_tail, TailRequest(after, frozenset({"ann"}), MANY))
-    return await store.read(resume, ResumeRequest("ann", after, MANY), "ann")
+    page: ChangePage = await once_available(
+        lambda: (
+            store.read_whole(read_tail, TailRequest(after, frozenset({"ann"}), MANY))
+            if of_all
+            else store.read(resume, ResumeRequest("ann", after, MANY), "ann")
+        )
+    )
+    return page
 
 
 async def newest(store: Store) -> Position:
-    return await once_available(lambda: store.read_whole(newest_position, None))
-
-
-async def freeze_wal_writer(url: str) -> int:
-    """Stop the process that writes commits which did not wait for the disk; return its id."""
-    connection = await asyncpg.connect(url)
-    pid = await connection.fetchval("SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'")
-    await connection.close()
-    os.kill(pid, signal.SIGSTOP)
-    return int(pid)
+    position: Position = await once_available(lambda: store.read_whole(newest_position, None))
+    return position
 
 
 @pytest.mark.parametrize("victim", ["the postmaster", "one of its processes"])
-@pytest.mark.parametrize("of_all", [False, True])
 async def test_follower_that_saw_a_lost_begin_misses_no_change_after_the_crash(
-    cluster: PostgresServer, victim: str, of_all: bool
+    cluster: PostgresServer, victim: str
 ) -> None:
     url = cluster.create_database()
     store = await PostgresStore.open(f"{url}&pool=2")
     await write(store, 1)
-    wal_writer = await freeze_wal_writer(url)
+    watcher, has_crashed = await asyncpg.connect(url), asyncio.Event()
+    watcher.add_termination_listener(lambda _: has_crashed.set())
+    # The process that writes commits which did not wait for the disk.
+    wal_writer = await watcher.fetchval("SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'")
+    os.kill(wal_writer, signal.SIGSTOP)
     await write(store, 5, Sync.PROCESS)
     seen = await newest(store)
     if victim == "the postmaster":
@@ -88,17 +93,16 @@ async def test_follower_that_saw_a_lost_begin_misses_no_change_after_the_crash(
         await asyncio.to_thread(cluster.resume)
     else:
         os.kill(wal_writer, signal.SIGKILL)  # the postmaster then ends all the others, and recovers
-    await newest(store)
-    found = await read(store, seen, of_all)
-    assert found.changes == []
+    await has_crashed.wait()
     await write(store, 10)  # under the numbers of the lost begins
-    page = await read(store, seen, of_all)
-    assert not page.is_whole or len(page.changes) == 10
-    assert (await read(store, found.through, of_all)).is_whole
+    for of_all in (False, True):
+        page = await read(store, seen, of_all)
+        assert not page.is_whole or len(page.changes) == 10
+        assert (await read(store, page.through, of_all)).is_whole
     await store.close()
 
 
-async def test_position_is_kept_when_the_server_was_stopped_in_an_orderly_way(cluster: PostgresServer) -> None:
+async def test_position_is_kept_when_the_server_was_shut_down(cluster: PostgresServer) -> None:
     url = cluster.create_database()
     store = await PostgresStore.open(f"{url}&pool=2")
     await write(store, 3)
@@ -123,6 +127,7 @@ async def use_numbers(connection: asyncpg.Connection[Any], up_to: int) -> None:
         pass
 
 
+@pytest.mark.parametrize("cluster", [16], indirect=True)
 @pytest.mark.parametrize("place", ["another cluster", "the same cluster", "under a running server"])
 async def test_restored_dump_takes_every_write_and_followers_read_anew(
     cluster: PostgresServer, server: PostgresServer, place: str
@@ -158,3 +163,16 @@ async def test_restored_dump_takes_every_write_and_followers_read_anew(
     await write(store, 10)
     assert len((await read(store, page.through, of_all=False)).changes) == 10
     await store.close()
+
+
+async def test_server_gives_out_positions_that_it_takes_back(url: str) -> None:
+    async with await Ledger.open(url) as ledger:
+        app = make_app(ledger, Models({}), Settings())
+        async with (await ledger.conversation()).turn("Where is my order?") as turn:
+            turn.emit("On its way.")
+        listed = await fetch(app, "/api/chats")
+        assert listed.status == 200
+        at = (b"last-event-id", listed.json["as_of"].encode())
+        async with (await ledger.conversation()).turn("And mine?") as turn:
+            turn.emit("Here.")
+        assert b"event: turn.running" in (await fetch(app, "/api/events", headers=(HOST, at))).body

@@ -14,6 +14,9 @@ SHAPE = """
 SELECT table_name, column_name, ordinal_position, data_type, is_nullable, column_default, collation_name
 FROM information_schema.columns WHERE table_schema = 'public'
 UNION ALL
+SELECT relname, relpersistence::text, 0, '', '', '', ''
+FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'
+UNION ALL
 SELECT tablename, indexname, 0, indexdef, '', '', '' FROM pg_indexes WHERE schemaname = 'public'
 ORDER BY 1, 2, 3
 """

@@ -411,6 +411,9 @@ WHERE xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint
 ORDER BY xid DESC, place DESC
 LIMIT 1;
 
--- name: store
--- The random bytes of the store, the last position that was purged, and the first transaction that may still run.
-SELECT secret, purged_xid, purged_place, pg_snapshot_xmin(pg_current_snapshot())::text::bigint FROM store;
+-- name: epoch
+-- Its number and mark, the last position that was purged, and the first transaction that may still run. No row: the database
+-- has crashed, or was restored, since positions were last given out.
+SELECT number, mark, purged_xid, purged_place, pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+FROM epoch CROSS JOIN store
+WHERE epoch.place = epoch.tableoid AND cluster = (SELECT system_identifier FROM pg_control_system());

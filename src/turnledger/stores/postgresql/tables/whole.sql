@@ -225,6 +225,23 @@ DELETE FROM change WHERE (xid, place) <= ($1, $2);
 -- The last position that was purged.
 UPDATE store SET purged_xid = $1, purged_place = $2;
 
+-- name: drop_changes
+-- All of them: those who follow read everything anew.
+DELETE FROM change;
+
+-- name: begin_epoch
+-- With a random mark ($1). Whoever begins one holds the row of the store.
+WITH next AS (
+    UPDATE store SET epoch = epoch + 1, purged_xid = -1, purged_place = -1 RETURNING epoch)
+INSERT INTO epoch (id, number, mark, cluster, place)
+SELECT 1, next.epoch, $1, system_identifier, 'epoch'::regclass FROM next, pg_control_system()
+ON CONFLICT (id) DO UPDATE
+SET number = excluded.number, mark = excluded.mark, cluster = excluded.cluster, place = excluded.place;
+
+-- name: secret
+-- The random bytes of the store.
+SELECT secret FROM store;
+
 -- Statements about the clocks, and the newest stored time.
 
 -- name: clock_mark
