@@ -4,6 +4,10 @@
 -- Ids are 16 bytes, unique among all owners; times are milliseconds since 1970. No foreign keys, sequences or triggers.
 -- Texts sort by their bytes. Columns are only ever appended: queries read whole rows and use the columns that they know.
 
+-- The SHA-256 of a key: a row of an index has at most 2,704 bytes, and a key up to 2,048, so several do not fit into one. The
+-- backslashes are doubled because the cast to bytes reads escapes.
+CREATE FUNCTION key_digest(key text) RETURNS bytea IMMUTABLE PARALLEL SAFE RETURN sha256(replace(key, '\', '\\')::bytea);
+
 -- One row: the version of this schema, and random bytes, made once: servers seal the cursors they hand out with them.
 CREATE TABLE store (
     id smallint PRIMARY KEY CHECK (id = 1),
@@ -65,7 +69,7 @@ CREATE TABLE conversation (
 ) WITH (fillfactor = 80);
 
 -- A conversation_key names one conversation of a scope.
-CREATE UNIQUE INDEX conversation_by_key ON conversation (owner, scope, conversation_key)
+CREATE UNIQUE INDEX conversation_by_key ON conversation (owner, key_digest(scope), key_digest(conversation_key))
     WHERE conversation_key IS NOT NULL;
 
 -- The list of an owner, last touched first.
@@ -73,7 +77,8 @@ CREATE INDEX conversation_listed ON conversation (owner, archived, touched_at DE
     WHERE state = 'live' AND internal = 0 AND listed = 1;
 
 -- The list of one scope: only conversations with a scope pay for it.
-CREATE INDEX conversation_listed_in_scope ON conversation (owner, scope, archived, touched_at DESC, id DESC)
+CREATE INDEX conversation_listed_in_scope
+    ON conversation (owner, key_digest(scope), archived, touched_at DESC, id DESC)
     WHERE state = 'live' AND internal = 0 AND listed = 1 AND scope <> '';
 
 -- Pinned ones, which are few.
@@ -322,7 +327,7 @@ CREATE TABLE ticket (
 
 CREATE INDEX ticket_of_branch ON ticket (owner, branch, front DESC, number);
 CREATE INDEX ticket_of_lease ON ticket (lease);
-CREATE INDEX ticket_of_key ON ticket (owner, idempotency_key) WHERE idempotency_key IS NOT NULL;
+CREATE INDEX ticket_of_key ON ticket (owner, key_digest(idempotency_key)) WHERE idempotency_key IS NOT NULL;
 
 -- Requests of durable turns that wait or run.
 CREATE TABLE job (
@@ -346,10 +351,10 @@ CREATE TABLE claim (
     expires_at bigint,
     retries bigint,                 -- of a request without an idempotency_key: the number of the try
     lost smallint NOT NULL,         -- whether the client has left without the answer
-    sender bytea,                   -- the request that receives the answer
-    PRIMARY KEY (owner, idempotency_key)
+    sender bytea                    -- the request that receives the answer
 );
 
+CREATE UNIQUE INDEX claim_by_key ON claim (owner, key_digest(idempotency_key));
 CREATE INDEX claim_expiring ON claim (expires_at) WHERE expires_at IS NOT NULL;
 
 -- The processes that share this store.

@@ -25,7 +25,7 @@ SELECT 1 FROM attempt WHERE owner = $1 AND id = $2 AND version = $3 FOR NO KEY U
 -- name: guard_claim
 -- A claim, by all its columns.
 SELECT 1 FROM claim
-WHERE owner = $1 AND idempotency_key = $2 AND fingerprint = $3 AND conversation = $4 AND attempt = $5
+WHERE owner = $1 AND key_digest(idempotency_key) = key_digest($2) AND fingerprint = $3 AND conversation = $4 AND attempt = $5
   AND expires_at IS NOT DISTINCT FROM $6 AND retries IS NOT DISTINCT FROM $7 AND lost = $8
   AND sender IS NOT DISTINCT FROM $9
 FOR NO KEY UPDATE;

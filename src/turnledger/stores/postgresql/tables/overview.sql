@@ -37,8 +37,8 @@ LIMIT $2;
 -- A page of all.
 SELECT owner, idempotency_key, fingerprint, conversation, attempt, expires_at, retries, lost, sender
 FROM claim
-WHERE (owner, idempotency_key) > (coalesce($1, ''), coalesce($2, ''))
-ORDER BY owner, idempotency_key
+WHERE (owner, key_digest(idempotency_key)) > (coalesce($1, ''), coalesce(key_digest($2), ''::bytea))
+ORDER BY owner, key_digest(idempotency_key)
 LIMIT $3;
 
 -- name: all_tokens

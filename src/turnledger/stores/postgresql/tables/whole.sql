@@ -193,8 +193,8 @@ LIMIT $2;
 -- name: purge_claims
 -- Remove expired ones.
 DELETE FROM claim
-WHERE (owner, idempotency_key) IN (
-    SELECT owner, idempotency_key FROM claim WHERE expires_at < $1 ORDER BY expires_at LIMIT $2)
+WHERE (owner, key_digest(idempotency_key)) IN (
+    SELECT owner, key_digest(idempotency_key) FROM claim WHERE expires_at < $1 ORDER BY expires_at LIMIT $2)
   AND expires_at < $1
 RETURNING 1;
 
