@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import time
 
 import asyncpg
 import pytest
 
 from turnledger.errors import LedgerClosed, NotAStore, StoreReadOnly, StoreTooNew, StoreUnavailable
-from turnledger.server.doctor import check_store
+from turnledger.server import doctor
+from turnledger.server.doctor import Level, check_store
 from turnledger.stores.postgresql import PostgresStore
 from turnledger.stores.postgresql.connections import decoded, encoded, settings_of
 from turnledger.stores.postgresql.migrations import VERSION
 from turnledger.stores.url import back_up_store, described, open_store, visit_store
 from turnledger.testing.postgresql import PostgresServer
+from turnledger.testing.store_contract.rows.kit import change, do, write
 
 SECRET = "hunter2"
 
@@ -110,9 +114,9 @@ async def test_visit_to_an_empty_database_creates_nothing(url: str) -> None:
 
 
 async def test_doctor_reports_the_server_and_the_schema(url: str) -> None:
-    [before, _], _ = await asyncio.to_thread(check_store, url)
+    [before, *_], _ = await asyncio.to_thread(check_store, url)
     await (await PostgresStore.open(url)).close()
-    [after, processes], _ = await asyncio.to_thread(check_store, url)
+    [after, processes, *_], _ = await asyncio.to_thread(check_store, url)
     assert "no tables yet" in before.message
     assert f"schema {VERSION} of {VERSION}" in after.message
     connection = await asyncpg.connect(url)
@@ -120,6 +124,40 @@ async def test_doctor_reports_the_server_and_the_schema(url: str) -> None:
     await connection.close()
     assert f"PostgreSQL {version.split()[0]}" in after.message
     assert "0 processes" in processes.message
+
+
+async def test_doctor_warns_of_a_database_that_does_not_sync(url: str) -> None:
+    found, _ = await asyncio.to_thread(check_store, url)
+    assert ["fsync is off" in each.message for each in found] == [False, False, True]
+    assert found[-1].level is Level.WARN
+
+
+@pytest.mark.parametrize("is_hidden", [False, True])
+async def test_doctor_warns_of_a_transaction_that_holds_up_changes(
+    server: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch, is_hidden: bool
+) -> None:
+    store, elsewhere = await PostgresStore.open(url), await asyncpg.connect(server.url())
+    place = url
+    if is_hidden:
+        place = await make_user(server, url, "watcher")
+        connection = await asyncpg.connect(url)
+        await connection.execute(
+            "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO watcher"
+        )
+        await connection.close()
+    async with elsewhere.transaction():
+        await elsewhere.execute("SELECT pg_current_xact_id(), 'secret words'")
+        if is_hidden:  # its age is that of the first change that waits for it
+            await write(store, do("add_change", change(at=int(time.time() * 1000) - 5_000)))
+        found, _ = await asyncio.to_thread(check_store, place)
+        assert "live updates" not in [each.subject for each in found]
+        monkeypatch.setattr(doctor, "LONG_TRANSACTION", 0.0)
+        found, _ = await asyncio.to_thread(check_store, place)
+        [warning] = [each for each in found if each.subject == "live updates"]
+    assert re.search(r"open for \d+ seconds", warning.message)
+    assert "secret" not in warning.message
+    await elsewhere.close()
+    await store.close()
 
 
 def test_backup_of_a_database_names_the_tool_of_postgresql() -> None:

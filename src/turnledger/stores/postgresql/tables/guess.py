@@ -22,7 +22,13 @@ from turnledger.model.conversation import Branch, Claim, Conversation
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Attempt
 from turnledger.stores import row_codec
-from turnledger.stores.postgresql.tables.queries import QUERIES, Transaction, highest_parameter, shifted
+from turnledger.stores.postgresql.tables.queries import (
+    COMMIT_WAITS,
+    QUERIES,
+    Transaction,
+    highest_parameter,
+    shifted,
+)
 from turnledger.stores.postgresql.tables.tables import (
     ATTEMPT_COLUMNS,
     LANE_CONVERSATION,
@@ -111,8 +117,7 @@ def guarded(guards: tuple[str, ...], writes: tuple[str, ...], sync: Sync) -> str
         write = f"{head} {joint} EXISTS (SELECT 1 FROM {found}){conflict}{rest}"  # noqa: S608
         parts.append(f"w{place} AS ({shifted(write, before)})")
         before += highest_parameter(query)
-    answer = "true" if sync is Sync.DISK else "set_config('synchronous_commit', 'off', true)"
-    return f"WITH {', '.join(parts)} SELECT {answer} FROM {found}"  # noqa: S608
+    return f"WITH {', '.join(parts)} SELECT {COMMIT_WAITS[sync]} FROM {found}"  # noqa: S608
 
 
 LOCK_ORDER = (
