@@ -7,7 +7,7 @@ import msgspec
 from turnledger.errors import NotAStore, StoreReadOnly
 from turnledger.model.ids import LeaseId
 from turnledger.stores.postgresql import connections
-from turnledger.stores.postgresql.failures import translate
+from turnledger.stores.postgresql.failures import connect_failure, translate
 from turnledger.stores.postgresql.migrations import VERSION, check_version, version_of
 from turnledger.stores.postgresql.tables.queries import QUERIES
 
@@ -38,7 +38,7 @@ async def examine(url: str) -> DatabaseExamination:
     try:
         connection = await connections.connect(settings)
     except BaseException as error:
-        raise translate(error, settings.place) from error
+        raise connect_failure(error, settings.place) from error
     try:
         connections.check_server(connection, settings)
         version = await version_of(connection)

@@ -41,6 +41,7 @@ from turnledger.stores.postgresql.failures import (
     TAKEN,
     code_of,
     commit_failure,
+    connect_failure,
     is_lost,
     translate,
 )
@@ -116,7 +117,7 @@ class PostgresStore:
         try:
             pool = await connections.open_pool(settings)
         except BaseException as error:
-            raise translate(error, settings.place) from error
+            raise connect_failure(error, settings.place) from error
         try:
             async with pool.acquire(timeout=settings.wait) as connection:
                 await prepare(connection, settings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from urllib.parse import quote
 
 import asyncpg
 import pytest
@@ -13,7 +14,7 @@ from turnledger.errors import LedgerClosed, NotAStore, StoreReadOnly, StoreTooNe
 from turnledger.server import doctor
 from turnledger.server.doctor import Level, check_store
 from turnledger.stores.postgresql import PostgresStore
-from turnledger.stores.postgresql.connections import decoded, encoded, settings_of
+from turnledger.stores.postgresql.connections import arguments, connect, decoded, encoded, settings_of
 from turnledger.stores.postgresql.migrations import VERSION
 from turnledger.stores.url import back_up_store, described, open_store, visit_store
 from turnledger.testing.postgresql import PostgresServer
@@ -29,11 +30,49 @@ def test_url_has_settings_of_the_store_and_of_the_connection() -> None:
     assert settings.place == described(f"postgres://ann:{SECRET}@db/chats") == "postgresql://db/chats"
 
 
-@pytest.mark.parametrize("wrong", ["pool=x", "pool=1", "wait=0", "timeout=-1", "pgbouncer=maybe"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "pool=x",
+        "pool=1",
+        "wait=0",
+        "timeout=-1",
+        "pgbouncer=maybe",
+        "connect_timeout=x",
+        "connect_timeout=-1",
+    ],
+)
 def test_wrong_setting_in_a_url_is_refused_without_the_password(wrong: str) -> None:
     with pytest.raises(NotAStore) as caught:
         settings_of(f"postgresql://ann:{SECRET}@db/chats?{wrong}")
     assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["keepalives_idle", "channel_binding", "hostaddr"])
+def test_setting_that_the_driver_lacks_is_refused_by_name(name: str) -> None:
+    with pytest.raises(NotAStore, match=f"`{name}`"):
+        settings_of(f"postgresql://ann:{SECRET}@db/chats?{name}=1")
+
+
+@pytest.mark.parametrize("query", [f"{SECRET}@db/chats", f"x={SECRET}", f"{SECRET}=x&pool=3"])
+def test_unknown_setting_is_refused_and_not_repeated(query: str) -> None:
+    with pytest.raises(NotAStore, match=r"unknown setting.*[Pp]ercent-encode") as caught:
+        settings_of(f"postgresql://ann:12?{query}")
+    assert SECRET not in str(caught.value)
+
+
+async def test_settings_of_the_connection_reach_the_server(url: str) -> None:
+    options = quote("-c work_mem=5MB -c search_path=public")
+    place = f"{url}&connect_timeout=7&application_name=shop&options={options}"
+    connection = await connect(settings_of(place))
+    names = ("application_name", "work_mem", "lock_timeout")
+    assert [await connection.fetchval(f"SHOW {name}") for name in names] == ["shop", "5MB", "20s"]
+    await connection.close()
+    assert arguments(settings_of(place))["timeout"] == 7
+    assert arguments(settings_of(f"{url}&connect_timeout=0"))["timeout"] is None
+    assert arguments(settings_of(f"{url}&wait=3"))["timeout"] == 3
+    store = await PostgresStore.open(f"{place}&pool=2")
+    await store.close()
 
 
 @pytest.mark.parametrize("mark", ["/", "#", "?"])
@@ -74,6 +113,10 @@ async def test_unusable_database_is_named_in_one_line_without_the_password(
         "database": (url.replace("/test", f"/{'x' * 5}"), NotAStore, "does not exist"),
         "password": (password, StoreUnavailable, "password authentication failed"),
         "right": (right, StoreReadOnly, "permission denied"),
+        "user": (url.replace("postgres@", "stranger@"), StoreUnavailable, "refused this user"),
+        "options": (f"{url}&options=-c%20colour%3Dred", NotAStore, "colour"),
+        "value": (f"{url}&options=-c%20lock_timeout%3Dred", NotAStore, "lock_timeout"),
+        "mode": (f"{url}&sslmode=perhaps", NotAStore, "sslmode"),
     }
     for name, (wrong, kind, words) in cases.items():
         with pytest.raises(kind) as caught:
@@ -82,6 +125,8 @@ async def test_unusable_database_is_named_in_one_line_without_the_password(
         for text in (str(caught.value), diagnosis.message):
             assert SECRET not in text, name
             assert "\n" not in text, name
+            assert "bug" not in text, name
+            assert not any(user in text for user in ("ann", "locked", "guest", "stranger")), name
         assert words in str(caught.value), name
 
 
