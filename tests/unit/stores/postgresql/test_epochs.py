@@ -15,10 +15,10 @@ import asyncpg
 import pytest
 
 from tests.unit.server.asgi import HOST, fetch
-from turnledger import Ledger
+from turnledger import Ledger, Limits
 from turnledger.engine.feed import ChangePage, ResumeRequest, TailRequest, newest_position, read_tail, resume
 from turnledger.engine.ports import Store, Sync, Tables
-from turnledger.errors import StoreUnavailable
+from turnledger.errors import StoreUnavailable, Superseded
 from turnledger.model.change import LiveChange, Position
 from turnledger.server.app import make_app
 from turnledger.server.config.settings import Settings
@@ -73,6 +73,15 @@ async def newest(store: Store) -> Position:
     return position
 
 
+async def freeze_wal_writer(url: str) -> int:
+    """Stop the process that writes commits which did not wait for the disk; return its id."""
+    connection = await asyncpg.connect(url)
+    pid = await connection.fetchval("SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'")
+    await connection.close()
+    os.kill(pid, signal.SIGSTOP)
+    return int(pid)
+
+
 @pytest.mark.parametrize("victim", ["the postmaster", "one of its processes"])
 async def test_follower_that_saw_a_lost_begin_misses_no_change_after_the_crash(
     cluster: PostgresServer, victim: str
@@ -82,9 +91,7 @@ async def test_follower_that_saw_a_lost_begin_misses_no_change_after_the_crash(
     await write(store, 1)
     watcher, has_crashed = await asyncpg.connect(url), asyncio.Event()
     watcher.add_termination_listener(lambda _: has_crashed.set())
-    # The process that writes commits which did not wait for the disk.
-    wal_writer = await watcher.fetchval("SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'")
-    os.kill(wal_writer, signal.SIGSTOP)
+    wal_writer = await freeze_wal_writer(url)
     await write(store, 5, Sync.PROCESS)
     seen = await newest(store)
     if victim == "the postmaster":
@@ -176,3 +183,27 @@ async def test_server_gives_out_positions_that_it_takes_back(url: str) -> None:
         async with (await ledger.conversation()).turn("And mine?") as turn:
             turn.emit("Here.")
         assert b"event: turn.running" in (await fetch(app, "/api/events", headers=(HOST, at))).body
+
+
+async def test_holder_of_a_lost_begin_writes_nothing_beside_the_next_turn(cluster: PostgresServer) -> None:
+    """Both begins give the branch the same version and fence."""
+    url = cluster.create_database()
+    limits = Limits(lease_time=60)
+    async with await Ledger.open(url, limits=limits) as here, await Ledger.open(url, limits=limits) as there:
+        chats = [await each.conversation(conversation_key="lane") for each in (here, there)]
+        for _ in range(2):
+            async with chats[0].turn("Where is my order?") as turn:
+                turn.emit("On its way.")
+        wal_writer = await freeze_wal_writer(url)
+        with pytest.raises(Superseded):
+            async with chats[0].turn("And now?") as lost:
+                cluster.kill()
+                os.kill(wal_writer, signal.SIGKILL)
+                await asyncio.to_thread(cluster.resume)
+                await once_available(lambda: there.list())
+                async with chats[1].turn("And now?") as turn:
+                    lost.emit("In Rome.")
+                    await once_available(here._process.flusher.flush)
+                    turn.emit("In Oslo.")
+        assert [each.text for each in await chats[1].turns()] == ["On its way.", "On its way.", "In Oslo."]
+        assert await there.check() == []

@@ -15,8 +15,10 @@ SELECT 1 FROM owner WHERE owner = $1 AND flag_version = $2 AND admission = $3 FO
 SELECT 1 FROM conversation WHERE owner = $1 AND id = $2 AND version = $3 AND touched_at = $4 FOR NO KEY UPDATE;
 
 -- name: guard_branch
--- A branch.
-SELECT 1 FROM branch WHERE owner = $1 AND id = $2 AND version = $3 FOR NO KEY UPDATE;
+-- A branch. A crash of the database can lose a begin, and another one then has its version.
+SELECT 1 FROM branch
+WHERE owner = $1 AND id = $2 AND version = $3 AND running IS NOT DISTINCT FROM $4
+FOR NO KEY UPDATE;
 
 -- name: guard_attempt
 -- An attempt.
