@@ -262,10 +262,12 @@ def check_database(url: str) -> list[Diagnosis]:
     except StoreError as problem:
         return [fail("store", str(problem), "Correct the URL in --store, or the database that it names.")]
     schema = f"schema {found.schema} of {found.known_schema}" if found.schema else "no tables yet"
-    diagnoses = [
-        ok("store", f"{found.place}, PostgreSQL {found.server}, {schema}"),
-        ok("processes", f"{_processes(len(found.leases))} using the store"),
-    ]
+    message = f"{found.place}, PostgreSQL {found.server}, {schema}"
+    if 0 < found.schema < found.known_schema:
+        store = warn("store", message, "Stop all servers and back it up: the next one to start upgrades it.")
+    else:
+        store = ok("store", message)
+    diagnoses = [store, ok("processes", f"{_processes(len(found.leases))} using the store")]
     if not found.is_synced:
         message = "fsync is off in the database: if its machine crashes, acknowledged turns are lost"
         diagnoses.append(warn("disk", message, "Set fsync = on in postgresql.conf, and reload it."))

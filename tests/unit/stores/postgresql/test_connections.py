@@ -15,7 +15,8 @@ from turnledger.server import doctor
 from turnledger.server.doctor import Level, check_store
 from turnledger.stores.postgresql import PostgresStore
 from turnledger.stores.postgresql.connections import arguments, connect, decoded, encoded, settings_of
-from turnledger.stores.postgresql.migrations import VERSION
+from turnledger.stores.postgresql.migrations import MIGRATIONS, VERSION
+from turnledger.stores.postgresql.tables.queries import sql_text
 from turnledger.stores.url import back_up_store, described, open_store, visit_store
 from turnledger.testing.postgresql import PostgresServer
 from turnledger.testing.store_contract.rows.kit import change, do, write
@@ -169,6 +170,16 @@ async def test_doctor_reports_the_server_and_the_schema(url: str) -> None:
     await connection.close()
     assert f"PostgreSQL {version.split()[0]}" in after.message
     assert "0 processes" in processes.message
+
+
+async def test_doctor_warns_of_an_older_schema_and_leaves_it(url: str) -> None:
+    connection = await asyncpg.connect(url)
+    await connection.execute(sql_text(f"migrations/{MIGRATIONS[0]}"))
+    await connection.execute("INSERT INTO store (id, version, secret) VALUES (1, 1, $1)", bytes(32))
+    [found, *_], _ = await asyncio.to_thread(check_store, url)
+    assert (found.level, f"schema 1 of {VERSION}" in found.message) == (Level.WARN, True)
+    assert await connection.fetchval("SELECT version FROM store") == 1
+    await connection.close()
 
 
 async def test_doctor_warns_of_a_database_that_does_not_sync(url: str) -> None:

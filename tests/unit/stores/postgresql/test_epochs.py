@@ -122,10 +122,13 @@ async def test_position_is_kept_when_the_server_was_shut_down(cluster: PostgresS
     await store.close()
 
 
+def database_of(url: str) -> str:
+    return url.partition("@/")[2].partition("?")[0]
+
+
 async def run(server: PostgresServer, program: str, url: str, *arguments: str) -> None:
     """Run a program of PostgreSQL on the database of a URL."""
-    database = url.partition("@/")[2].partition("?")[0]
-    options = (f"--host={server.folder}", "--username=postgres", f"--dbname={database}", *arguments)
+    options = (f"--host={server.folder}", "--username=postgres", f"--dbname={database_of(url)}", *arguments)
     await asyncio.to_thread(server.run, program, *options)
 
 
@@ -170,6 +173,39 @@ async def test_restored_dump_takes_every_write_and_followers_read_anew(
     await write(store, 10)
     assert len((await read(store, page.through, of_all=False)).changes) == 10
     await store.close()
+
+
+@pytest.mark.parametrize("is_standby", [False, True])
+async def test_physical_copy_takes_every_write_and_followers_read_anew(
+    cluster: PostgresServer, is_standby: bool
+) -> None:
+    url = cluster.create_database()
+    store = await PostgresStore.open(f"{url}&pool=2")
+    await write(store, 3)
+    folder = cluster.folder / f"copy-{is_standby}"
+    copied = (
+        f"--host={cluster.folder}",
+        "--username=postgres",
+        f"--pgdata={folder}/data",
+        "--checkpoint=fast",
+    )
+    await asyncio.to_thread(cluster.run, "pg_basebackup", *copied, *(["--write-recovery-conf"] * is_standby))
+    await write(store, 10)  # a copy that is no standby knows nothing of these
+    seen = await newest(store)
+    await store.close()
+    copy = PostgresServer(folder, cluster.programs, CAREFUL)
+    await asyncio.to_thread(copy.resume)
+    try:
+        if is_standby:
+            await asyncio.to_thread(copy.run, "pg_ctl", "promote", f"--pgdata={copy.data}", "--wait")
+        store = await PostgresStore.open(f"{copy.url(database_of(url))}&pool=2")
+        await write(store, 20)
+        page = await read(store, seen, of_all=False)
+        assert not page.is_whole
+        assert (await read(store, page.through, of_all=False)).is_whole
+        await store.close()
+    finally:
+        copy.stop()
 
 
 async def test_server_gives_out_positions_that_it_takes_back(url: str) -> None:
