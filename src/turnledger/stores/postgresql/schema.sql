@@ -18,14 +18,14 @@ CREATE TABLE store (
     epoch bigint NOT NULL DEFAULT 0         -- how often positions of changes began anew
 );
 
--- In which epoch positions of changes are valid: while transaction numbers only rise. Unlogged: PostgreSQL itself empties this
--- table after a crash, in a physical backup and on a promoted standby, which give out the numbers of lost transactions again.
--- A dump has the row, but in another cluster, or as another table.
+-- In which epoch positions of changes are valid: during one run of the database server, in which transaction numbers only rise.
+-- Unlogged: PostgreSQL empties this table when it recovers from a crash, also of one of its processes, and then gives out the
+-- numbers of lost transactions again. A restored dump has the row, but in another run, or as another table.
 CREATE UNLOGGED TABLE epoch (
     id smallint PRIMARY KEY CHECK (id = 1),
     number bigint NOT NULL,
     mark bytea NOT NULL,            -- random: no two epochs are the same, even if a failover lost the number
-    cluster bigint NOT NULL,        -- the system identifier
+    started timestamptz NOT NULL,   -- when the server was
     place oid NOT NULL              -- of this table
 );
 

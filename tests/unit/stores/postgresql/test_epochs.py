@@ -109,16 +109,15 @@ async def test_follower_that_saw_a_lost_begin_misses_no_change_after_the_crash(
     await store.close()
 
 
-async def test_position_is_kept_when_the_server_was_shut_down(cluster: PostgresServer) -> None:
+async def test_position_ends_when_the_server_was_shut_down(cluster: PostgresServer) -> None:
+    """The data may be those of a copy that was made before."""
     url = cluster.create_database()
     store = await PostgresStore.open(f"{url}&pool=2")
     await write(store, 3)
     seen = await newest(store)
     cluster._end(signal.SIGINT)
     await asyncio.to_thread(cluster.resume)
-    assert await newest(store) == seen
-    await write(store, 3)
-    assert len((await read(store, seen, of_all=False)).changes) == 3
+    assert not (await read(store, seen, of_all=False)).is_whole
     await store.close()
 
 

@@ -6,7 +6,7 @@ CREATE UNLOGGED TABLE epoch (
     id smallint PRIMARY KEY CHECK (id = 1),
     number bigint NOT NULL,
     mark bytea NOT NULL,
-    cluster bigint NOT NULL,
+    started timestamptz NOT NULL,
     place oid NOT NULL
 );
 

@@ -60,7 +60,7 @@ _BEFORE_ALL = -1
 
 
 class EpochOver(StoreUnavailable):
-    """The database has crashed or was restored. Try again."""  # begin a new epoch before
+    """The database was restarted or restored. Try again."""  # begin a new epoch before
 
 
 class Epoch(NamedTuple):

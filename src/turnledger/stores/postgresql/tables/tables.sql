@@ -415,7 +415,7 @@ LIMIT 1;
 
 -- name: epoch
 -- Its number and mark, the last position that was purged, and the first transaction that may still run. No row: the database
--- has crashed, or was restored, since positions were last given out.
+-- was started or restored, or has crashed, since positions were last given out.
 SELECT number, mark, purged_xid, purged_place, pg_snapshot_xmin(pg_current_snapshot())::text::bigint
 FROM epoch CROSS JOIN store
-WHERE epoch.place = epoch.tableoid AND cluster = (SELECT system_identifier FROM pg_control_system());
+WHERE epoch.place = epoch.tableoid AND started = pg_postmaster_start_time();

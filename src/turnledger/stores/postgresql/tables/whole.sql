@@ -233,10 +233,10 @@ DELETE FROM change;
 -- With a random mark ($1). Whoever begins one holds the row of the store.
 WITH next AS (
     UPDATE store SET epoch = epoch + 1, purged_xid = -1, purged_place = -1 RETURNING epoch)
-INSERT INTO epoch (id, number, mark, cluster, place)
-SELECT 1, next.epoch, $1, system_identifier, 'epoch'::regclass FROM next, pg_control_system()
+INSERT INTO epoch (id, number, mark, started, place)
+SELECT 1, next.epoch, $1, pg_postmaster_start_time(), 'epoch'::regclass FROM next
 ON CONFLICT (id) DO UPDATE
-SET number = excluded.number, mark = excluded.mark, cluster = excluded.cluster, place = excluded.place;
+SET number = excluded.number, mark = excluded.mark, started = excluded.started, place = excluded.place;
 
 -- name: secret
 -- The random bytes of the store.
