@@ -219,6 +219,8 @@ def check_clock(now: float, ahead: list[float], newest_ms: int | None) -> list[D
 TOO_LITTLE, LITTLE = 16 * 2**20, 256 * 2**20
 """Bytes of free space below which turns soon fail, and below which to warn."""
 LONG_LOG = 512 * 2**20
+LONG_TRANSACTION = 60.0
+"""Seconds: the transactions of a server take less than one."""
 TEST_BYTES = bytes(64 * 1024)
 
 
@@ -260,10 +262,23 @@ def check_database(url: str) -> list[Diagnosis]:
     except StoreError as problem:
         return [fail("store", str(problem), "Correct the URL in --store, or the database that it names.")]
     schema = f"schema {found.schema} of {found.known_schema}" if found.schema else "no tables yet"
-    return [
-        ok("store", f"{found.place}, PostgreSQL {found.server}, {schema}"),
-        ok("processes", f"{_processes(len(found.leases))} using the store"),
-    ]
+    message = f"{found.place}, PostgreSQL {found.server}, {schema}"
+    if 0 < found.schema < found.known_schema:
+        store = warn("store", message, "Stop all servers and back it up: the next one to start upgrades it.")
+    else:
+        store = ok("store", message)
+    diagnoses = [store, ok("processes", f"{_processes(len(found.leases))} using the store")]
+    if not found.is_synced:
+        message = "fsync is off in the database: if its machine crashes, acknowledged turns are lost"
+        diagnoses.append(warn("disk", message, "Set fsync = on in postgresql.conf, and reload it."))
+    if found.oldest_transaction is not None and found.oldest_transaction > LONG_TRANSACTION:
+        message = (
+            f"a transaction in the database server is open for {found.oldest_transaction:.0f} seconds: "
+            "clients receive no changes made since"
+        )
+        remedy = "Find it in pg_stat_activity by xact_start, or in pg_prepared_xacts, and end it."
+        diagnoses.append(warn("live updates", message, remedy))
+    return diagnoses
 
 
 def check_file(file: Path, found: Examination) -> list[Diagnosis]:

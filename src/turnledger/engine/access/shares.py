@@ -263,8 +263,9 @@ async def revoke(whole: WholeStore, request: RevokeShare) -> Share:
     share = await whole.share(request.view.owner, request.id)
     if share is None or not request.view.sees(share) or not await _may_revoke(whole, request.by, share):
         raise ShareNotFound
-    await whole.revoke_share(share.id, request.now)
+    # Owners before links, as a visitor's begin locks them.
     for owner in await whole.revoke_visitors(share.id, request.now):
         await whole.raise_admission(owner)
+    await whole.revoke_share(share.id, request.now)
     revoked = await whole.share(None, share.id)
     return share if revoked is None else revoked

@@ -201,10 +201,12 @@ async def revoke(whole: WholeStore, request: RevokeToken) -> tuple[Token, ...]:
     fresh = [each for each in family if each.revoked_at is None]
     for each in fresh:
         await whole.revoke_token(each.id, request.now)
-        for share in await whole.child_shares(each.id):
-            await whole.revoke_share(share.id, request.now)
+    # Owners before links, as a visitor's begin locks them.
     for owner in dict.fromkeys(each.owner for each in fresh):
         await whole.raise_admission(owner)
+    for each in fresh:
+        for share in await whole.child_shares(each.id):
+            await whole.revoke_share(share.id, request.now)
     return tuple([replace(each, revoked_at=each.revoked_at or request.now) for each in family])
 
 

@@ -16,7 +16,7 @@ from hmac import compare_digest
 
 from turnledger.tokens import Tokens
 
-LENGTH = 24
+LENGTH = 39
 """Characters that are sealed; shorter texts are padded, to hide their length."""
 _NONCE = _CHECK = 9
 _SEALED = (_NONCE + LENGTH + _CHECK) // 3 * 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
@@ -14,6 +15,22 @@ AnyConnection: TypeAlias = "asyncpg.Connection[Any]"
 
 OLDEST = 16
 """The oldest major version of PostgreSQL that is tested."""
+
+OWN = ("pool", "wait", "timeout", "pgbouncer", "connect_timeout")
+"""Settings in a URL that are not passed on."""
+
+DRIVER = re.compile(
+    "application_name|database|dbname|gsslib|host|krbsrvname|options|passfile|password|port|service|"
+    "sslcert|sslcrl|sslkey|sslmode|sslnegotiation|sslpassword|sslrootcert|ssl_max_protocol_version|"
+    "ssl_min_protocol_version|target_session_attrs|user"
+)
+"""Those that the driver or the server understands as libpq does."""
+LIBPQ = re.compile(
+    "channel_binding|client_encoding|fallback_application_name|gssdelegation|gssencmode|hostaddr|keepalives|"
+    "keepalives_(?:count|idle|interval)|load_balance_hosts|(?:max|min)_protocol_version|replication|"
+    "require_auth|requirepeer|servicefile|sslcertmode|sslcompression|sslcrldir|sslsni|tcp_user_timeout"
+)
+"""Those that the driver lacks. Any other may be part of a password, and is not repeated."""
 
 _ESCAPE, _NUL, _ITSELF = "\ue000", "\ue000\ue001", "\ue000\ue002"
 
@@ -45,6 +62,9 @@ class DatabaseSettings:
     """Seconds that a statement may take."""
     pgbouncer: bool = False
     """Whether a pooler in transaction mode is in between: no prepared statements, no notifications."""
+    connect_timeout: float | None = None
+    """Seconds that a new connection may take, 0 for any; None: as `wait`."""
+    application_name: str = "turnledger"
 
 
 def settings_of(url: str) -> DatabaseSettings:
@@ -52,26 +72,38 @@ def settings_of(url: str) -> DatabaseSettings:
     a password."""
     parts = urlsplit(url)
     given = parse_qsl(parts.query, keep_blank_values=True)
-    own = {name: value for name, value in given if name in ("pool", "wait", "timeout", "pgbouncer")}
+    own = {name: value for name, value in given if name in OWN}
     rest = [(name, value) for name, value in given if name not in own]
+    for name, _ in rest:
+        if LIBPQ.fullmatch(name):
+            raise NotAStore(f"`{name}` in a postgresql URL is not supported. Remove it.")
     try:
         settings: dict[str, Any] = {
             "pool": int(own.get("pool", DatabaseSettings.pool)),
             "wait": float(own.get("wait", DatabaseSettings.wait)),
             "timeout": float(own.get("timeout", DatabaseSettings.timeout)),
             "pgbouncer": {"on": True, "off": False}[own.get("pgbouncer", "off")],
+            "connect_timeout": float(own["connect_timeout"]) if "connect_timeout" in own else None,
+            "application_name": dict(rest).get("application_name", DatabaseSettings.application_name),
         }
         if "@" in parts.path or parts.fragment or (parts.port is not None and parts.port < 1):
             raise ValueError
+        if not all(DRIVER.fullmatch(name) for name, _ in rest):
+            raise NotAStore(
+                "A postgresql URL has an unknown setting. Correct it; those of the server go into `options`. "
+                "Percent-encode the password."
+            )
         host = parts.hostname or dict(rest).get("host", "")
         place = f"postgresql://{host}{parts.path}"
     except (ValueError, KeyError):
         raise NotAStore(
-            "In a postgresql URL, percent-encode the password; `pool`, `wait` and `timeout` are numbers, "
-            "`pgbouncer` is on or off."
+            "In a postgresql URL, percent-encode the password; `pool`, `wait`, `timeout` and "
+            "`connect_timeout` are numbers, `pgbouncer` is on or off."
         ) from None
     if settings["pool"] < 2 or settings["wait"] <= 0 or settings["timeout"] <= 0:
         raise NotAStore("`pool` must be 2 or more, `wait` and `timeout` (in seconds) above 0.")
+    if (settings["connect_timeout"] or 0) < 0:
+        raise NotAStore("`connect_timeout` must be a number of seconds, or 0 for no limit.")
     dsn = urlunsplit(parts._replace(query=urlencode(rest, quote_via=quote)))
     return DatabaseSettings(dsn, place, **settings)
 
@@ -95,13 +127,13 @@ def arguments(settings: DatabaseSettings) -> dict[str, Any]:
         "dsn": settings.dsn,
         "connection_class": QuietConnection,
         "command_timeout": settings.timeout,
-        "timeout": settings.wait,
+        "timeout": settings.wait if settings.connect_timeout is None else settings.connect_timeout or None,
     }
     if settings.pgbouncer:
         given["statement_cache_size"] = 0
     else:
         given["server_settings"] = {
-            "application_name": "turnledger",
+            "application_name": settings.application_name,
             # A holder that is gone must not keep its locks: the server notices within half a minute.
             "tcp_keepalives_idle": "10",
             "tcp_keepalives_interval": "5",

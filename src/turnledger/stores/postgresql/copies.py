@@ -84,7 +84,7 @@ TABLES = (
     CopiedTable(name="event_log", key=("owner", "attempt", "number"), large=("chunk",)),
     CopiedTable(name="ticket", key=("attempt",)),
     CopiedTable(name="job", key=("id",), large=("body",)),
-    CopiedTable(name="claim", key=("owner", "idempotency_key")),
+    CopiedTable(name="claim", key=("owner", "key_digest(claim.idempotency_key)")),
     CopiedTable(name="lease", key=("id",)),
     CopiedTable(name="clock", key=("id",)),
 )
@@ -101,6 +101,7 @@ NOT_COPIED: Mapping[str, str] = MappingProxyType(
         "branch.number": "only its order counts, which the previous branch states",
         "trail": "a part of the conversations",
         "buried_lease": "buried leases are left out: their processes can only come back to the source",
+        "epoch": "positions of changes are those of one store",
         "change": "positions name the secret of their store; followers read everything anew",
         "unindexed": "the search index is rebuilt",
         "search_text": "the search index is rebuilt",

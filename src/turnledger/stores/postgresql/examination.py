@@ -7,8 +7,9 @@ import msgspec
 from turnledger.errors import NotAStore, StoreReadOnly
 from turnledger.model.ids import LeaseId
 from turnledger.stores.postgresql import connections
-from turnledger.stores.postgresql.failures import translate
+from turnledger.stores.postgresql.failures import connect_failure, translate
 from turnledger.stores.postgresql.migrations import VERSION, check_version, version_of
+from turnledger.stores.postgresql.tables.queries import QUERIES
 
 RIGHTS = ("SELECT", "INSERT", "UPDATE", "DELETE")
 
@@ -24,6 +25,10 @@ class DatabaseExamination(msgspec.Struct, frozen=True, kw_only=True):
     """Of the processes that use it, or died while they did."""
     newest_ms: int | None
     """When the last turn was committed, by the clock of its process."""
+    is_synced: bool
+    """Whether commits reach the disk of the database."""
+    oldest_transaction: float | None
+    """Seconds since it began, in any database of the cluster; None if none is known."""
 
 
 async def examine(url: str) -> DatabaseExamination:
@@ -33,12 +38,12 @@ async def examine(url: str) -> DatabaseExamination:
     try:
         connection = await connections.connect(settings)
     except BaseException as error:
-        raise translate(error, settings.place) from error
+        raise connect_failure(error, settings.place) from error
     try:
         connections.check_server(connection, settings)
         version = await version_of(connection)
         check_version(version)
-        leases, newest = [], None
+        leases, newest, oldest = [], None, None
         if not version:
             if not await connection.fetchval("SELECT has_schema_privilege(current_schema(), 'CREATE')"):
                 raise StoreReadOnly(
@@ -52,12 +57,15 @@ async def examine(url: str) -> DatabaseExamination:
                     )
             leases = [LeaseId.trusted(id) for (id,) in await connection.fetch("SELECT id FROM lease")]
             newest = await connection.fetchval("SELECT committed_at FROM turn ORDER BY id DESC LIMIT 1")
+            oldest = await connection.fetchval(QUERIES["oldest_transaction"])
         return DatabaseExamination(
             place=settings.place,
             server=connections.server_version(connection),
             schema=version,
             leases=tuple(leases),
             newest_ms=newest,
+            is_synced=await connection.fetchval("SHOW fsync") == "on",
+            oldest_transaction=oldest,
         )
     except BaseException as error:
         raise translate(error, settings.place) from error

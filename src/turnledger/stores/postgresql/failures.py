@@ -74,6 +74,18 @@ REPEATED = ("40001", "40P01")
 """Codes after which a transaction is run again: the server has rolled it back for the sake of another."""
 
 
+WRONG_OPTIONS = ("22023", "42601", "42704")
+"""Codes of a connection whose `options` the server does not accept."""
+
+WITHOUT_USER: Mapping[str, str] = MappingProxyType(
+    {
+        "28": "the server refused this user: create it, or allow it in pg_hba.conf",
+        "28P01": "password authentication failed: correct the user or the password",
+        "53300": "too many connections",
+    }
+)
+"""What to say instead of messages with the name of a user, in any language."""
+
 TAKEN = "23505"
 """The code of a key that somebody else has taken."""
 
@@ -129,5 +141,16 @@ def commit_failure(error: BaseException, place: str) -> BaseException:
     return failure
 
 
+def connect_failure(error: BaseException, place: str) -> BaseException:
+    """Return the error for a connection that cannot be made."""
+    if isinstance(error, asyncpg.ClientConfigurationError) or code_of(error) in WRONG_OPTIONS:
+        return NotAStore(f"{place}: {reason(error)}. Correct the settings in the URL.")
+    return translate(error, place)
+
+
 def reason(error: BaseException) -> str:
+    """Return what the database says, without the name of the user."""
+    hidden = WITHOUT_USER.get(code_of(error)) or WITHOUT_USER.get(code_of(error)[:2])
+    if hidden is not None:
+        return hidden
     return (str(error) or type(error).__name__).rstrip(".")

@@ -12,7 +12,7 @@ from turnledger.stores.postgresql.tables.queries import sql_text
 if TYPE_CHECKING:
     from turnledger.stores.postgresql.connections import AnyConnection
 
-MIGRATIONS = ("0001_first_tables.sql",)
+MIGRATIONS = ("0001_first_tables.sql", "0002_epochs.sql", "0003_key_digests.sql")
 """In order; the n-th leads to version n. Released ones are never edited."""
 
 VERSION = len(MIGRATIONS)

@@ -4,13 +4,29 @@
 -- Ids are 16 bytes, unique among all owners; times are milliseconds since 1970. No foreign keys, sequences or triggers.
 -- Texts sort by their bytes. Columns are only ever appended: queries read whole rows and use the columns that they know.
 
+-- The SHA-256 of a key: a row of an index has at most 2,704 bytes, and a key up to 2,048, so several do not fit into one. The
+-- backslashes are doubled because the cast to bytes reads escapes.
+CREATE FUNCTION key_digest(key text) RETURNS bytea IMMUTABLE PARALLEL SAFE RETURN sha256(replace(key, '\', '\\')::bytea);
+
 -- One row: the version of this schema, and random bytes, made once: servers seal the cursors they hand out with them.
 CREATE TABLE store (
     id smallint PRIMARY KEY CHECK (id = 1),
     version integer NOT NULL,
     secret bytea NOT NULL CHECK (length(secret) = 32),
     purged_xid bigint NOT NULL DEFAULT -1,  -- the position of the last change that was removed
-    purged_place bigint NOT NULL DEFAULT -1
+    purged_place bigint NOT NULL DEFAULT -1,
+    epoch bigint NOT NULL DEFAULT 0         -- how often positions of changes began anew
+);
+
+-- In which epoch positions of changes are valid: during one run of the database server, in which transaction numbers only rise.
+-- Unlogged: PostgreSQL empties this table when it recovers from a crash, also of one of its processes, and then gives out the
+-- numbers of lost transactions again. A restored dump has the row, but in another run, or as another table.
+CREATE UNLOGGED TABLE epoch (
+    id smallint PRIMARY KEY CHECK (id = 1),
+    number bigint NOT NULL,
+    mark bytea NOT NULL,            -- random: no two epochs are the same, even if a failover lost the number
+    started timestamptz NOT NULL,   -- when the server was
+    place oid NOT NULL              -- of this table
 );
 
 -- Every writer locks the row of its owner: a turn shares it with other turns (FOR KEY SHARE), all else waits until it is
@@ -53,7 +69,7 @@ CREATE TABLE conversation (
 ) WITH (fillfactor = 80);
 
 -- A conversation_key names one conversation of a scope.
-CREATE UNIQUE INDEX conversation_by_key ON conversation (owner, scope, conversation_key)
+CREATE UNIQUE INDEX conversation_by_key ON conversation (owner, key_digest(scope), key_digest(conversation_key))
     WHERE conversation_key IS NOT NULL;
 
 -- The list of an owner, last touched first.
@@ -61,7 +77,8 @@ CREATE INDEX conversation_listed ON conversation (owner, archived, touched_at DE
     WHERE state = 'live' AND internal = 0 AND listed = 1;
 
 -- The list of one scope: only conversations with a scope pay for it.
-CREATE INDEX conversation_listed_in_scope ON conversation (owner, scope, archived, touched_at DESC, id DESC)
+CREATE INDEX conversation_listed_in_scope
+    ON conversation (owner, key_digest(scope), archived, touched_at DESC, id DESC)
     WHERE state = 'live' AND internal = 0 AND listed = 1 AND scope <> '';
 
 -- Pinned ones, which are few.
@@ -310,7 +327,7 @@ CREATE TABLE ticket (
 
 CREATE INDEX ticket_of_branch ON ticket (owner, branch, front DESC, number);
 CREATE INDEX ticket_of_lease ON ticket (lease);
-CREATE INDEX ticket_of_key ON ticket (owner, idempotency_key) WHERE idempotency_key IS NOT NULL;
+CREATE INDEX ticket_of_key ON ticket (owner, key_digest(idempotency_key)) WHERE idempotency_key IS NOT NULL;
 
 -- Requests of durable turns that wait or run.
 CREATE TABLE job (
@@ -334,10 +351,10 @@ CREATE TABLE claim (
     expires_at bigint,
     retries bigint,                 -- of a request without an idempotency_key: the number of the try
     lost smallint NOT NULL,         -- whether the client has left without the answer
-    sender bytea,                   -- the request that receives the answer
-    PRIMARY KEY (owner, idempotency_key)
+    sender bytea                    -- the request that receives the answer
 );
 
+CREATE UNIQUE INDEX claim_by_key ON claim (owner, key_digest(idempotency_key));
 CREATE INDEX claim_expiring ON claim (expires_at) WHERE expires_at IS NOT NULL;
 
 -- The processes that share this store.
@@ -366,9 +383,11 @@ CREATE TABLE change (
     conversation bytea NOT NULL,
     turn bytea,
     branch bytea,
-    detail text COLLATE "C",        -- a word of ours, never text of a user
-    PRIMARY KEY (xid, place, owner)
+    detail text COLLATE "C"         -- a word of ours, never text of a user
 );
+
+-- Not unique: after a restore, there may be rows of another cluster until the next epoch begins.
+CREATE INDEX change_by_position ON change (xid, place);
 
 -- Texts whose words are not indexed as they are now: turns, and titles under the id of their conversation.
 CREATE TABLE unindexed (

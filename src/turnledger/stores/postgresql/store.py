@@ -10,11 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from weakref import WeakValueDictionary
 
+import asyncpg
+
 from turnledger.engine.attempt.takeover import end_lease
+from turnledger.engine.feed import newest_position
 from turnledger.engine.lane.lease import renew
 from turnledger.engine.lane.shield import Home, Unstoppable
 from turnledger.engine.ports import (
@@ -36,6 +41,7 @@ from turnledger.stores.postgresql.failures import (
     TAKEN,
     code_of,
     commit_failure,
+    connect_failure,
     is_lost,
     translate,
 )
@@ -44,6 +50,7 @@ from turnledger.stores.postgresql.migrations import migrate
 from turnledger.stores.postgresql.notices import Notices
 from turnledger.stores.postgresql.tables.guess import Guess, GuessedTables, Memory, OutdatedGuess, WrongGuess
 from turnledger.stores.postgresql.tables.queries import Transaction
+from turnledger.stores.postgresql.tables.tables import MARK, EpochOver
 from turnledger.stores.postgresql.tables.whole import PostgresWholeStore
 
 if TYPE_CHECKING:
@@ -89,7 +96,13 @@ class PostgresStore:
             connections.check_server(connection, settings)
             await migrate(connection)
 
-        return await cls._open(url, prepare)
+        store = await cls._open(url, prepare)
+        try:
+            await store.read_whole(newest_position, None)  # begins an epoch if that is due
+        except BaseException:
+            await store.close()
+            raise
+        return store
 
     @classmethod
     async def visit(cls, url: str) -> PostgresStore:
@@ -104,7 +117,7 @@ class PostgresStore:
         try:
             pool = await connections.open_pool(settings)
         except BaseException as error:
-            raise translate(error, settings.place) from error
+            raise connect_failure(error, settings.place) from error
         try:
             async with pool.acquire(timeout=settings.wait) as connection:
                 await prepare(connection, settings)
@@ -164,11 +177,19 @@ class PostgresStore:
                     pass
             for tries_left in reversed(range(TRIES)):
                 try:
-                    return await self._try(operation, owner, sync)
+                    return await self._in_epoch(lambda: self._try(operation, owner, sync))
                 except Exception as error:
                     if code_of(error) not in REPEATED or not tries_left:
                         raise
         raise AssertionError  # the last try returns or raises
+
+    async def _in_epoch(self, run: Callable[[], Awaitable[Any]]) -> Any:
+        """Run something that may read positions of changes; begin a new epoch for them if that is due."""
+        try:
+            return await run()
+        except EpochOver:
+            await self._try(lambda whole: whole.begin_epoch(os.urandom(MARK)), None, Sync.DISK)
+            return await run()
 
     async def _guess_twice(self, operation: AnyOperation, owner: str, sync: Sync) -> Any:
         """Run an operation as one statement, the second time without what was remembered wrongly."""
@@ -221,7 +242,8 @@ class PostgresStore:
             if not connection.is_closed():
                 await connection.execute("ROLLBACK", timeout=self._settings.wait)
         except FAILED:
-            connection.terminate()
+            with suppress(asyncpg.InterfaceError):  # the pool has noticed that it is gone
+                connection.terminate()
 
     def _connection(self) -> Any:
         return self._pool.acquire(timeout=self._settings.wait)
@@ -239,14 +261,17 @@ class PostgresStore:
     async def _read(self, operation: AnyOperation) -> Any:
         self._check_open()
         try:
-            async with self._connection() as connection:
-                await connection.execute(BEGIN_READ)
-                try:
-                    return await operation(PostgresWholeStore(Transaction(connection, writes=False)))
-                finally:
-                    await self._roll_back(connection)
+            return await self._in_epoch(lambda: self._read_once(operation))
         except BaseException as error:
             raise translate(error, self._settings.place) from error
+
+    async def _read_once(self, operation: AnyOperation) -> Any:
+        async with self._connection() as connection:
+            await connection.execute(BEGIN_READ)
+            try:
+                return await operation(PostgresWholeStore(Transaction(connection, writes=False)))
+            finally:
+                await self._roll_back(connection)
 
     def _check_open(self) -> None:
         self._home.check()

@@ -235,7 +235,7 @@ async def test_event_ids_do_not_reveal_the_activity_of_others() -> None:
         await run_turn(ledger, "Hello", owner="somebody else")
         listed = (await fetch(app, "/api/chats", headers=[HOST])).json["as_of"]
         assert await unseal(app, listed) == await ledger.position()
-        assert {len(each) for each in (*ids, listed)} == {56}
+        assert {len(each) for each in (*ids, listed)} == {76}
         assert str(await ledger.position()) not in listed
 
 

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import time
+from urllib.parse import quote
 
 import asyncpg
 import pytest
 
 from turnledger.errors import LedgerClosed, NotAStore, StoreReadOnly, StoreTooNew, StoreUnavailable
-from turnledger.server.doctor import check_store
+from turnledger.server import doctor
+from turnledger.server.doctor import Level, check_store
 from turnledger.stores.postgresql import PostgresStore
-from turnledger.stores.postgresql.connections import decoded, encoded, settings_of
-from turnledger.stores.postgresql.migrations import VERSION
+from turnledger.stores.postgresql.connections import arguments, connect, decoded, encoded, settings_of
+from turnledger.stores.postgresql.migrations import MIGRATIONS, VERSION
+from turnledger.stores.postgresql.tables.queries import sql_text
 from turnledger.stores.url import back_up_store, described, open_store, visit_store
 from turnledger.testing.postgresql import PostgresServer
+from turnledger.testing.store_contract.rows.kit import change, do, write
 
 SECRET = "hunter2"
 
@@ -25,11 +31,49 @@ def test_url_has_settings_of_the_store_and_of_the_connection() -> None:
     assert settings.place == described(f"postgres://ann:{SECRET}@db/chats") == "postgresql://db/chats"
 
 
-@pytest.mark.parametrize("wrong", ["pool=x", "pool=1", "wait=0", "timeout=-1", "pgbouncer=maybe"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "pool=x",
+        "pool=1",
+        "wait=0",
+        "timeout=-1",
+        "pgbouncer=maybe",
+        "connect_timeout=x",
+        "connect_timeout=-1",
+    ],
+)
 def test_wrong_setting_in_a_url_is_refused_without_the_password(wrong: str) -> None:
     with pytest.raises(NotAStore) as caught:
         settings_of(f"postgresql://ann:{SECRET}@db/chats?{wrong}")
     assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["keepalives_idle", "channel_binding", "hostaddr"])
+def test_setting_that_the_driver_lacks_is_refused_by_name(name: str) -> None:
+    with pytest.raises(NotAStore, match=f"`{name}`"):
+        settings_of(f"postgresql://ann:{SECRET}@db/chats?{name}=1")
+
+
+@pytest.mark.parametrize("query", [f"{SECRET}@db/chats", f"x={SECRET}", f"{SECRET}=x&pool=3"])
+def test_unknown_setting_is_refused_and_not_repeated(query: str) -> None:
+    with pytest.raises(NotAStore, match=r"unknown setting.*[Pp]ercent-encode") as caught:
+        settings_of(f"postgresql://ann:12?{query}")
+    assert SECRET not in str(caught.value)
+
+
+async def test_settings_of_the_connection_reach_the_server(url: str) -> None:
+    options = quote("-c work_mem=5MB -c search_path=public")
+    place = f"{url}&connect_timeout=7&application_name=shop&options={options}"
+    connection = await connect(settings_of(place))
+    names = ("application_name", "work_mem", "lock_timeout")
+    assert [await connection.fetchval(f"SHOW {name}") for name in names] == ["shop", "5MB", "20s"]
+    await connection.close()
+    assert arguments(settings_of(place))["timeout"] == 7
+    assert arguments(settings_of(f"{url}&connect_timeout=0"))["timeout"] is None
+    assert arguments(settings_of(f"{url}&wait=3"))["timeout"] == 3
+    store = await PostgresStore.open(f"{place}&pool=2")
+    await store.close()
 
 
 @pytest.mark.parametrize("mark", ["/", "#", "?"])
@@ -70,6 +114,10 @@ async def test_unusable_database_is_named_in_one_line_without_the_password(
         "database": (url.replace("/test", f"/{'x' * 5}"), NotAStore, "does not exist"),
         "password": (password, StoreUnavailable, "password authentication failed"),
         "right": (right, StoreReadOnly, "permission denied"),
+        "user": (url.replace("postgres@", "stranger@"), StoreUnavailable, "refused this user"),
+        "options": (f"{url}&options=-c%20colour%3Dred", NotAStore, "colour"),
+        "value": (f"{url}&options=-c%20lock_timeout%3Dred", NotAStore, "lock_timeout"),
+        "mode": (f"{url}&sslmode=perhaps", NotAStore, "sslmode"),
     }
     for name, (wrong, kind, words) in cases.items():
         with pytest.raises(kind) as caught:
@@ -78,6 +126,8 @@ async def test_unusable_database_is_named_in_one_line_without_the_password(
         for text in (str(caught.value), diagnosis.message):
             assert SECRET not in text, name
             assert "\n" not in text, name
+            assert "bug" not in text, name
+            assert not any(user in text for user in ("ann", "locked", "guest", "stranger")), name
         assert words in str(caught.value), name
 
 
@@ -110,9 +160,9 @@ async def test_visit_to_an_empty_database_creates_nothing(url: str) -> None:
 
 
 async def test_doctor_reports_the_server_and_the_schema(url: str) -> None:
-    [before, _], _ = await asyncio.to_thread(check_store, url)
+    [before, *_], _ = await asyncio.to_thread(check_store, url)
     await (await PostgresStore.open(url)).close()
-    [after, processes], _ = await asyncio.to_thread(check_store, url)
+    [after, processes, *_], _ = await asyncio.to_thread(check_store, url)
     assert "no tables yet" in before.message
     assert f"schema {VERSION} of {VERSION}" in after.message
     connection = await asyncpg.connect(url)
@@ -120,6 +170,50 @@ async def test_doctor_reports_the_server_and_the_schema(url: str) -> None:
     await connection.close()
     assert f"PostgreSQL {version.split()[0]}" in after.message
     assert "0 processes" in processes.message
+
+
+async def test_doctor_warns_of_an_older_schema_and_leaves_it(url: str) -> None:
+    connection = await asyncpg.connect(url)
+    await connection.execute(sql_text(f"migrations/{MIGRATIONS[0]}"))
+    await connection.execute("INSERT INTO store (id, version, secret) VALUES (1, 1, $1)", bytes(32))
+    [found, *_], _ = await asyncio.to_thread(check_store, url)
+    assert (found.level, f"schema 1 of {VERSION}" in found.message) == (Level.WARN, True)
+    assert await connection.fetchval("SELECT version FROM store") == 1
+    await connection.close()
+
+
+async def test_doctor_warns_of_a_database_that_does_not_sync(url: str) -> None:
+    found, _ = await asyncio.to_thread(check_store, url)
+    assert ["fsync is off" in each.message for each in found] == [False, False, True]
+    assert found[-1].level is Level.WARN
+
+
+@pytest.mark.parametrize("is_hidden", [False, True])
+async def test_doctor_warns_of_a_transaction_that_holds_up_changes(
+    server: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch, is_hidden: bool
+) -> None:
+    store, elsewhere = await PostgresStore.open(url), await asyncpg.connect(server.url())
+    place = url
+    if is_hidden:
+        place = await make_user(server, url, "watcher")
+        connection = await asyncpg.connect(url)
+        await connection.execute(
+            "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO watcher"
+        )
+        await connection.close()
+    async with elsewhere.transaction():
+        await elsewhere.execute("SELECT pg_current_xact_id(), 'secret words'")
+        if is_hidden:  # its age is that of the first change that waits for it
+            await write(store, do("add_change", change(at=int(time.time() * 1000) - 5_000)))
+        found, _ = await asyncio.to_thread(check_store, place)
+        assert "live updates" not in [each.subject for each in found]
+        monkeypatch.setattr(doctor, "LONG_TRANSACTION", 0.0)
+        found, _ = await asyncio.to_thread(check_store, place)
+        [warning] = [each for each in found if each.subject == "live updates"]
+    assert re.search(r"open for \d+ seconds", warning.message)
+    assert "secret" not in warning.message
+    await elsewhere.close()
+    await store.close()
 
 
 def test_backup_of_a_database_names_the_tool_of_postgresql() -> None:

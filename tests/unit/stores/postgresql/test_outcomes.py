@@ -16,6 +16,8 @@ from turnledger import Ledger
 from turnledger.engine.lane.lease import renew
 from turnledger.engine.ports import Tables
 from turnledger.errors import InvalidInput, OutcomeUnknown, StoreUnavailable
+from turnledger.hosting import Host
+from turnledger.model.access.token import TokenScope
 from turnledger.model.conversation import Branch, Conversation
 from turnledger.model.ids import ConversationId, LeaseId
 from turnledger.stores.postgresql import PostgresStore
@@ -221,3 +223,27 @@ async def test_number_that_is_too_large_is_refused_as_input(url: str) -> None:
     with pytest.raises(InvalidInput):
         await store.transact(touch, 2**63, "ann")
     await store.close()
+
+
+@pytest.mark.parametrize("revoked", ["the link", "its token"])
+async def test_revocation_locks_visitors_before_their_link_as_their_turns_do(url: str, revoked: str) -> None:
+    async with await Ledger.open(url) as ledger:
+        host = Host(ledger)
+        parent, _ = await host.tokens.create(owner="ann", scopes=frozenset(TokenScope))
+        share, code = await host.shares.create(owner="ann", scope="shop", parent=parent.id)
+        visitor = (await host.shares.exchange(code, "n" * 22)).token
+        async with (await ledger.for_owner(visitor.owner, scope="shop").conversation()).turn("Hi") as turn:
+            turn.emit(ANSWER)
+        holder, other = await asyncpg.connect(url), await asyncpg.connect(url)
+        async with holder.transaction():
+            await holder.execute("SELECT 1 FROM owner WHERE owner = $1 FOR KEY SHARE", visitor.owner)
+            revoking = (
+                host.shares.revoke(share.id) if revoked == "the link" else host.tokens.revoke(parent.id)
+            )
+            task = asyncio.ensure_future(revoking)
+            await waiting_for_a_lock(url)
+            await other.execute("SELECT 1 FROM share FOR UPDATE NOWAIT")
+        await task
+        await holder.close()
+        await other.close()
+        assert (await host.shares.list())[0].revoked_at is not None

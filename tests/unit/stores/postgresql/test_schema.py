@@ -9,10 +9,17 @@ from turnledger.stores.postgresql import PostgresStore
 from turnledger.stores.postgresql.migrations import MIGRATIONS, VERSION, migrate
 from turnledger.stores.postgresql.tables.queries import QUERIES, sql_text
 from turnledger.testing.postgresql import PostgresServer
+from turnledger.testing.store_contract.rows.kit import change, claim, do, read, write
 
 SHAPE = """
 SELECT table_name, column_name, ordinal_position, data_type, is_nullable, column_default, collation_name
 FROM information_schema.columns WHERE table_schema = 'public'
+UNION ALL
+SELECT relname, relpersistence::text, 0, '', '', '', ''
+FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'
+UNION ALL
+SELECT proname, pg_get_functiondef(oid), 0, '', '', '', ''
+FROM pg_proc WHERE pronamespace = 'public'::regnamespace
 UNION ALL
 SELECT tablename, indexname, 0, indexdef, '', '', '' FROM pg_indexes WHERE schemaname = 'public'
 ORDER BY 1, 2, 3
@@ -35,9 +42,19 @@ async def test_older_database_is_migrated_to_the_current_version(url: str) -> No
     connection = await asyncpg.connect(url)
     await connection.execute(sql_text(f"migrations/{MIGRATIONS[0]}"))
     await connection.execute("INSERT INTO store (id, version, secret) VALUES (1, 1, $1)", bytes(32))
+    made = claim(idempotency_key="a\\b")
+    await connection.execute(
+        "INSERT INTO claim (owner, idempotency_key, fingerprint, conversation, attempt, lost) "
+        "VALUES ($1, $2, $3, $4, $5, 0)",
+        *(made.owner, made.idempotency_key, made.fingerprint, made.conversation.raw, made.attempt.raw),
+    )
     await migrate(connection)
     assert await connection.fetchval("SELECT version FROM store") == VERSION
     await connection.close()
+    store = await PostgresStore.open(url)
+    await write(store, do("save_claim", made), do("add_change", change()))
+    assert await read(store, do("claim", made.idempotency_key)) == made
+    await store.close()
 
 
 async def test_every_query_is_valid(url: str) -> None:

@@ -20,7 +20,7 @@ SELECT c.*, b.length AS chat_length, b.preview AS chat_preview, b.running AS cha
 FROM conversation AS c JOIN branch AS b ON b.owner = c.owner AND b.id = c.branch AND b.conversation = c.id
 WHERE c.owner = $1 AND (c.touched_at, c.id) < ($2::bigint, $3::bytea)
   AND c.state = 'live' AND c.internal = 0 AND c.listed = 1
-  AND c.archived = $6::smallint AND c.scope = $5::text AND c.scope <> ''
+  AND c.archived = $6::smallint AND key_digest(c.scope) = key_digest($5) AND c.scope <> ''
   AND ($7::smallint IS NULL OR c.pinned = $7)
   AND ($8::text IS NULL OR EXISTS (
       SELECT 1 FROM conversation_tag AS t WHERE t.owner = $1 AND t.tag = $8 AND t.conversation = c.id))

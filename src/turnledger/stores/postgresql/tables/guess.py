@@ -22,7 +22,13 @@ from turnledger.model.conversation import Branch, Claim, Conversation
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Attempt
 from turnledger.stores import row_codec
-from turnledger.stores.postgresql.tables.queries import QUERIES, Transaction, highest_parameter, shifted
+from turnledger.stores.postgresql.tables.queries import (
+    COMMIT_WAITS,
+    QUERIES,
+    Transaction,
+    highest_parameter,
+    shifted,
+)
 from turnledger.stores.postgresql.tables.tables import (
     ATTEMPT_COLUMNS,
     LANE_CONVERSATION,
@@ -111,8 +117,7 @@ def guarded(guards: tuple[str, ...], writes: tuple[str, ...], sync: Sync) -> str
         write = f"{head} {joint} EXISTS (SELECT 1 FROM {found}){conflict}{rest}"  # noqa: S608
         parts.append(f"w{place} AS ({shifted(write, before)})")
         before += highest_parameter(query)
-    answer = "true" if sync is Sync.DISK else "set_config('synchronous_commit', 'off', true)"
-    return f"WITH {', '.join(parts)} SELECT {answer} FROM {found}"  # noqa: S608
+    return f"WITH {', '.join(parts)} SELECT {COMMIT_WAITS[sync]} FROM {found}"  # noqa: S608
 
 
 LOCK_ORDER = (
@@ -206,14 +211,14 @@ class GuessedTables(PostgresTables):
             found = lane_in(row)
             known = self._use(self._memory.lanes, id, found, row[LANE_CONVERSATION + VERSION_OF_CONVERSATION])
             branch = self._use(self._memory.branches, found.branch.id, found.branch, row[VERSION_IN_LANE])
-        lane, branch_id = known.value, branch.value.id.raw
+        lane = known.value
         if not lane.has_lease:
             raise WrongGuess
         self._note(branch.value)
         touched_at = lane.conversation.touched_at
         self._guess.guard("guard_settings", self.owner, lane.flag_version, lane.admission)
         self._guess.guard("guard_conversation", self.owner, id.raw, known.version, touched_at)
-        self._guess.guard("guard_branch", self.owner, branch_id, branch.version)
+        self._guard_branch(branch)
         self._guess.guard("guard_lease", lease.raw)
         return replace(lane, branch=branch.value)
 
@@ -236,13 +241,17 @@ class GuessedTables(PostgresTables):
                 raise WrongGuess
             known = self._use(self._memory.branches, id, branch_in(row), row[VERSION_OF_BRANCH])
         if self._guess.is_unwritten("branch"):
-            self._guess.guard("guard_branch", self.owner, id.raw, known.version)
+            self._guard_branch(known)
         return self._note(known.value)
+
+    def _guard_branch(self, known: Versioned[Branch]) -> None:
+        running = row_codec.raw_or_none(known.value.running)
+        self._guess.guard("guard_branch", self.owner, known.value.id.raw, known.version, running)
 
     async def save_branch(self, branch: Branch) -> None:
         await self.branch(branch.id)
         await super().save_branch(branch)
-        self._use(self._memory.branches, branch.id, branch, self._guess.guards["guard_branch"][-1] + 1)
+        self._use(self._memory.branches, branch.id, branch, self._guess.guards["guard_branch"][2] + 1)
 
     async def conversation(self, id: ConversationId) -> Conversation | None:
         row = await self._guess.read("conversation", self.owner, id.raw)

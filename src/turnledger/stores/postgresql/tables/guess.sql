@@ -15,8 +15,10 @@ SELECT 1 FROM owner WHERE owner = $1 AND flag_version = $2 AND admission = $3 FO
 SELECT 1 FROM conversation WHERE owner = $1 AND id = $2 AND version = $3 AND touched_at = $4 FOR NO KEY UPDATE;
 
 -- name: guard_branch
--- A branch.
-SELECT 1 FROM branch WHERE owner = $1 AND id = $2 AND version = $3 FOR NO KEY UPDATE;
+-- A branch. A crash of the database can lose a begin, and another one then has its version.
+SELECT 1 FROM branch
+WHERE owner = $1 AND id = $2 AND version = $3 AND running IS NOT DISTINCT FROM $4
+FOR NO KEY UPDATE;
 
 -- name: guard_attempt
 -- An attempt.
@@ -25,7 +27,7 @@ SELECT 1 FROM attempt WHERE owner = $1 AND id = $2 AND version = $3 FOR NO KEY U
 -- name: guard_claim
 -- A claim, by all its columns.
 SELECT 1 FROM claim
-WHERE owner = $1 AND idempotency_key = $2 AND fingerprint = $3 AND conversation = $4 AND attempt = $5
+WHERE owner = $1 AND key_digest(idempotency_key) = key_digest($2) AND fingerprint = $3 AND conversation = $4 AND attempt = $5
   AND expires_at IS NOT DISTINCT FROM $6 AND retries IS NOT DISTINCT FROM $7 AND lost = $8
   AND sender IS NOT DISTINCT FROM $9
 FOR NO KEY UPDATE;

@@ -37,8 +37,8 @@ LIMIT $2;
 -- A page of all.
 SELECT owner, idempotency_key, fingerprint, conversation, attempt, expires_at, retries, lost, sender
 FROM claim
-WHERE (owner, idempotency_key) > (coalesce($1, ''), coalesce($2, ''))
-ORDER BY owner, idempotency_key
+WHERE (owner, key_digest(idempotency_key)) > (coalesce($1, ''), coalesce(key_digest($2), ''::bytea))
+ORDER BY owner, key_digest(idempotency_key)
 LIMIT $3;
 
 -- name: all_tokens
@@ -186,3 +186,16 @@ LEFT JOIN (
     GROUP BY 1) AS due ON due.id = encode(share.id, 'hex')
 WHERE share.bytes <> coalesce(due.bytes, 0) OR share.chats <> coalesce(due.chats, 0)
 LIMIT $1;
+
+-- name: oldest_transaction
+-- Seconds since the first transaction began that still runs, in any database of the cluster: readers of changes stop before
+-- it. If it is hidden from this role, seconds since the first change that waits for it.
+SELECT extract(epoch FROM max(age))::float8
+FROM (
+    SELECT clock_timestamp() - xact_start AS age FROM pg_stat_activity WHERE backend_xid IS NOT NULL
+    UNION ALL
+    SELECT clock_timestamp() - prepared FROM pg_prepared_xacts
+    UNION ALL
+    SELECT clock_timestamp() - to_timestamp(min(at) / 1000.0)
+    FROM change
+    WHERE xid >= pg_snapshot_xmin(pg_current_snapshot())::text::bigint) AS open;

@@ -65,6 +65,13 @@ def _table_of(query: str) -> str:
 
 
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
+_WAIT = "set_config('synchronous_commit', {}, true)"
+COMMIT_WAITS: Mapping[Sync, str] = {
+    # For the disk, also if the default of the role or the database is `off`; others are kept.
+    Sync.DISK: _WAIT.format("replace(current_setting('synchronous_commit'), 'off', 'on')"),
+    Sync.PROCESS: _WAIT.format("'off'"),
+}
+"""Sets what the commit of this transaction waits for."""
 
 
 class Transaction:
@@ -107,7 +114,7 @@ class Transaction:
     async def begin(self, owner: str | None, sync: Sync) -> None:
         """Begin, and lock the row of the owner, or that of the store: one round trip, unless the owner is
         new. If a write may be lost with the machine, its commit does not wait for the disk."""
-        begin = BEGIN if sync is Sync.DISK else f"{BEGIN}; SET LOCAL synchronous_commit TO off"
+        begin = f"{BEGIN}; SELECT {COMMIT_WAITS[sync]}"
         if owner is None:
             await self.connection.execute(f"{begin}; {QUERIES['lock_store']}")
             return

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from struct import Struct
 from struct import error as StructError
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from turnledger.engine.tables.lanes import Lane
-from turnledger.errors import StoreCorrupt, StoreError
+from turnledger.errors import StoreCorrupt, StoreError, StoreUnavailable
 from turnledger.model.access.share import Share
 from turnledger.model.change import LiveChange, Position
 from turnledger.model.conversation import (
@@ -51,29 +51,37 @@ LANE_BRANCH, LANE_CONVERSATION = slice(5, 20), 20
 MOST_TURNS = 2**31 - 1
 
 
-# Positions: the number of a transaction, the place of a change within it, and a mark of the store.
+# Positions: the epoch, the number of a transaction, the place of a change within it, the mark of the epoch.
 
-_POSITION = re.compile(r"[0-9a-f]{15}-[0-9a-f]{6}-[0-9a-f]{8}")
+_POSITION = re.compile(r"[0-9a-f]{6}-[0-9a-f]{15}-[0-9a-f]{6}-[0-9a-f]{8}")
+MARK = 4
+"""Random bytes in a position."""
 _BEFORE_ALL = -1
 
 
-def position_at(xid: int, place: int, secret: bytes) -> Position:
-    return Position(f"{xid + 1:015x}-{place + 1:06x}-{_mark(secret)}")
+class EpochOver(StoreUnavailable):
+    """The database was restarted or restored. Try again."""  # begin a new epoch before
 
 
-@lru_cache(maxsize=16)
-def _mark(secret: bytes) -> str:
-    return hashlib.sha256(b"positions" + secret).hexdigest()[:8]
+class Epoch(NamedTuple):
+    number: int
+    mark: bytes
+    purged: tuple[int, int]
+    """The position of the last change that was removed."""
+    horizon: int
+    """The first transaction that may still run."""
+
+    def position_at(self, xid: int, place: int) -> Position:
+        return Position(f"{self.number:06x}-{xid + 1:015x}-{place + 1:06x}-{self.mark.hex()}")
+
+    @decoder
+    def change_of(self, row: Row) -> LiveChange:
+        return row_codec.change_of(row[1:], self.position_at(row[0], row[1]))
 
 
 def place_of(position: Position) -> tuple[int, int]:
-    xid, place, _ = position.split("-")
+    _, xid, place, _ = position.split("-")
     return int(xid, 16) - 1, int(place, 16) - 1
-
-
-@decoder
-def change_of(row: Row, secret: bytes) -> LiveChange:
-    return row_codec.change_of(row[1:], position_at(row[0], row[1], secret))
 
 
 # The packed stretches of an origin.
@@ -121,17 +129,24 @@ class PostgresSharedRows(StoreQueries):
     @decoder
     async def newest_position(self) -> Position:
         rows = await self._rows("newest_change")
-        [(secret, *_)] = await self._rows("store")
+        epoch = await self._epoch()
         xid, place = rows[0] if rows else (_BEFORE_ALL, _BEFORE_ALL)
-        return position_at(xid, place, secret)
+        return epoch.position_at(xid, place)
 
     @decoder
     async def is_kept(self, position: Position) -> bool:
         if _POSITION.fullmatch(position) is None:
             return False
-        [(secret, *purged, horizon)] = await self._rows("store")
-        place = place_of(position)
-        return place >= tuple(purged) and place[0] < horizon and position == position_at(*place, secret)
+        epoch, place = await self._epoch(), place_of(position)
+        return epoch.purged <= place and place[0] < epoch.horizon and position == epoch.position_at(*place)
+
+    @decoder
+    async def _epoch(self) -> Epoch:
+        row = await self._row("epoch")
+        if row is None:
+            raise EpochOver
+        number, mark, xid, place, horizon = row
+        return Epoch(number, mark, (xid, place), horizon)
 
     async def _purge_ended(self, limit: int, owners: Sequence[str]) -> int:
         """Remove rows of ended conversations of these owners."""
@@ -608,8 +623,8 @@ class PostgresTables(PostgresCatalogueRows, PostgresSearchRows, PostgresSharedRo
     async def changes(self, after: Position | None, limit: int) -> list[LiveChange]:
         place = (_BEFORE_ALL, _BEFORE_ALL) if after is None else place_of(after)
         rows = await self._own("changes", *place, limit)
-        [(secret, *_)] = await self._rows("store")
-        return [change_of(row, secret) for row in rows]
+        epoch = await self._epoch()
+        return [epoch.change_of(row) for row in rows]
 
 
 BRANCH_NAMES = (

@@ -14,7 +14,8 @@ SELECT * FROM conversation WHERE owner = $1 AND id = $2;
 
 -- name: conversation_by_key
 -- The one with this conversation_key, in this scope.
-SELECT * FROM conversation WHERE owner = $1 AND scope = $2 AND conversation_key = $3;
+SELECT * FROM conversation WHERE owner = $1 AND key_digest(scope) = key_digest($2) AND key_digest(conversation_key) = key_digest($3)
+  AND conversation_key IS NOT NULL;
 
 -- name: add_conversation
 -- The unique index refuses a second one with the same conversation_key and scope.
@@ -315,7 +316,8 @@ SELECT * FROM ticket WHERE owner = $1 AND attempt = $2;
 
 -- name: ticket_for
 -- The oldest one that waits under this key.
-SELECT * FROM ticket WHERE owner = $1 AND idempotency_key = $2 ORDER BY attempt LIMIT 1;
+SELECT * FROM ticket WHERE owner = $1 AND key_digest(idempotency_key) = key_digest($2) AND idempotency_key IS NOT NULL
+ORDER BY attempt LIMIT 1;
 
 -- name: next_ticket
 -- A number that no ticket of the branch had before. A begin that saw no ticket is not valid any more.
@@ -375,19 +377,19 @@ DELETE FROM job WHERE owner = $1 AND id = $2;
 -- What an idempotency_key refers to.
 SELECT fingerprint, conversation, attempt, expires_at, retries, lost, sender
 FROM claim
-WHERE owner = $1 AND idempotency_key = $2;
+WHERE owner = $1 AND key_digest(idempotency_key) = key_digest($2);
 
 -- name: save_claim
 -- Insert, or replace.
 INSERT INTO claim (owner, idempotency_key, fingerprint, conversation, attempt, expires_at, retries, lost, sender)
 SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9
-ON CONFLICT (owner, idempotency_key) DO UPDATE
+ON CONFLICT (owner, key_digest(idempotency_key)) DO UPDATE
 SET fingerprint = excluded.fingerprint, conversation = excluded.conversation, attempt = excluded.attempt,
     expires_at = excluded.expires_at, retries = excluded.retries, lost = excluded.lost, sender = excluded.sender;
 
 -- name: drop_claim
 -- Its answer was delivered.
-DELETE FROM claim WHERE owner = $1 AND idempotency_key = $2;
+DELETE FROM claim WHERE owner = $1 AND key_digest(idempotency_key) = key_digest($2);
 
 -- Changes for the feed. Positions are (xid, place).
 
@@ -411,6 +413,9 @@ WHERE xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint
 ORDER BY xid DESC, place DESC
 LIMIT 1;
 
--- name: store
--- The random bytes of the store, the last position that was purged, and the first transaction that may still run.
-SELECT secret, purged_xid, purged_place, pg_snapshot_xmin(pg_current_snapshot())::text::bigint FROM store;
+-- name: epoch
+-- Its number and mark, the last position that was purged, and the first transaction that may still run. No row: the database
+-- was started or restored, or has crashed, since positions were last given out.
+SELECT number, mark, purged_xid, purged_place, pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+FROM epoch CROSS JOIN store
+WHERE epoch.place = epoch.tableoid AND started = pg_postmaster_start_time();

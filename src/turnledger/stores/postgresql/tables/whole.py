@@ -21,9 +21,7 @@ from turnledger.stores.postgresql.tables.tables import (
     PostgresSharedRows,
     PostgresTables,
     attempt_in,
-    change_of,
     place_of,
-    position_at,
     ticket_in,
 )
 
@@ -123,10 +121,10 @@ class PostgresWholeStore(PostgresAccessRows, PostgresSharedRows, PostgresIndexRo
     @decoder
     async def tail(self, after: Position, owners: Collection[str], limit: int) -> ChangeTail:
         rows = await self._rows("tail", *place_of(after), limit)
-        [(secret, *_)] = await self._rows("store")
+        epoch = await self._epoch()
         # Skip changes of owners without followers here, which are most.
-        found = [change_of(row, secret) for row in rows if row[2] in owners]
-        through = position_at(rows[-1][0], rows[-1][1], secret) if rows else after
+        found = [epoch.change_of(row) for row in rows if row[2] in owners]
+        through = epoch.position_at(rows[-1][0], rows[-1][1]) if rows else after
         return ChangeTail(found, through, len(rows) == limit)
 
     @decoder
@@ -146,5 +144,11 @@ class PostgresWholeStore(PostgresAccessRows, PostgresSharedRows, PostgresIndexRo
         return removed
 
     async def secret(self) -> bytes:
-        [(secret, *_)] = await self._rows("store")
+        [(secret,)] = await self._rows("secret")
         return bytes(secret)
+
+    async def begin_epoch(self, mark: bytes) -> None:
+        """Let no position be valid that was given out before, unless another process has done so."""
+        if await self._row("epoch") is None:
+            await self._rows("drop_changes")
+            await self._rows("begin_epoch", mark)

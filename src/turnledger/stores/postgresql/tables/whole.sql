@@ -193,8 +193,8 @@ LIMIT $2;
 -- name: purge_claims
 -- Remove expired ones.
 DELETE FROM claim
-WHERE (owner, idempotency_key) IN (
-    SELECT owner, idempotency_key FROM claim WHERE expires_at < $1 ORDER BY expires_at LIMIT $2)
+WHERE (owner, key_digest(idempotency_key)) IN (
+    SELECT owner, key_digest(idempotency_key) FROM claim WHERE expires_at < $1 ORDER BY expires_at LIMIT $2)
   AND expires_at < $1
 RETURNING 1;
 
@@ -224,6 +224,23 @@ DELETE FROM change WHERE (xid, place) <= ($1, $2);
 -- name: note_purge
 -- The last position that was purged.
 UPDATE store SET purged_xid = $1, purged_place = $2;
+
+-- name: drop_changes
+-- All of them: those who follow read everything anew.
+DELETE FROM change;
+
+-- name: begin_epoch
+-- With a random mark ($1). Whoever begins one holds the row of the store.
+WITH next AS (
+    UPDATE store SET epoch = epoch + 1, purged_xid = -1, purged_place = -1 RETURNING epoch)
+INSERT INTO epoch (id, number, mark, started, place)
+SELECT 1, next.epoch, $1, pg_postmaster_start_time(), 'epoch'::regclass FROM next
+ON CONFLICT (id) DO UPDATE
+SET number = excluded.number, mark = excluded.mark, started = excluded.started, place = excluded.place;
+
+-- name: secret
+-- The random bytes of the store.
+SELECT secret FROM store;
 
 -- Statements about the clocks, and the newest stored time.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from turnledger.errors import StoreError
 from turnledger.model.catalogue import ChatEntry, ChatFilter, ListPosition
 from turnledger.model.conversation import (
     BLOCK,
+    KEY_LENGTH,
     Conversation,
     ConversationState,
     Stretch,
@@ -27,8 +29,10 @@ from turnledger.testing.store_contract.rows.kit import (
     IDS,
     LATE,
     TEXT,
+    TableStep,
     add_ticket,
     branch_off,
+    claim,
     conversation,
     do,
     ended_attempt,
@@ -53,7 +57,36 @@ def position(found: Conversation) -> ListPosition:
     return ListPosition(found.touched_at, found.id)
 
 
+def longest_name(start: str) -> str:
+    """Return a name of the most characters, each of four bytes, that no compression shortens."""
+    code = Random(start).randrange
+    return start + "".join(chr(code(0x10000, 0x110000)) for _ in range(KEY_LENGTH - len(start)))
+
+
 class StoredConversations(Contract):
+    async def test_longest_names_find_their_rows(self, stores: list[Store]) -> None:
+        here, there = stores
+        owner, scope, key, other = map(longest_name, ("\\", "\\x", "\\\\", "'"))
+        made = conversation(owner=owner, scope=scope, conversation_key=key)
+        await insert_conversation(here, made)
+        waiting = await add_ticket(here, made, idempotency_key=f"\n{scope}\n{key}")
+        claimed = claim(owner=owner, idempotency_key=f"\n{scope}\n{key}")
+        await write(here, do("save_claim", claimed))
+        await write(here, do("save_claim", claimed))
+
+        def of_owner(method: str, *names: str) -> TableStep:
+            return do(method, *names, owner=owner)
+
+        assert await read(there, of_owner("conversation_by_key", scope, key)) == made
+        assert await read(there, of_owner("conversation_by_key", scope, other)) is None
+        assert await read(there, of_owner("conversation_by_key", other, key)) is None
+        assert await read(there, of_owner("ticket_for", f"\n{scope}\n{key}")) == waiting
+        assert await read(there, of_owner("claim", f"\n{scope}\n{key}")) == claimed
+        assert await read(there, of_owner("claim", f"\n{scope}\n{other}")) is None
+        for name, expected in ((scope, [made.id]), (other, [])):
+            listed = await read(there, do("listed_chats", ChatFilter(scope=name), None, 9, owner=owner))
+            assert [each.conversation.id for each in listed] == expected
+
     async def test_conversation_is_read_as_added(self, stores: list[Store]) -> None:
         here, there = stores
         for made in await insert_all(here, [full_conversation(), conversation()]):
