@@ -332,7 +332,12 @@ class EmbeddedDriver(Driver):
             "turns": [turn_shown(turn) for turn in page.turns],
             "before": page.before,
             "attempts": [
-                {"id": a.id, "state": str(a.state), "failure": a.failure.code if a.failure else None}
+                {
+                    "id": a.id,
+                    "state": str(a.state),
+                    "replaces": a.replaces,
+                    "failure": a.failure.code if a.failure else None,
+                }
                 for a in (each.attempt for each in page.attempts)
             ],
         }
