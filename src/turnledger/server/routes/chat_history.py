@@ -43,9 +43,7 @@ def endpoints(service: Service) -> list[Endpoint]:
         chat = await service.chats(principal).conversation(request.path_params["chat"])
         if principal.is_reader and "branch" in query:
             raise BranchNotFound  # readers must not see turns that the owner edited or undid
-        page = await chat.read(
-            before=before, limit=limit, most_bytes=PAGE_BYTES, branch=query.get("branch")
-        )
+        page = await chat.read(before=before, limit=limit, most_bytes=PAGE_BYTES, branch=query.get("branch"))
         shown = show_listed_as(
             ShownChat,
             page.chat,
