@@ -127,7 +127,7 @@ async def _probe_lane(world: World, chat: Chat) -> TurnId:
 
 
 async def _check_events(world: World, chat: Chat, turn: Turn) -> AsyncIterator[str]:
-    """Check that stored events have no gaps, have an end, equal those emitted, and that their deltas add up to
+    """Check that stored events have no gaps, have an end, equal those emitted, and have deltas that add up to
     the answer."""
     events = [event async for event in chat.events(turn.id)]
     if [event.number for event in events] != list(range(1, len(events) + 1)):
