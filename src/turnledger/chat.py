@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Unpack
 
 from turnledger.engine.admission import Authorization, persist_admitted
@@ -14,6 +13,7 @@ from turnledger.engine.conversations.details import UpdateRequest, check_details
 from turnledger.engine.conversations.flags import FlagRequest, FlagsOfRequest, flag, flags_in
 from turnledger.engine.conversations.read import (
     BranchesRequest,
+    ChatPage,
     InfoRequest,
     ListedBranch,
     SetAsideAttempt,
@@ -22,6 +22,7 @@ from turnledger.engine.conversations.read import (
     branches,
     hidden_in,
     instructions_in_force,
+    read_chat,
     read_conversation,
     read_entry,
     turns_page,
@@ -325,6 +326,20 @@ class Chat:
         request = SiblingsRequest(self.id, TurnId(turn), check_limit(limit), now)
         return await self._process.store.read(siblings, request, self.owner)
 
+    async def read(
+        self,
+        *,
+        before: int | None = None,
+        limit: int = 50,
+        most_bytes: int | None = None,
+        branch: str | None = None,
+    ) -> ChatPage:
+        """Return the chat with its last turns and its attempts, all as of one moment: a turn that commits
+        meanwhile is in one of the two. The arguments are those of `turns`, and bound the attempts likewise;
+        attempts of other side branches are left out. Raises BranchNotFound."""
+        page = self._page(before, limit, most_bytes, branch)
+        return await self._process.store.read(read_chat, page, self.owner)
+
     async def turns(
         self,
         *,
@@ -335,10 +350,9 @@ class Chat:
     ) -> list[Turn]:
         """Return a page of committed turns in order: the last ones, or those before a turn's number; of the
         branch that is shown, or of another. Includes hidden items, see `flags`. With `most_bytes` the page
-        ends before it is larger, but has at least one turn. Raises BranchNotFound."""
-        page = self._page(before, limit)
-        of = BranchId(branch) if branch is not None else None
-        page = replace(page, most_bytes=most_bytes, branch=of)
+        ends before it is larger, but has at least one turn. `read` has the running turns, too. Raises
+        BranchNotFound."""
+        page = self._page(before, limit, most_bytes, branch)
         return await self._process.store.read(turns_page, page, self.owner)
 
     async def history(self) -> list[Item]:
@@ -397,12 +411,15 @@ class Chat:
         """Return the attempts outside the history: running, failed, discarded; newest first. With
         `most_bytes` the page ends before it is larger, but has at least one. With `branch`, attempts of other
         side branches are left out; raises BranchNotFound."""
-        of = BranchId(branch) if branch is not None else None
-        page = replace(self._page(None, limit), most_bytes=most_bytes, branch=of)
+        page = self._page(None, limit, most_bytes, branch)
         return await self._process.store.read(attempts_page, page, self.owner)
 
-    def _page(self, before: int | None, limit: int) -> TurnPageRequest:
-        return TurnPageRequest(self.id, before, check_limit(limit), self._process.clock.due_ms())
+    def _page(
+        self, before: int | None, limit: int, most_bytes: int | None = None, branch: str | None = None
+    ) -> TurnPageRequest:
+        of = BranchId(branch) if branch is not None else None
+        now = self._process.clock.due_ms()
+        return TurnPageRequest(self.id, before, check_limit(limit), now, most_bytes, of)
 
     async def stop(self, turn: str | None = None, *, policy: OnStop | str | None = None) -> Outcome | None:
         """Stop the running turn, or the named one, running or queued, in any process.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from turnledger.chats import Chats
 from turnledger.engine.attempt.end import Outcome
 from turnledger.engine.attempt.wait import TurnStatus
-from turnledger.engine.conversations.read import SetAsideAttempt
+from turnledger.engine.conversations.read import ChatPage, SetAsideAttempt
 from turnledger.engine.conversations.search import Hit, SearchPage
 from turnledger.engine.lifecycle.moves import Sibling
 from turnledger.engine.ports import Runner
@@ -28,6 +28,7 @@ __all__ = [
     "BeginKind",
     "ChangeKind",
     "ChatEntry",
+    "ChatPage",
     "ChatSnapshot",
     "Chats",
     "Conversation",

@@ -93,6 +93,33 @@ def test_fastapi_recipe_runs_a_turn_again_under_its_key_after_a_kill(tmp_path: P
             )
 
 
+@long_only
+def test_fastapi_recipe_page_follows_a_turn_across_a_reload_and_a_killed_process(tmp_path: Path) -> None:
+    installed(is_light=True)
+    Recipe("fastapi", tmp_path, {}).write()
+    command = ("uvicorn", "app:app", "--port", str(free_port()))
+    with ExitStack() as running:
+        page = running.enter_context(browsing(is_light=True)).new_context().new_page()
+        lines, field = page.locator("p"), page.locator("input")
+        with at_work(tmp_path, *command, is_killed=True) as url:
+            page.goto(url)
+            field.fill("/count 2")
+            field.press("Enter")
+            expect(lines).to_have_text(["/count 2", "1 2"])
+            field.fill("/stall after 2")
+            field.press("Enter")
+            expect(lines).to_have_text(["/count 2", "1 2", "/stall after 2", "You said"])
+            page.reload()
+            expect(lines).to_have_text(["/count 2", "1 2", "/stall after 2", "You said"])
+        with at_work(tmp_path, *command, is_killed=True):
+            expect(lines.last).to_contain_text("died", timeout=PATIENCE * 1000)
+            field.fill("/fail")
+            field.press("Enter")
+            expect(lines.last).to_have_text("The demo model failed, as requested.")
+            page.reload()
+            expect(lines).to_have_text(["/count 2", "1 2"])
+
+
 def follow_another_tab(client: httpx2.Client) -> None:
     """A tab is told of a message that another one sends, and where it continues after a lost connection."""
     chat = client.get("/chats/long").json()["id"]
@@ -695,7 +722,7 @@ async def die_once(seconds):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-tasks.DemoModel = lambda pace: DemoModel(pace=1, sleep=die_once)
+tasks.model = DemoModel(pace=1, sleep=die_once)
 """
 
 

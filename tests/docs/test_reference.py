@@ -57,6 +57,13 @@ def test_command_line_reference_lists_every_command_and_option() -> None:
         assert f"| `{option}` |" in serve
 
 
+def test_library_reference_has_the_runner_the_models_and_what_a_model_must_do() -> None:
+    page = (FOLDER / "library.md").read_text()
+    methods = [f"### ChatModel.{name}" for name in ("complete", "stream", "models", "close")]
+    for title in ("## ChatRunner", "## DemoModel", "## Upstream", "## ChatModel", *methods):
+        assert f"\n{title}\n" in page
+
+
 def test_outcomes_page_shows_what_a_changed_engine_does(monkeypatch: pytest.MonkeyPatch) -> None:
     row = "failed with `settle`; process died with `settle`; chat deleted and restored | – |"
     assert row in PAGES["outcomes.md"]()

@@ -80,6 +80,41 @@ class TestEdits:
         turn = await soon(task)
         assert await (await there.chat(chat)).turns() == [turn]
 
+    async def test_running_attempt_names_the_turn_that_it_replaces(self, stage: Stage) -> None:
+        chat, same = await stage.shared_chat()
+        first, second = await chain(chat, 2)
+        blocks = {
+            "message": (chat.turn("new"), None),
+            "edit": (chat.edit(first.id, "other"), first.id),
+            "regeneration": (chat.regenerate(second.id), second.id),
+            "regeneration of the last": (chat.regenerate(), second.id),
+        }
+        for name, (block, replaced) in blocks.items():
+            async with block as turn:
+                assert (await same.read()).attempts[0].attempt.replaces == replaced, name
+                turn.stop("discard")
+        assert [each.attempt.replaces for each in await same.attempts()] == [
+            second.id,
+            second.id,
+            first.id,
+            None,
+        ]
+
+    async def test_retry_of_a_failed_edit_names_the_turn_that_it_replaces(self, chat: Chat) -> None:
+        [first] = await chain(chat, 1)
+        for model in (ScriptedModel([Tool("pay"), BOOM]), ScriptedModel([Tool("pay"), BOOM])):
+            with pytest.raises(RuntimeError, match=str(BOOM)):
+                await soon(play(chat.edit(first.id, "other", idempotency_key="k"), model))
+        assert [each.attempt.replaces for each in await chat.attempts()] == [first.id, first.id]
+
+    async def test_edit_of_a_settled_turn_replaces_the_turn_after_it(self, chat: Chat) -> None:
+        await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
+        last = await exchange(chat, "q2")
+        [settled, _] = await chat.turns()
+        async with chat.edit(settled.id, "other") as turn:
+            turn.stop("discard")
+        assert (await chat.attempts())[0].attempt.replaces == last.id
+
     async def test_history_of_a_running_edit_is_unchanged_by_later_edits(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
         before = await chain(chat, 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from turnledger.model.event import (
     ItemAdded,
     ItemDone,
     ReasoningDelta,
+    RefusalDelta,
     TextDelta,
     TurnFinished,
     TurnResumed,
@@ -305,6 +307,42 @@ async def is_resumed_with_text_alone(stage: Stage, chat: Chat, sink: Sink) -> No
     assert turn.turn.output == (message("assistant", "Kept."),)
 
 
+async def _take_up(chat: Chat, sink: Sink, end: Callable[[RunningTurn], None]) -> None:
+    async def run(turn: RunningTurn) -> None:
+        if turn.is_resumed:
+            turn.emit("Done.")
+            end(turn)
+            return
+        think(turn)
+        turn.emit("Let ")
+        turn.emit("me look. ")
+        await turn.call(ROME, find)
+        await turn.add(message("assistant", "Found. "), reasoning(""))
+        turn.emit_refusal("Not that.")
+        await turn.add(ROME)
+        raise BOOM
+
+    with pytest.raises(RuntimeError):
+        await soon(chat.run(run, "q", idempotency_key="i"))
+    await soon(chat.run(run, "q", idempotency_key="i", on_event=sink))
+
+
+async def takes_up_a_failed_attempt(stage: Stage, chat: Chat, sink: Sink) -> None:
+    await _take_up(chat, sink, lambda turn: None)
+
+
+async def takes_up_a_failed_attempt_and_is_stopped(stage: Stage, chat: Chat, sink: Sink) -> None:
+    await _take_up(chat, sink, lambda turn: turn.stop())
+
+
+async def takes_up_a_failed_attempt_and_fails(stage: Stage, chat: Chat, sink: Sink) -> None:
+    def fail(turn: RunningTurn) -> None:
+        raise BOOM
+
+    with pytest.raises(RuntimeError):
+        await _take_up(chat, sink, fail)
+
+
 ENDS = [
     (thinks_and_answers, AttemptState.COMPLETED),
     (thinks_between_texts, AttemptState.COMPLETED),
@@ -317,6 +355,9 @@ ENDS = [
     (emits_while_it_adds, AttemptState.COMPLETED),
     (is_resumed, AttemptState.COMPLETED),
     (is_resumed_with_text_alone, AttemptState.COMPLETED),
+    (takes_up_a_failed_attempt, AttemptState.COMPLETED),
+    (takes_up_a_failed_attempt_and_is_stopped, AttemptState.KEPT),
+    (takes_up_a_failed_attempt_and_fails, AttemptState.FAILED),
     (is_stopped_within_a_call, AttemptState.KEPT),
     (is_stopped_while_it_thinks, AttemptState.KEPT),
     (is_stopped_after_its_reasoning_was_added, AttemptState.KEPT),
@@ -335,6 +376,16 @@ async def test_events_of_every_kind_are_read_after_the_end_as_they_were_sent(
     stage: Stage, act: Any, state: AttemptState
 ) -> None:
     await check_read_back(stage, act, state)
+
+
+async def test_retry_sends_the_text_of_each_item_that_it_takes_over_as_one_delta(stage: Stage) -> None:
+    events = await check_read_back(stage, takes_up_a_failed_attempt, AttemptState.COMPLETED)
+    texts = [event.text for event in events if isinstance(event, TextDelta | RefusalDelta | ReasoningDelta)]
+    assert texts == ["Where to \U0001f600?", "Let me look. ", "Found. ", "Not that.", "Done."]
+    for event, done in pairwise(events):
+        if isinstance(event, TextDelta | RefusalDelta | ReasoningDelta):
+            assert isinstance(done, ItemDone)
+            assert Item(done.item).body == event.text
 
 
 async def test_turn_sends_each_kind_of_delta_and_at_last_its_items(stage: Stage) -> None:

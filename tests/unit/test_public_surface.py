@@ -170,6 +170,7 @@ def test_chat_has_exactly_these_public_members() -> None:
         "instructions",
         "outcome",
         "owner",
+        "read",
         "regenerate",
         "resent",
         "run",

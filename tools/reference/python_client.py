@@ -36,7 +36,7 @@ INTRODUCTION = (
 )
 
 
-MADE_BY_USERS = ("Client", "AsyncClient")
+MADE_BY_USERS = ("Client", "AsyncClient", "ChatRunner", "DemoModel", "Upstream")
 """All others are returned by something else, or are plain values with the listed fields."""
 
 

@@ -132,6 +132,8 @@ export interface Failure {
 export interface Attempt {
   readonly id: string;
   readonly state: AttemptState;
+  /** Of an edit or a regeneration: the turn in whose place it is shown, and all after it. Null for a new message. */
+  readonly replaces: string | null;
   readonly failure: Failure | null;
   readonly createdAt: number;
   readonly endedAt: number | null;

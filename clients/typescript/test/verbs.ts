@@ -149,6 +149,7 @@ const VERBS: Record<string, (call: Call) => unknown> = {
     const aside = attempts.map((each: any) => ({
       id: each.id,
       state: each.state,
+      replaces: each.replaces,
       failure: each.failure?.code ?? null,
     }));
     return { chat: snake(chat), turns: turns.map(turnOf), before, attempts: aside };

@@ -62,6 +62,13 @@ class Attempt(Struct, frozen=True, kw_only=True, dict=True):
 
     id: TurnId
     state: AttemptState
+    replaces: (
+        Annotated[
+            TurnId,
+            schema("Of an edit or a regeneration: the turn in whose place it is shown, and all after it."),
+        ]
+        | None
+    ) = None
     failure: Failure | None = None
     created_at: Time = 0
     ended_at: Time | None = None

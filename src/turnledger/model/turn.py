@@ -349,6 +349,8 @@ class Fork(msgspec.Struct, frozen=True, kw_only=True):
     """Whether later settled turns are left behind."""
     repeats: TurnId | None = None
     """The turn whose input is reused there; its hidden items stay hidden."""
+    replaces: TurnId | None = None
+    """The first turn that the branch leaves out, in whose place the new one goes."""
 
 
 class AttemptBody(codec.Document, frozen=True):
@@ -448,6 +450,12 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     def details(self) -> dict[str, Any]:
         """Data recorded with it when it began, such as the model and its settings."""
         return codec.object_of(msgspec.Raw(self.raw_details)) if self.raw_details else {}
+
+    @property
+    def replaces(self) -> TurnId | None:
+        """The turn in whose place it is to be shown, of an edit or a regeneration: the history is shown up to
+        there. None for a new message."""
+        return self.fork.replaces if self.fork is not None else None
 
     @property
     def request_body(self) -> Bytes:

@@ -28,6 +28,8 @@ from turnledger.runners.error_cleaner import (
 
 
 class ModelRequest(msgspec.Struct, frozen=True):
+    """A request to a chat model."""
+
     messages: Sequence[Message] | msgspec.Raw
     """Chat messages, or the JSON of a list of them, which is sent unchanged."""
     settings: Mapping[str, Any] = {}
@@ -36,6 +38,7 @@ class ModelRequest(msgspec.Struct, frozen=True):
     stream_options: Any = None
 
     def body(self, *, stream: bool) -> bytes:
+        """Return it as JSON, with `stream`, and with `stream_options` for a stream."""
         fields = {**self.settings, "messages": self.messages, "stream": stream}
         if stream and self.stream_options is not None:
             fields["stream_options"] = self.stream_options

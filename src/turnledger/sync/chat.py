@@ -10,6 +10,7 @@ from turnledger.chat import Chat as AwaitingChat
 from turnledger.engine.attempt.end import Outcome
 from turnledger.engine.attempt.wait import TurnStatus
 from turnledger.engine.conversations.read import (
+    ChatPage,
     ListedBranch,
     SetAsideAttempt,
 )
@@ -269,6 +270,22 @@ class Chat:
         """Return the turns made in place of this one, and itself, each with the branch that shows it."""
         return self._loop.run(self._inner.siblings(turn, limit=limit))
 
+    def read(
+        self,
+        *,
+        before: int | None = None,
+        limit: int = 50,
+        most_bytes: int | None = None,
+        branch: str | None = None,
+    ) -> ChatPage:
+        """Return the chat with its last turns and its attempts, all as of one moment: a turn that commits
+        meanwhile is in one of the two. The arguments are those of `turns`, and bound the attempts likewise;
+        attempts of other side branches are left out. Raises BranchNotFound.
+        """
+        return self._loop.run(
+            self._inner.read(before=before, limit=limit, most_bytes=most_bytes, branch=branch)
+        )
+
     def turns(
         self,
         *,
@@ -279,7 +296,8 @@ class Chat:
     ) -> list[Turn]:
         """Return a page of committed turns in order: the last ones, or those before a turn's number; of the
         branch that is shown, or of another. Includes hidden items, see `flags`. With `most_bytes` the page
-        ends before it is larger, but has at least one turn. Raises BranchNotFound.
+        ends before it is larger, but has at least one turn. `read` has the running turns, too. Raises
+        BranchNotFound.
         """
         return self._loop.run(
             self._inner.turns(before=before, limit=limit, most_bytes=most_bytes, branch=branch)

@@ -326,14 +326,19 @@ class EmbeddedDriver(Driver):
         self, chat: NamedChat, *, before: int | None = None, limit: int = 50, branch: str | None = None
     ) -> Any:
         opened = await chat.opened()
-        turns = await opened.turns(before=before, limit=limit, branch=branch)
+        page = await opened.read(before=before, limit=limit, branch=branch)
         return {
             "chat": await info(opened),
-            "turns": [turn_shown(turn) for turn in turns],
-            "before": turns[0].number if turns and turns[0].number > 1 else None,
+            "turns": [turn_shown(turn) for turn in page.turns],
+            "before": page.before,
             "attempts": [
-                {"id": a.id, "state": str(a.state), "failure": a.failure.code if a.failure else None}
-                for a in (each.attempt for each in await opened.attempts(limit=limit))
+                {
+                    "id": a.id,
+                    "state": str(a.state),
+                    "replaces": a.replaces,
+                    "failure": a.failure.code if a.failure else None,
+                }
+                for a in (each.attempt for each in page.attempts)
             ],
         }
 

@@ -315,7 +315,12 @@ def page(value: Any) -> dict[str, Any]:
         "turns": [turn(each) for each in value.turns],
         "before": value.before,
         "attempts": [
-            {"id": str(a.id), "state": str(a.state), "failure": a.failure.code if a.failure else None}
+            {
+                "id": str(a.id),
+                "state": str(a.state),
+                "replaces": a.replaces,
+                "failure": a.failure.code if a.failure else None,
+            }
             for a in value.attempts
         ],
     }

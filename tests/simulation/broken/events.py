@@ -50,6 +50,14 @@ def forgets_the_deltas_when_it_commits() -> list[Patch]:
     return [(OpenTurn, "_log_of", lambda self, *_: b"")]
 
 
+# The deltas of a turn add up to its text, also of what it takes over.
+
+
+@broken
+def reports_what_it_takes_over_without_deltas() -> list[Patch]:
+    return [(OpenTurn, "_report_taken_over", lambda self, item: self.live.record_item(item))]
+
+
 # A reader receives all events and the end, in any process and after any reconnect.
 
 

@@ -94,7 +94,8 @@ export class Failures {
     const last = lastFailedAttempt(turns, attempts);
     if (!last?.failure || this.#dismissed().includes(last.id)) return;
     const hasBegun = last.partial !== "" || last.steps.length > 0;
-    const request = { name: last.id, input: last.input, replaces: null, isLocal: false, attempt: last.id, hasBegun };
+    const { id, input, replaces } = last;
+    const request = { name: id, input, replaces, isLocal: false, attempt: id, hasBegun };
     this.put(failedTurn(request, last.failure.code, last.failure.message), [head]);
   }
 

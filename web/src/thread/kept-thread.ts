@@ -263,7 +263,9 @@ export class KeptThread implements Thread {
     if (again && !options) return this.#sendAs(last.isStopped ? freshKey() : last.name, again.send);
     // Retries of the same failure in several tabs share one key.
     const name = last.attempt && !options ? { idempotencyKey: `again ${last.attempt}` } : {};
-    await this.send(last.input as Input, { ...options, ...name });
+    const input = last.input as Input;
+    const message = last.replaces === null ? { verb: "send" as const } : { verb: "edit" as const, turn: last.replaces };
+    await this.#write({ ...message, input }, { ...options, ...name });
   }
 
   forgetFailure(): void {
@@ -393,13 +395,14 @@ export class KeptThread implements Thread {
   /** Move an ended turn to the history, or show that it failed. */
   async #onEnded(pending: PendingTurn, outcome: TurnOutcome): Promise<void> {
     if (this.#ending.signal.aborted) return;
-    const { name, replaces, isLocal } = pending;
+    const { name, isLocal } = pending;
     const attempt = pending.turnId.peek();
     if (isLocal) this.#session.outbox.forget(name);
     if (isLocal) this.#session.threads.outbox.erase(name);
     if (attempt !== null) this.#names.set(attempt, name);
     if (outcome.kind === "failed") {
-      const request = { name, replaces, isLocal, input: pending.input.peek(), attempt, hasBegun: pending.hasBegun };
+      const [input, replaces] = [pending.input.peek(), pending.replaces.peek()];
+      const request = { name, replaces, isLocal, input, attempt, hasBegun: pending.hasBegun };
       const failed = failedTurnOf(request, outcome.problem);
       const isReplaced = failed.isStopped && this.#rolledBack.has(pending);
       batch(() => {
@@ -434,13 +437,16 @@ export class KeptThread implements Thread {
     this.#session.chats.put(page.chat);
     this.#siblings.keep(this.turns.peek());
     if (this.hasNewer.peek()) return; // it belongs after turns that are not shown
-    for (const { id, state, input, createdAt } of page.attempts) {
+    for (const { id, state, input, replaces, createdAt } of page.attempts) {
       if (state !== "running") continue;
       const pending = this.#pending.of(id);
-      if (pending && pending.input.peek().length === 0) pending.input.value = input;
+      if (pending && pending.input.peek().length === 0) {
+        pending.input.value = input;
+        pending.replaces.value = replaces;
+      }
       if (pending || this.#history.has(id)) continue;
       if (this.#pending.hasUnidentified) this.#unknownTurns.set(id, "turn.running");
-      else this.#followOther(id, { input, state: "running", startedAt: createdAt });
+      else this.#followOther(id, { input, replaces, state: "running", startedAt: createdAt });
     }
     const isAtRest = this.#pending.all.peek().every(({ state }) => state.peek() === "ending");
     if (isAtRest) this.#failures.find(page.turns, page.attempts);
@@ -597,7 +603,8 @@ export class KeptThread implements Thread {
 
   #tabMessage({ turnId, isLocal, name, input, replaces }: PendingTurn): TabMessage[] {
     const [chat, turn] = [this.id.peek(), turnId.peek()];
-    return isLocal && chat !== null && turn !== null ? [{ chat, turn, name, input: input.peek(), replaces }] : [];
+    if (!isLocal || chat === null || turn === null) return [];
+    return [{ chat, turn, name, input: input.peek(), replaces: replaces.peek() }];
   }
 
   /** Report a message that is too old to send, and put its text back into the composer. */

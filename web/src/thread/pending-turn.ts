@@ -20,8 +20,8 @@ export class PendingTurn {
   readonly isLocal: boolean;
   /** Empty until known. */
   readonly input: Signal<readonly Item[]>;
-  /** The turn that it replaces; later turns are hidden while it runs. */
-  readonly replaces: string | null;
+  /** The turn that it replaces; later turns are hidden while it runs. Null also while unknown. */
+  readonly replaces: Signal<string | null>;
   readonly turnId = signal<string | null>(null);
   /** How many turns run or wait before it, as far as the server said: some may not be shown here. */
   readonly ahead = signal(0);
@@ -59,7 +59,7 @@ export class PendingTurn {
     this.name = options.name;
     this.isLocal = options.isLocal;
     this.input = signal(options.input);
-    this.replaces = options.replaces ?? null;
+    this.replaces = signal(options.replaces ?? null);
     this.turnId.value = this.#eventsOf = options.turnId ?? null;
     this.state = signal(options.state ?? "sending");
     this.startedAt.value = options.startedAt ?? null;

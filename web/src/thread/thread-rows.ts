@@ -22,8 +22,8 @@ export function threadRows(
   const first = uncommitted.find(({ state }) => state.value !== "ending");
   const replaced = uncommitted
     // While another one runs first, the replaced turn is still shown.
-    .filter((each) => each.replaces !== null && (each === first || each.state.value === "ending"))
-    .map((each) => turns.findIndex(({ id }) => id === each.replaces))
+    .filter((each) => each.replaces.value !== null && (each === first || each.state.value === "ending"))
+    .map((each) => turns.findIndex(({ id }) => id === each.replaces.value))
     .filter((index) => index >= 0);
   const shown = turns.slice(0, Math.min(turns.length, ...replaced));
   return [

@@ -223,8 +223,8 @@ export class UnkeptThread implements Thread {
 
   /** It failed, or, without a problem, was stopped. */
   #end(pending: PendingTurn, problem: unknown): void {
-    const { name, replaces } = pending;
-    const request = { name, replaces, isLocal: true, input: pending.input.peek(), hasBegun: pending.hasBegun };
+    const [input, replaces] = [pending.input.peek(), pending.replaces.peek()];
+    const request = { name: pending.name, replaces, isLocal: true, input, hasBegun: pending.hasBegun };
     const isReplaced = problem === null && this.#rolledBack.has(pending);
     batch(() => {
       if (!isReplaced) this.#failed.value = failedTurnOf(request, problem ?? { code: "turn_stopped", message: "" });
@@ -239,7 +239,7 @@ export class UnkeptThread implements Thread {
   /** The turns before the one that it replaces. */
   #before({ replaces }: PendingTurn): readonly UnkeptTurn[] {
     const history = this.#history.peek();
-    const at = history.findIndex(({ turn }) => turn.id === replaces);
+    const at = history.findIndex(({ turn }) => turn.id === replaces.peek());
     return at < 0 ? history : history.slice(0, at);
   }
 

@@ -38,7 +38,7 @@ export function turnsOf(from: number, to: number): Turn[] {
 }
 
 export function attemptOf(id: string, more: Partial<Attempt> = {}): Attempt {
-  const none = { failure: null, endedAt: null, steps: [], partial: "", details: {} };
+  const none = { replaces: null, failure: null, endedAt: null, steps: [], partial: "", details: {} };
   return { id, state: "running", createdAt: 1, input: [said(id)], ...none, ...more };
 }
 

@@ -3,6 +3,7 @@ import { errors, wordsOf } from "turnledger";
 import { KeptThread } from "../../src/thread/kept-thread";
 import { countBefore } from "../../src/thread/pending-turns";
 import type { PendingTurn } from "../../src/thread/pending-turn";
+import { threadRows } from "../../src/thread/thread-rows";
 import { attemptOf, delta, finished, jobOf, MadeUpSession, rest, said, STARTED, turnOf, turnsOf } from "./fakes";
 import type { MadeUpStream } from "./fakes";
 import { strings } from "../../src/strings";
@@ -17,6 +18,8 @@ async function open(id: string | null = "conv_1"): Promise<void> {
 }
 
 const textOf = (pending: PendingTurn): string => pending.input.peek().map(wordsOf).join("\n");
+const rows = (): string[] =>
+  threadRows(thread.turns.value, thread.pending.value, ({ id }) => id).map(({ name }) => name);
 const states = (): string[] => thread.pending.value.map((each) => `${textOf(each)}: ${each.state.value}`);
 
 /** The server takes what was asked for last, as this turn. */
@@ -243,7 +246,17 @@ describe("a message", () => {
     void thread.regenerate(turnOf(2));
     await rest();
     expect(made.chat.asked.map(({ verb }) => verb)).toEqual(["edit turn_1", "regenerate turn_2"]);
-    expect(thread.pending.value.map(({ replaces }) => replaces)).toEqual(["turn_1", "turn_2"]);
+    expect(thread.pending.value.map(({ replaces }) => replaces.value)).toEqual(["turn_1", "turn_2"]);
+  });
+
+  it("that replaced another is sent again as a replacement after a reload", async () => {
+    made.chat.turns = turnsOf(1, 2);
+    const failure = { code: "model_unavailable", message: "" };
+    made.chat.attempts = [attemptOf("turn_3", { state: "failed", failure, endedAt: 9_000, replaces: "turn_1" })];
+    await open();
+    void thread.retry();
+    await rest();
+    expect(made.chat.asked.map(({ verb }) => verb)).toEqual(["edit turn_1"]);
   });
 });
 
@@ -349,6 +362,24 @@ describe("a chat", () => {
     made.chat.followed[0]?.stream.tell(STARTED, delta(2, "Hi"), finished(3));
     await rest();
     expect([states(), thread.turns.value.length]).toEqual([[], 1]);
+  });
+
+  it("shows an edit from elsewhere in place of the turn that it replaces", async () => {
+    made.chat.turns = turnsOf(1, 2);
+    made.chat.attempts = [attemptOf("turn_3", { input: [said("Edited")], replaces: "turn_2" })];
+    await open();
+    expect(rows()).toEqual(["turn_1", "turn_3"]);
+  });
+
+  it("shows an edit that was queued elsewhere in place of the turn that it replaces", async () => {
+    made.chat.turns = turnsOf(1, 2);
+    await open();
+    made.happens("turn.queued", "turn_3");
+    await rest();
+    made.chat.attempts = [attemptOf("turn_3", { input: [said("Edited")], replaces: "turn_2" })];
+    made.happens("turn.running", "turn_3");
+    await rest();
+    expect(rows()).toEqual(["turn_1", "turn_3"]);
   });
 
   it("ignores a turn that runs beside the branch it shows, and is committed there", async () => {

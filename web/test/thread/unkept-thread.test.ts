@@ -197,7 +197,7 @@ describe("a temporary chat", () => {
     await talk("Three", "Four");
     const [first] = thread.turns.value;
     const edited = thread.edit(first!, "Won");
-    expect(thread.pending.value[0]?.replaces).toBe(first?.id);
+    expect(thread.pending.value[0]?.replaces.value).toBe(first?.id);
     const answering = await next(3);
     expect(answering.body.messages.map(({ content }) => content)).toEqual(["Won"]);
     expect(shown().length).toBe(2); // until it is there

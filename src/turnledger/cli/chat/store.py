@@ -38,6 +38,7 @@ from turnledger.hosting import Host
 from turnledger.ledger import OWNER, Ledger
 from turnledger.model.catalogue import ChatEntry
 from turnledger.model.event import Event
+from turnledger.model.flags import HiddenItems
 from turnledger.model.ids import ConversationId
 from turnledger.model.text.plain import plain
 from turnledger.model.turn import OnStop, Turn
@@ -220,17 +221,14 @@ class StoreChat:
 
     async def read(self, *, before: int | None = None, limit: int = 50) -> ChatState:
         chat = self._existing
-        turns = await chat.turns(before=before, limit=limit)
-        displayed = await make_displayed_turns(chat, turns)
-        summary = await chat.summary()
-        aside = await chat.attempts(limit=10, branch=(await chat.info()).branch) if before is None else []
-        attempts = [each.attempt for each in aside]
+        page = await chat.read(before=before, limit=limit)
+        attempts = [each.attempt for each in page.attempts] if before is None else []
         return ChatState(
-            summarize_chat(summary),
-            summary.conversation.branch,
-            displayed,
+            summarize_chat(page.chat),
+            page.chat.conversation.branch,
+            _displayed(page.turns, page.hidden),
             find_running(attempts),
-            find_died(attempts, summary.conversation.touched_at),
+            find_died(attempts, page.chat.conversation.touched_at),
         )
 
     async def versions(self, turn: str) -> list[Version]:
@@ -396,4 +394,8 @@ def summarize_chat(listed: ChatEntry, found: str = "", marks: Iterable[tuple[int
 
 
 async def make_displayed_turns(chat: Chat, turns: list[Turn]) -> list[DisplayedTurn]:
-    return [make_displayed_turn(each) for each in map(show_turn, turns, await chat.hidden(turns))]
+    return _displayed(turns, await chat.hidden(turns))
+
+
+def _displayed(turns: list[Turn], hidden: list[HiddenItems]) -> list[DisplayedTurn]:
+    return [make_displayed_turn(each) for each in map(show_turn, turns, hidden)]

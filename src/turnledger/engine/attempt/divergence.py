@@ -119,7 +119,16 @@ async def fork_at(tables: Tables, lane: Branch, divergence: Divergence, replaced
                 break
             base, number = follower.id, follower.number
     repeats = replaced.id if replaced is not None and divergence.regenerates else None
-    return Fork(branch=divergence.branch, base=base, number=number, forget=divergence.forget, repeats=repeats)
+    if replaced is not None and replaced.number <= number:  # settled, so it stays
+        replaced = await line.turn_at(tables, lane, number + 1)
+    return Fork(
+        branch=divergence.branch,
+        base=base,
+        number=number,
+        forget=divergence.forget,
+        repeats=repeats,
+        replaces=replaced.id if replaced is not None else None,
+    )
 
 
 async def place_of(tables: Tables, lane: Branch, fork: Fork) -> CommitPlace:

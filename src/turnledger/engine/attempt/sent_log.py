@@ -106,13 +106,27 @@ def kept_turn_log(
         start = place
     sent_ids = set(map(id, sent_items))
     emitted_ids = {id(item) for item in (*made, *(journal.items[place] for place in journal.emitted))}
+    ahead = len(sent.tail)
     for item in output:
         if id(item) not in sent_ids:
-            _pack_unsent(log, item, is_emitted=id(item) in emitted_ids)
+            is_emitted = id(item) in emitted_ids
+            if is_emitted and event_log.kind_of(item) == TEXT:
+                ahead -= len(item.body)
+                if ahead < 0:  # the process died before it stored the deltas of the rest
+                    _pack_text(log, -ahead)
+                    ahead = 0
+            _pack_unsent(log, item, is_emitted=is_emitted)
     log += event_log.spare_entries(bytes(log), output, sent.more)
     if failure is not None:
         event_log.pack_inline(log, FAILURE, msgspec.json.encode(failure))
     return bytes(log)
+
+
+def _pack_text(log: bytearray, length: int) -> None:
+    if event_log.has_kinds(log):
+        event_log.pack_kind(log, TEXT, length)
+    else:
+        event_log.pack_delta(log, length)
 
 
 def _pack_unsent(log: bytearray, item: Item, *, is_emitted: bool) -> None:

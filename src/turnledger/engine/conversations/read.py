@@ -52,10 +52,16 @@ FEW = 4
 async def turns_page(tables: Tables, request: TurnPageRequest) -> list[Turn]:
     """Return a page of turns in order, at a cost independent of their total. Raises BranchNotFound."""
     conversation = await live_conversation(tables, request.conversation, request.now)
+    return await _turns_on(tables, await _requested_branch(tables, conversation, request), request)
+
+
+async def _requested_branch(tables: Tables, conversation: Conversation, request: TurnPageRequest) -> Branch:
     if request.branch is None:
-        branch = await _shown_branch(tables, conversation)
-    else:
-        branch = await _branch_in(tables, conversation, request.branch)
+        return await _shown_branch(tables, conversation)
+    return await _branch_in(tables, conversation, request.branch)
+
+
+async def _turns_on(tables: Tables, branch: Branch, request: TurnPageRequest) -> list[Turn]:
     through = branch.length if request.before is None else request.before - 1
     if request.most_bytes is None:
         return await turns_of(tables, branch, 0, through, request.limit)
@@ -127,11 +133,18 @@ async def attempts_page(tables: Tables, request: TurnPageRequest) -> list[SetAsi
     """Return the attempts of a conversation that run or were set aside, newest first; with a branch, without
     those of other side branches. Raises BranchNotFound."""
     conversation = await live_conversation(tables, request.conversation, request.now)
+    branch = None if request.branch is None else await _branch_in(tables, conversation, request.branch)
+    return await _set_aside(tables, branch, request)
+
+
+async def _set_aside(
+    tables: Tables, branch: Branch | None, request: TurnPageRequest
+) -> list[SetAsideAttempt]:
     page: list[SetAsideAttempt] = []
     room = request.most_bytes
-    found = await tables.attempts(conversation.id, request.limit)
-    if request.branch is not None:
-        found = await _attempts_around(tables, await _branch_in(tables, conversation, request.branch), found)
+    found = await tables.attempts(request.conversation, request.limit)
+    if branch is not None:
+        found = await _attempts_around(tables, branch, found)
     for attempt in found:
         records = await tables.journal(attempt.id)
         if room is not None:
@@ -177,6 +190,33 @@ async def read_entry(tables: Tables, request: InfoRequest) -> ChatEntry:
     found = await read_conversation(tables, request)
     branch = await _shown_branch(tables, found)
     return ChatEntry(found, branch.length, branch.preview, is_running=branch.running is not None)
+
+
+class ChatPage(Struct, frozen=True):
+    """A chat at one moment: each of its turns is either committed or an attempt."""
+
+    chat: ChatEntry
+    turns: list[Turn]
+    """A page of its committed turns, in order."""
+    hidden: list[HiddenItems]
+    """For each of these turns, the places of its hidden items; see Chat.hidden."""
+    attempts: list[SetAsideAttempt]
+    """Those outside the history, newest first; see Chat.attempts."""
+
+    @property
+    def before(self) -> int | None:
+        """The number that reads the page before this one; None if this one is the first."""
+        return self.turns[0].number if self.turns and self.turns[0].number > 1 else None
+
+
+async def read_chat(tables: Tables, request: TurnPageRequest) -> ChatPage:
+    """Return the conversation as listed, a page of its turns, and its attempts around that branch. Raises
+    BranchNotFound."""
+    chat = await read_entry(tables, InfoRequest(request.conversation, request.now))
+    branch = await _requested_branch(tables, chat.conversation, request)
+    turns = await _turns_on(tables, branch, request)
+    flags = await flags_of_read(tables, ReadTurns(tuple(turn.id for turn in turns)))
+    return ChatPage(chat, turns, hidden_places(turns, flags), await _set_aside(tables, branch, request))
 
 
 @dataclass(frozen=True)
@@ -266,6 +306,10 @@ async def hidden_in(store: Store, owner: str, turns: Sequence[Turn], page: int) 
     for start in range(0, len(turns), page):
         read = ReadTurns(tuple(turn.id for turn in turns[start : start + page]))
         flags |= await store.read(flags_of_read, read, owner)
+    return hidden_places(turns, flags)
+
+
+def hidden_places(turns: Sequence[Turn], flags: FlagsByTurn) -> list[HiddenItems]:
     if not flags:
         return [NOTHING_HIDDEN] * len(turns)
     from_user, from_model = _places(turns, hidden_from_user(flags)), _places(turns, hidden_from_model(flags))

@@ -52,7 +52,7 @@ from turnledger.errors import (
 from turnledger.model import codec, event_log
 from turnledger.model import journal as journals
 from turnledger.model.conversation import Branch, Conversation, holds_lane
-from turnledger.model.event_log import ITEM, REASONING, REFUSAL
+from turnledger.model.event_log import ITEM, MADE_OF, REASONING, REFUSAL, TEXT
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import (
     Item,
@@ -191,6 +191,11 @@ class Draft:
     def skip(self, taken: int) -> None:
         """Leave so much of the emitted text to the items that were made of it."""
         self._taken = taken
+
+    def retake(self, text: str) -> None:
+        """Note the text of a finished item that this attempt did not emit."""
+        self.emitted.append(text)
+        self._taken = self.emitted.length
 
     def void(self) -> str:
         """Forget everything emitted since the last item; return the text."""
@@ -423,7 +428,7 @@ class OpenTurn:
             self._continue_log([codec.decode(event_log.LogChunk, raw) for raw in begun.chunks])
         if self.is_resumed:
             for item in begun.journal.items[len(self.live.items) :]:
-                self.live.record_item(item)
+                self._report_taken_over(item)
             prefill = ()  # it is in the journal
         self.prefill = prefill
         """Messages that the answer begins with, and that its model continues."""
@@ -438,6 +443,19 @@ class OpenTurn:
         self.draft.skip(len(event_log.emitted_text(bytes(self.live.packed), self.live.items)))
         self.void_since_last_item()
         self.details[event_log.VOIDED] = event_log.voided(bytes(self.live.packed))
+
+    def _report_taken_over(self, item: Item) -> None:
+        """Report an item of an earlier attempt, and before it its text in one piece, for readers that add up
+        the pieces."""
+        live, kind = self.live, event_log.kind_of(item)
+        record = {TEXT: live.record_text, REASONING: live.record_reasoning, REFUSAL: live.record_refusal}
+        if kind not in record or not item.body or (kind == TEXT and item.role != "assistant"):
+            live.record_item(item)
+            return
+        if kind == TEXT:
+            self.draft.retake(item.body)
+        record[kind](item.body)
+        live.record_item(item, code=MADE_OF[kind])
 
     @property
     def is_kept_on_failure(self) -> bool:

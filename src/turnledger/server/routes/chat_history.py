@@ -43,23 +43,17 @@ def endpoints(service: Service) -> list[Endpoint]:
         chat = await service.chats(principal).conversation(request.path_params["chat"])
         if principal.is_reader and "branch" in query:
             raise BranchNotFound  # readers must not see turns that the owner edited or undid
-        turns = await chat.turns(
-            before=before, limit=limit, most_bytes=PAGE_BYTES, branch=query.get("branch")
-        )
-        listed = await chat.summary()
-        shown_branch = query.get("branch") or listed.conversation.branch
-        attempts = await chat.attempts(limit=limit, most_bytes=PAGE_BYTES, branch=shown_branch)
-        hidden = await chat.hidden(turns)
+        page = await chat.read(before=before, limit=limit, most_bytes=PAGE_BYTES, branch=query.get("branch"))
         shown = show_listed_as(
             ShownChat,
-            listed,
-            turns=tuple(map(show_turn, turns, hidden)),
-            before=turns[0].number if turns and turns[0].number > 1 else None,
-            attempts=tuple(show_attempt_aside(each, principal) for each in attempts),
+            page.chat,
+            turns=tuple(map(show_turn, page.turns, page.hidden)),
+            before=page.before,
+            attempts=tuple(show_attempt_aside(each, principal) for each in page.attempts),
         )
         if principal.is_reader:
             shown = await show_to_reader(chat, shown)
-        return json_response(shown, headers={"etag": etag_of(listed.conversation)})
+        return json_response(shown, headers={"etag": etag_of(page.chat.conversation)})
 
     async def context(request: Request) -> Response:
         query = request.query_params

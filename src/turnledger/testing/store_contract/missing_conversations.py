@@ -37,6 +37,7 @@ NEVER = ScriptedModel()
 
 USES: dict[str, Callable[[Chat], Awaitable[Any]]] = {
     "run": lambda chat: chat.run(NEVER, "q"),
+    "read": lambda chat: chat.read(),
     "turns": lambda chat: chat.turns(),
     "history": lambda chat: chat.history(),
     "attempts": lambda chat: chat.attempts(),

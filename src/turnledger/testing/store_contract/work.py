@@ -30,7 +30,7 @@ from turnledger.errors import (
 )
 from turnledger.hosting import Authorization, Host
 from turnledger.model.access.token import TokenScope
-from turnledger.model.event import Event, TextDelta, TurnResumed
+from turnledger.model.event import Event, ItemDone, TextDelta, TurnResumed
 from turnledger.model.ids import TurnId
 from turnledger.model.item import OUTCOME_UNKNOWN
 from turnledger.model.job import LISTED_INPUT, MOST_RESUMES
@@ -249,6 +249,53 @@ class DurableWork(Contract):
         assert shown == ["one ", "half", "one ", "half", " two"]
         [turn] = await same.turns()
         assert [item.text for item in turn.output] == ["one ", "one ", "half two"]
+
+    @pytest.mark.parametrize("flushes", [(False, False), (False, True), (True, False), (True, True)])
+    async def test_deltas_of_a_resumed_turn_add_up_to_its_text(
+        self, stage: Stage, flushes: tuple[bool, bool]
+    ) -> None:
+        gates = [Gate(), Gate(), Gate()]
+        runs: list[TurnId] = []
+
+        async def speak(turn: RunningTurn) -> None:
+            runs.append(turn.id)
+            if len(runs) == 1:
+                turn.emit("Let ")
+                if flushes[0]:
+                    await processes[0].flush()
+                turn.emit("me look. ")
+                await turn.add()
+                await gates[0].pass_through()
+            elif len(runs) == 2:
+                turn.emit("Half")
+                await gates[1].pass_through()
+            turn.emit("Done.")
+
+        processes = await stage.processes(3)
+        chat = await processes[0].chat()
+        id = await chat.enqueue("q")
+        for process, gate in zip(processes[:2], gates, strict=False):
+            await stage.reach(gate, work(stage, process, speak))
+            if process is processes[1] and flushes[1]:
+                await process.flush()
+            process.store.ignores_hints = True
+            await stage.bury_others(processes[2])
+        work(stage, processes[2], speak)
+        same = await processes[2].chat(chat)
+        await soon(same.outcome(id))
+        for gate in gates:
+            gate.release()
+        [turn] = await same.turns()
+        assert turn.text == "Let me look. Done."
+        shown, finished = "", ""
+        async for event in same.events(id):
+            if isinstance(event, TextDelta):
+                shown += event.text
+            elif isinstance(event, ItemDone):
+                finished = shown
+            elif isinstance(event, TurnResumed):
+                shown = finished
+        assert shown == turn.text
 
     async def test_text_that_a_resume_made_void_is_not_kept_at_a_later_death(self, stage: Stage) -> None:
         gates = [Gate(), Gate()]

@@ -109,7 +109,7 @@ function useScrollToOwn(thread: Thread, scroll: ScrollPosition): void {
   useEffect(() => {
     const known = new Set<string>();
     return thread.pending.subscribe((pending) => {
-      const own = pending.filter((each) => each.isLocal && each.replaces === null);
+      const own = pending.filter((each) => each.isLocal && each.replaces.peek() === null);
       if (own.some(({ name }) => !known.has(name))) scroll.toEnd();
       for (const { name } of own) known.add(name);
     });

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 from turnledger.chat import Chat
 from turnledger.engine.conversations.search import index_texts
@@ -13,9 +13,9 @@ from turnledger.hosting import Host
 from turnledger.ledger import OWNER, Ledger
 from turnledger.model import codec
 from turnledger.model.conversation import Conversation, ConversationState
-from turnledger.model.event import TurnFinished
+from turnledger.model.event import Event, ItemDone, RefusalDelta, TextDelta, TurnFinished, TurnResumed
 from turnledger.model.ids import ConversationId, TurnId
-from turnledger.model.turn import AttemptState, Turn
+from turnledger.model.turn import AttemptState, Turn, TurnKind
 from turnledger.testing.change_audit import find_mismatches, load_all
 from turnledger.testing.simulation.clients.durable_work import check_work
 from turnledger.testing.simulation.clients.flags import check_flags
@@ -127,7 +127,8 @@ async def _probe_lane(world: World, chat: Chat) -> TurnId:
 
 
 async def _check_events(world: World, chat: Chat, turn: Turn) -> AsyncIterator[str]:
-    """Check that stored events have no gaps, have an end, and equal those emitted."""
+    """Check that stored events have no gaps, have an end, equal those emitted, and have deltas that add up to
+    the answer."""
     events = [event async for event in chat.events(turn.id)]
     if [event.number for event in events] != list(range(1, len(events) + 1)):
         yield f"the events of {turn.id} have gaps"
@@ -136,6 +137,20 @@ async def _check_events(world: World, chat: Chat, turn: Turn) -> AsyncIterator[s
     emitted = world.events.get(turn.id, events)
     if [codec.encode(event) for event in emitted] != [codec.encode(event) for event in events]:
         yield f"the stored events of {turn.id} are not those emitted"
+    if turn.kind is TurnKind.COMPLETED and turn.id in world.events and _added_up(events) != turn.text:
+        yield f"the deltas of {turn.id} do not add up to its text"
+
+
+def _added_up(events: Sequence[Event]) -> str:
+    text = finished = ""
+    for event in events:
+        if isinstance(event, TextDelta | RefusalDelta):
+            text += event.text
+        elif isinstance(event, ItemDone):
+            finished = text
+        elif isinstance(event, TurnResumed):
+            text = finished
+    return text
 
 
 async def _check_listener(listener: Listener, ledger: Ledger) -> AsyncIterator[str]:
