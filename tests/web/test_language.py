@@ -13,7 +13,7 @@ from tests.web.page_server import Person, Profile
 from tests.web.scenes import TURNS
 from tests.web.sign_in import create_link
 from tests.web.test_dialogs import expect_sound
-from tests.web.thread import import_chat, open_chat
+from tests.web.thread import import_chat, message_field, open_chat
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import CUT
 
@@ -107,12 +107,14 @@ def test_language_setting_applies_at_once_in_two_tabs_while_an_answer_streams(
     gate = Gate()
     model.add_script("First words. ", gate, "Last words.")
     page.bring_to_front()
+    expect(message_field(page)).to_be_focused()
     page.keyboard.type("Go on")
     page.keyboard.press("Enter")
     expect(page.get_by_role("log")).to_contain_text("First words.")
     page.keyboard.type("A draft")
 
     page.get_by_role("button", name="Settings").press("Enter")
+    expect(page.get_by_role("dialog", name="Settings")).to_be_visible()  # loaded
     page.keyboard.press("Tab")
     page.keyboard.type("Deu")
     choice = page.get_by_role("combobox", name="Sprache")
