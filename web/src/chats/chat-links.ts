@@ -33,7 +33,8 @@ export class ChatLinks {
   readonly #problem = signal<string | null>(null);
   #lastRead = 0;
 
-  constructor({ client, storage }: Pick<Session, "client" | "storage">, { id: chat, scope }: Pick<ChatRow, "id" | "scope">) {
+  constructor({ client, storage }: Pick<Session, "client" | "storage">, row: Pick<ChatRow, "id" | "scope">) {
+    const { id: chat, scope } = row;
     this.#client = client;
     this.#chat = chat;
     this.guestScope = scope || GUESTS;

@@ -105,7 +105,8 @@ function useRowViews(session: Session, thread: Thread, rows: readonly ThreadRow[
   return views;
 }
 
-/** Keep the position when another language renders all rows anew. Meanwhile they are shorter, and the browser moves it. */
+/** Keep the position when another language renders all rows anew. Meanwhile they are shorter, and the browser moves
+ * it. */
 function useStayInOtherLanguage(scroll: ScrollPosition): void {
   const { language } = strings;
   const shown = useRef(language);
