@@ -438,7 +438,7 @@ def test_search_hit_marks_the_words_in_a_snippet_shown_as_plain_text(person: Per
     expect(chat_lines(tab)).to_have_count(1)
     hit = chat_lines(tab)
     expect(hit.locator("mark")).to_have_text("flamingo")
-    expect(hit).to_contain_text("A 🦩 <img src=x onerror=alert(1)> flamingo it is.")
+    expect(hit).to_contain_text("…onerror=alert(1)> flamingo it is.")
     assert hit.locator("img").count() == 0
     tab.keyboard.press("ArrowDown")
     tab.keyboard.press("Enter")

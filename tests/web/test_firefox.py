@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.long_form import long_only
 from tests.web.firefox import Firefox, Tab, run_firefox
 from tests.web.page_server import STORED, PageServer
 from turnledger.testing.gates import Gate
@@ -25,6 +26,7 @@ def in_field(tab: Tab) -> None:
     tab.until("""() => document.activeElement?.tagName === "TEXTAREA" """)
 
 
+@long_only
 def test_firefox_signs_in_streams_reloads_stops_and_keeps_two_tabs_in_sync(
     firefox: Firefox, page_server: PageServer
 ) -> None:

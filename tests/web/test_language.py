@@ -13,7 +13,7 @@ from tests.web.page_server import Person, Profile
 from tests.web.scenes import TURNS
 from tests.web.sign_in import create_link
 from tests.web.test_dialogs import expect_sound
-from tests.web.thread import import_chat, open_chat
+from tests.web.thread import import_chat, message_field, open_chat
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import CUT
 
@@ -107,12 +107,14 @@ def test_language_setting_applies_at_once_in_two_tabs_while_an_answer_streams(
     gate = Gate()
     model.add_script("First words. ", gate, "Last words.")
     page.bring_to_front()
+    expect(message_field(page)).to_be_focused()
     page.keyboard.type("Go on")
     page.keyboard.press("Enter")
     expect(page.get_by_role("log")).to_contain_text("First words.")
     page.keyboard.type("A draft")
 
     page.get_by_role("button", name="Settings").press("Enter")
+    expect(page.get_by_role("dialog", name="Settings")).to_be_visible()  # loaded
     page.keyboard.press("Tab")
     page.keyboard.type("Deu")
     choice = page.get_by_role("combobox", name="Sprache")
@@ -123,7 +125,7 @@ def test_language_setting_applies_at_once_in_two_tabs_while_an_answer_streams(
         expect(each.locator("html")).to_have_attribute("lang", "de")
         expect(each.get_by_role("button", name="Code (Python) kopieren")).to_have_count(1)
         expect(field_of(each)).to_have_value("A draft")
-        expect(each.get_by_text("Antwortet …").first).to_be_attached()
+        expect(each.get_by_text("Antwortet …").first).to_be_in_viewport()  # it stays at the end
         assert english_in(each) == set()
     model.release(gate)
     for each in (page, other):

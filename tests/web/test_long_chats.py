@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, ViewportSize, expect
 
 from tests.long_form import long_only
-from tests.web.page_server import Person
+from tests.web.page_server import Person, Profile
+from tests.web.scenes import TURNS
 from tests.web.thread import answers, import_chat, message_item, messages, open_chat, send, turns_in_history
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import Status
@@ -125,6 +126,23 @@ def test_long_message_is_folded_until_expanded(tab: Page, person: Person) -> Non
     expect(messages(tab)).not_to_contain_text("Line 99")
     messages(tab).get_by_role("button", name="Show more").click()
     expect(messages(tab)).to_contain_text("Line 99")
+
+
+@long_only
+def test_message_at_the_upper_edge_is_edited_in_sight(person: Person, profile: Profile) -> None:
+    tab = profile(person, viewport=ViewportSize(width=1200, height=760)).new_page()
+    open_chat(tab, person, import_chat(person, TURNS))
+    turns_in_history(tab).last.get_by_role("button", name="Edit").click()
+    field = tab.get_by_role("textbox", name="Edit message")
+    expect(field).to_be_in_viewport(ratio=0.9)
+    field.press("Control+End")
+    for number in range(6):
+        field.press("Shift+Enter")
+        field.press_sequentially(f"Line {number}")
+        expect(field).to_be_in_viewport(ratio=0.9)
+    expect(turns_in_history(tab).nth(1)).to_be_in_viewport()  # it stays where it was
+    field.press("Escape")
+    expect(answers(tab).last).to_be_in_viewport()
 
 
 @long_only

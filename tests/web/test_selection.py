@@ -12,7 +12,7 @@ from tests.web.axe import violations_in_each_theme
 from tests.web.chats import chat_line, chat_lines, choose_from_menu, make_chats, notice
 from tests.web.page_server import Person, Profile
 from tests.web.sign_in import create_link
-from tests.web.thread import message_field, open_chat
+from tests.web.thread import open_chat
 
 NAMES = ["One", "Two", "Three", "Four", "Five"]
 
@@ -64,7 +64,7 @@ def test_selected_chats_are_deleted_by_keyboard_in_two_steps_and_restored_at_onc
     for each in (page, other):
         expect(chat_lines(each)).to_have_text(["One", "Four", "Five"])
     expect(bar(page)).to_have_count(0)
-    expect(message_field(page)).to_be_focused()  # a new chat took the place of the deleted one
+    expect(chat_line(page, "Four").get_by_role("link")).to_be_focused()  # in place of the deleted ones
     expect(notice(page, "Deleted 2 chats.")).to_be_visible()
     assert not page.url.endswith(ids[1])
     page.get_by_role("button", name="Undo").press("Enter")
@@ -102,6 +102,7 @@ def test_range_of_chats_is_archived_and_unarchived_and_follows_other_tabs(
     page.get_by_role("menuitem", name="Archive").click()
     expect(chat_lines(page)).to_have_text(["Two", "Three", "Five"])
     start_selecting(page)
+    expect(box(page, "Two")).to_be_focused()
     page.keyboard.press("ControlOrMeta+a")
     expect(bar(page).get_by_role("checkbox", name="All")).to_be_checked()
     bar(page).get_by_role("checkbox", name="All").press("Space")
@@ -182,6 +183,7 @@ def test_bulk_actions_on_chats_of_another_owner_are_refused_and_change_none(
     page.goto(person.server.url)
     expect(chat_lines(page)).to_have_text(NAMES[:3])
     start_selecting(page)
+    expect(box(page, NAMES[0])).to_be_focused()
     page.keyboard.press("ControlOrMeta+a")
     for name in buttons:
         bar(page).get_by_role("button", name=name).press("Enter")

@@ -1,10 +1,15 @@
-/** The share links to a chat: created, listed and revoked, the same in all tabs. */
+/** The share links of a chat, created, listed and revoked, the same in all tabs: visitors read the chat, or chat on
+ * their own as guests in its scope. */
 
 import { computed, signal, type ReadonlySignal } from "@preact/signals";
 import type { NewShare, Share } from "turnledger";
 import { openChannel } from "../browser/broadcast-channel";
 import { errorText } from "../session/notices";
 import type { Session } from "../session/session";
+import type { ChatRow } from "./chat-row";
+
+/** The scope of guests, for a chat without one. */
+const GUESTS = "guests";
 
 interface CreatedLink {
   readonly id: string;
@@ -17,6 +22,8 @@ interface LinkMessage {
 }
 
 export class ChatLinks {
+  /** Where guests chat. */
+  readonly guestScope: string;
   readonly #client: Session["client"];
   readonly #chat: string;
   readonly #channel: BroadcastChannel | null;
@@ -26,9 +33,11 @@ export class ChatLinks {
   readonly #problem = signal<string | null>(null);
   #lastRead = 0;
 
-  constructor({ client, storage }: Pick<Session, "client" | "storage">, chat: string) {
+  constructor({ client, storage }: Pick<Session, "client" | "storage">, row: Pick<ChatRow, "id" | "scope">) {
+    const { id: chat, scope } = row;
     this.#client = client;
     this.#chat = chat;
+    this.guestScope = scope || GUESTS;
     this.#channel = openChannel(`turnledger links ${storage.name}`);
     this.#channel?.addEventListener("message", (event: MessageEvent<LinkMessage>) => {
       if (event.data.chat === chat) void this.load();
@@ -58,14 +67,15 @@ export class ChatLinks {
     await this.#attempt(async (signal) => {
       const all = await this.#client.shares.list({ signal }).all();
       // A later change may have been read meanwhile.
-      if (read === this.#lastRead) this.#links.value = all.filter((each) => each.chat === this.#chat && isOpen(each));
+      if (read === this.#lastRead) this.#links.value = all.filter((each) => this.#isListed(each) && isOpen(each));
     });
   }
 
-  /** Create a link with which anyone can read the chat. Returns its address, or null if that failed. */
-  async create(options: Pick<NewShare, "name" | "expiresIn">): Promise<string | null> {
+  /** Create a link to the chat, or to the scope for guests. Returns its address, or null if that failed. */
+  async create(kind: Share["kind"], options: Pick<NewShare, "name" | "expiresIn">): Promise<string | null> {
+    const target = kind === "chat" ? { chat: this.#chat } : { scope: this.guestScope };
     return this.#attempt(async () => {
-      const { code: _, path, ...share } = await this.#client.shares.create({ ...options, chat: this.#chat });
+      const { code: _, path, ...share } = await this.#client.shares.create({ ...options, ...target });
       const address = `${this.#client.baseUrl}${path}`;
       this.#change((links) => [share, ...links]);
       this.#created.value = { id: share.id, address };
@@ -83,6 +93,10 @@ export class ChatLinks {
   close(): void {
     this.#ending.abort();
     this.#channel?.close();
+  }
+
+  #isListed({ kind, chat, scope }: Share): boolean {
+    return kind === "chat" ? chat === this.#chat : scope === this.guestScope;
   }
 
   #change(change: (links: readonly Share[]) => readonly Share[]): void {

@@ -13,7 +13,14 @@ const HIGHLIGHT_TIME = 2_000;
 
 /** Show a new chat, unless the current one is new and empty. */
 export function openNewChat(session: Session): void {
-  if (!isNewChat(session)) session.router.openNew();
+  if (isNewChat(session)) return;
+  releaseFocus();
+  session.router.openNew();
+}
+
+/** Let the message field of the next chat take the focus: it takes none from another element. */
+export function releaseFocus(): void {
+  (document.activeElement as HTMLElement | null)?.blur();
 }
 
 export function isNewChat({ threads, router, keeps }: Session): boolean {

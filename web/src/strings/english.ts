@@ -134,7 +134,12 @@ export const english = {
   share: {
     open: "Share",
     title: (chat: string) => `Share “${chat}”`,
-    explanation: "Anyone with a link can read this chat and follow new answers. They cannot write in it.",
+    forReaders: "Anyone with a link can read this chat and follow new answers. They cannot write in it.",
+    forGuests: (scope: string) =>
+      `Each visitor is a new guest with chats of their own, in the scope “${scope}”. They see none of yours.`,
+    visitorsMay: "Visitors may",
+    kinds: { chat: "Read this chat", scope: "Chat on their own" },
+    guestLink: "For guests",
     name: "Name of the link",
     namePlaceholder: "Optional",
     expiry: "Valid",
@@ -143,7 +148,7 @@ export const english = {
     address: "New link (shown once)",
     copy: "Copy link",
     copied: "Link copied.",
-    links: "Links to this chat",
+    links: "Existing links",
     none: "No links yet.",
     unnamed: "Link",
     createdAt: (time: string) => `Created ${time}`,

@@ -136,7 +136,12 @@ export const german: Strings = {
   share: {
     open: "Teilen",
     title: (chat) => `„${chat}“ teilen`,
-    explanation: "Wer einen Link hat, kann diesen Chat lesen und neue Antworten verfolgen, aber nicht schreiben.",
+    forReaders: "Wer einen Link hat, kann diesen Chat lesen und neue Antworten verfolgen, aber nicht schreiben.",
+    forGuests: (scope) =>
+      `Jeder Besucher ist ein neuer Gast mit eigenen Chats, im Bereich „${scope}“. Er sieht keinen von deinen.`,
+    visitorsMay: "Besucher dürfen",
+    kinds: { chat: "Diesen Chat lesen", scope: "Selbst chatten" },
+    guestLink: "Für Gäste",
     name: "Name des Links",
     namePlaceholder: "Optional",
     expiry: "Gültig",
@@ -145,7 +150,7 @@ export const german: Strings = {
     address: "Neuer Link (nur jetzt zu sehen)",
     copy: "Link kopieren",
     copied: "Link kopiert.",
-    links: "Links zu diesem Chat",
+    links: "Vorhandene Links",
     none: "Noch keine Links.",
     unnamed: "Link",
     createdAt: (time) => `Erstellt: ${time}`,

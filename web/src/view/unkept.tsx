@@ -3,6 +3,7 @@
 
 import { useEffect, useRef } from "preact/hooks";
 import "../style/sign-in.css";
+import { releaseFocus } from "../chats/open-chat";
 import type { Session } from "../session/session";
 import type { Thread } from "../thread/thread";
 import { ClockIcon } from "./icons";
@@ -53,7 +54,11 @@ export function TemporaryChatSwitch({ session, thread }: { session: Session; thr
       role="switch"
       aria-checked={!thread.isKept}
       title={strings.unkept.switchHint}
-      onClick={() => (thread.isKept ? router.openUnkept() : router.openNew())}
+      onClick={() => {
+        releaseFocus();
+        if (thread.isKept) router.openUnkept();
+        else router.openNew();
+      }}
     >
       <ClockIcon />
       {strings.layout.temporaryChat}

@@ -8,7 +8,7 @@ import { StorageScope } from "../../src/session/storage-scope";
 const CHAT = "conv_1";
 
 function shareOf(facts: Partial<Share>): Share {
-  return { id: "share_0", chat: CHAT, name: "", uses: 0, maxUses: null, revokedAt: null, expiresAt: null, ...facts } as Share;
+  return { id: "share_0", kind: "chat", chat: CHAT, name: "", uses: 0, maxUses: null, revokedAt: null, expiresAt: null, ...facts } as Share;
 }
 
 /** A server with these links, the newest first. */
@@ -23,7 +23,8 @@ class LinkServer {
       list: () => ({ all: () => this.#answer(() => [...this.shares]) }),
       create: (wish: NewShare) =>
         this.#answer(() => {
-          const share = shareOf({ id: `share_new_${++this.#count}`, name: wish.name ?? "" });
+          const target = wish.chat === undefined ? { kind: "scope" as const, chat: null, scope: wish.scope! } : {};
+          const share = shareOf({ id: `share_new_${++this.#count}`, name: wish.name ?? "", ...target });
           this.shares.unshift(share);
           return { ...share, code: "tls_secret", path: "/share#tls_secret" };
         }),
@@ -41,8 +42,8 @@ class LinkServer {
 
 const opened: ChatLinks[] = [];
 
-function open(server: LinkServer): ChatLinks {
-  const links = new ChatLinks(server.session, CHAT);
+function open(server: LinkServer, scope = ""): ChatLinks {
+  const links = new ChatLinks(server.session, { id: CHAT, scope });
   opened.push(links);
   return links;
 }
@@ -67,7 +68,7 @@ describe("the links to a chat", () => {
   it("have their address until they are revoked", async () => {
     const links = open(new LinkServer([]));
     await links.load();
-    expect(await links.create({ name: "Ann" })).toBe("https://chat.example.com/share#tls_secret");
+    expect(await links.create("chat", { name: "Ann" })).toBe("https://chat.example.com/share#tls_secret");
     expect(links.created.value).toEqual({ id: "share_new_1", address: "https://chat.example.com/share#tls_secret" });
     expect(JSON.stringify(links.links.value)).not.toContain("tls_secret");
     await links.load();
@@ -76,11 +77,21 @@ describe("the links to a chat", () => {
     expect([ids(links), links.created.value]).toEqual([[], null]);
   });
 
+  it("are also those for guests in its scope, or for all chats without a scope", async () => {
+    const server = new LinkServer([]);
+    await open(server, "shop").create("scope", {});
+    await open(server).create("scope", {});
+    expect(server.shares.map(({ scope, chat }) => [scope, chat])).toEqual([["guests", null], ["shop", null]]);
+    const [inShop, inNone] = [open(server, "shop"), open(server)];
+    await Promise.all([inShop.load(), inNone.load()]);
+    expect([ids(inShop), ids(inNone)]).toEqual([["share_new_1"], ["share_new_2"]]);
+  });
+
   it("follow other tabs", async () => {
     const server = new LinkServer([]);
     const [links, elsewhere] = [open(server), open(server)];
     await Promise.all([links.load(), elsewhere.load()]);
-    await elsewhere.create({});
+    await elsewhere.create("chat", {});
     await expect.poll(() => ids(links)).toEqual(["share_new_1"]);
     expect(links.created.value).toBeNull();
     await links.revoke("share_new_1");
@@ -93,7 +104,7 @@ describe("the links to a chat", () => {
     const links = open(server);
     await links.load();
     server.problem = new Error("Limit of links reached.");
-    expect(await links.create({})).toBeNull();
+    expect(await links.create("chat", {})).toBeNull();
     expect(await links.revoke("share_open")).toBe(false);
     expect([ids(links), links.problem.value]).toEqual([["share_open"], "Limit of links reached."]);
     server.problem = null;

@@ -3,6 +3,7 @@
 import "../../style/composer.css";
 import { useSignal, type Signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
+import { releaseFocus } from "../../chats/open-chat";
 import type { Composer } from "../../composer/composer";
 import { isTextField } from "../../composer/shortcuts";
 import { safeText } from "../../markdown/safe-text";
@@ -124,7 +125,7 @@ function useShortcuts(session: Session, focusField: () => void, isPanelOpen: Sig
       if (event.defaultPrevented) return;
       if (shortcuts.isPressed("write", event)) focusField();
       else if (shortcuts.isPressed("new", event)) {
-        (document.activeElement as HTMLElement | null)?.blur(); // the field of the new chat takes the focus
+        releaseFocus();
         session.router.openNew();
       } else if (isPanelKey(event)) isPanelOpen.value = !isPanelOpen.value;
       else return;

@@ -2,9 +2,9 @@
 
 import { useSignalEffect } from "@preact/signals";
 import type { RefObject, TargetedKeyboardEvent } from "preact";
-import { useEffect } from "preact/hooks";
+import { useLayoutEffect } from "preact/hooks";
 import type { Composer } from "../../composer/composer";
-import { isShortcut, isTextField, type ShortcutSettings } from "../../composer/shortcuts";
+import { isShortcut, type ShortcutSettings } from "../../composer/shortcuts";
 import { strings } from "../../strings";
 
 /** On touch screens Enter starts a new line: there is no other key for it. */
@@ -20,12 +20,10 @@ interface FieldProps {
 
 export function MessageField({ composer, shortcuts, field }: FieldProps) {
   const isTouch = matchMedia(TOUCH).matches;
-  useEffect(() => {
+  // Before the next keystroke. The user may have gone elsewhere while the chat was loading.
+  useLayoutEffect(() => {
     const active = document.activeElement;
-    const isElsewhere = active !== null && active !== document.body;
-    // A new chat takes the focus of the button that opened it, but not of a search that began meanwhile.
-    const isAsked = composer.thread.id.peek() === null && !isTextField(active);
-    if (!isTouch && (!isElsewhere || isAsked)) field.current?.focus({ preventScroll: true });
+    if (!isTouch && (active === null || active === document.body)) field.current?.focus({ preventScroll: true });
   }, []);
   useSignalEffect(() => {
     const text = composer.text.value;

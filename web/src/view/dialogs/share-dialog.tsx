@@ -1,6 +1,6 @@
 /** Share a chat: create a link, copy it, and revoke those that exist. */
 
-import { useSignal } from "@preact/signals";
+import { useSignal, type Signal } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import type { Share } from "turnledger";
 import { ChatLinks } from "../../chats/chat-links";
@@ -19,7 +19,8 @@ export const EXPIRIES = { never: null, day: DAY, week: 7 * DAY, month: 30 * DAY 
 export type Expiry = keyof typeof EXPIRIES;
 
 export function ShareDialog({ session, row, onClose }: { session: Session; row: ChatRow; onClose: () => void }) {
-  const links = useMemo(() => new ChatLinks(session, row.id), [session, row.id]);
+  const links = useMemo(() => new ChatLinks(session, row), [session, row.id, row.scope]);
+  const kind = useSignal<Share["kind"]>("chat");
   const status = useSignal("");
   const address = useRef<HTMLInputElement>(null);
   useEffect(() => {
@@ -36,8 +37,10 @@ export function ShareDialog({ session, row, onClose }: { session: Session; row: 
   const created = links.created.value;
   return (
     <Dialog title={strings.share.title(safeText(chatTitle(row)))} onClose={onClose}>
-      <p>{strings.share.explanation}</p>
-      <NewLinkForm links={links} onCreate={copy} />
+      <p>
+        {kind.value === "chat" ? strings.share.forReaders : strings.share.forGuests(safeText(links.guestScope))}
+      </p>
+      <NewLinkForm links={links} kind={kind} mayInvite={session.mayAdminister && session.mayRun} onCreate={copy} />
       {created && (
         <div class="dialog-fields">
           <label>
@@ -63,7 +66,15 @@ export function ShareDialog({ session, row, onClose }: { session: Session; row: 
   );
 }
 
-function NewLinkForm({ links, onCreate }: { links: ChatLinks; onCreate: (address: string) => Promise<void> }) {
+interface NewLinkProps {
+  readonly links: ChatLinks;
+  readonly kind: Signal<Share["kind"]>;
+  /** Whether it may create links for guests. */
+  readonly mayInvite: boolean;
+  readonly onCreate: (address: string) => Promise<void>;
+}
+
+function NewLinkForm({ links, kind, mayInvite, onCreate }: NewLinkProps) {
   const name = useSignal("");
   const expiry = useSignal<Expiry>("never");
   const isBusy = useSignal(false);
@@ -72,7 +83,8 @@ function NewLinkForm({ links, onCreate }: { links: ChatLinks; onCreate: (address
     isBusy.value = true;
     const expiresIn = EXPIRIES[expiry.peek()];
     const given = name.peek().trim();
-    const address = await links.create({ ...(given && { name: given }), ...(expiresIn !== null && { expiresIn }) });
+    const options = { ...(given && { name: given }), ...(expiresIn !== null && { expiresIn }) };
+    const address = await links.create(kind.peek(), options);
     isBusy.value = false;
     if (address === null) return;
     name.value = "";
@@ -80,6 +92,19 @@ function NewLinkForm({ links, onCreate }: { links: ChatLinks; onCreate: (address
   };
   return (
     <div class="dialog-fields">
+      {mayInvite && (
+        <label class="wide">
+          {strings.share.visitorsMay}
+          <select
+            class="field"
+            value={kind.value}
+            onChange={(event) => (kind.value = event.currentTarget.value as Share["kind"])}
+          >
+            <option value="chat">{strings.share.kinds.chat}</option>
+            <option value="scope">{strings.share.kinds.scope}</option>
+          </select>
+        </label>
+      )}
       <label>
         {strings.share.name}
         <input
@@ -145,6 +170,7 @@ function LinkList({ links, onRevoke }: { links: ChatLinks; onRevoke: () => void 
 function LinkLine({ share, revoke }: { share: Share; revoke: () => void }) {
   const name = safeText(share.name) || strings.share.unnamed;
   const facts = [
+    ...(share.kind === "scope" ? [strings.share.guestLink] : []),
     strings.share.createdAt(timeOf(share.createdAt)),
     strings.share.visitors(share.uses, share.maxUses),
     ...(share.expiresAt === null ? [] : [strings.share.validUntil(timeOf(share.expiresAt))]),

@@ -22,7 +22,7 @@ export function useLineHeight(height: number, touchHeight: number): number {
   return Math.round(rem * (matchMedia("(pointer: coarse)").matches ? touchHeight : height));
 }
 
-/** Keep the focus when lines change; if its line is gone, focus the one in its place. */
+/** Keep the focus when lines change; if its line is gone, focus the next one. */
 export function useStableFocus({ lines, indexes, scroller }: ListLines, active: string | undefined) {
   const focus = useRef<string | null>(null);
   const isDrawing = useRef(true);
@@ -36,12 +36,17 @@ export function useStableFocus({ lines, indexes, scroller }: ListLines, active: 
     scroller.current!.addEventListener("focusout", leave);
     return () => scroller.current?.removeEventListener("focusout", leave);
   }, []);
+  /** The line that followed a removed one, or else preceded it, and is still there. */
+  const nearest = (id: string): string | undefined => {
+    const order = [...before.current.keys()];
+    const at = order.indexOf(id);
+    const isLeft = (each: string): boolean => indexes.has(each) && isChoice(lines[indexes.get(each)!]!);
+    return [...order.slice(at + 1), ...order.slice(0, Math.max(at, 0)).reverse()].find(isLeft);
+  };
   useLayoutEffect(() => {
     const id = focus.current;
     if (id !== null && document.activeElement === document.body) {
-      const at = Math.min(before.current.get(id) ?? 0, lines.length - 1);
-      const candidates = [...lines.slice(at), ...lines.slice(0, at).reverse()];
-      const next = indexes.has(id) ? id : (candidates.find(isChoice)?.id ?? active);
+      const next = indexes.has(id) ? id : (nearest(id) ?? active);
       focus.current = next ?? null;
       if (next !== undefined) lineMain(scroller.current!, next)?.focus({ preventScroll: true });
     }

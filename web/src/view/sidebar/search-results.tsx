@@ -3,7 +3,7 @@
 import type { Hit } from "turnledger";
 import { openHit } from "../../chats/open-chat";
 import { chatTitle } from "../../chats/chat-row";
-import { snippetParts } from "../../chats/snippet";
+import { lineParts, snippetParts } from "../../chats/snippet";
 import { safeText } from "../../markdown/safe-text";
 import { isPlainClick } from "./list-navigation";
 import type { SidebarState } from "./sidebar-state";
@@ -51,7 +51,7 @@ function HitLine({ state, hit, tabIndex }: { state: SidebarState; hit: Hit; tabI
   const { chat, turn } = hit;
   const row = session.chats.row(chat.id);
   const isCurrent = session.threads.current.value?.id.value === chat.id;
-  const marked = snippetParts(hit.snippet, hit.marks).map(({ text, isMarked }, at) =>
+  const marked = (turn === null ? snippetParts : lineParts)(hit.snippet, hit.marks).map(({ text, isMarked }, at) =>
     isMarked ? <mark key={at}>{safeText(text)}</mark> : <span key={at}>{safeText(text)}</span>,
   );
   return (

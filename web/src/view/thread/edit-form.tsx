@@ -79,8 +79,9 @@ function useAutoSize(field: RefObject<HTMLTextAreaElement | null>, text: string)
   useLayoutEffect(() => {
     field.current?.focus();
     field.current?.setSelectionRange(text.length, text.length);
-    // After the thread has kept its end in sight.
-    requestAnimationFrame(() => field.current?.scrollIntoView({ block: "nearest" }));
+    // In the next frame but one: the thread keeps its position when it has measured the form.
+    const reveal = (): void => field.current?.scrollIntoView({ block: "nearest" });
+    requestAnimationFrame(() => requestAnimationFrame(reveal));
   }, []);
   useLayoutEffect(() => {
     const { current } = field;

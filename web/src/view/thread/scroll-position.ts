@@ -1,6 +1,7 @@
 /** Keep the scroll position: at the end while text streams in, or on the row that the user reads. */
 
 import { signal, type ReadonlySignal, type Signal } from "@preact/signals";
+import { isTextField } from "../../composer/shortcuts";
 
 /** Pixels from the end that count as the end. */
 const END_MARGIN = 48;
@@ -95,7 +96,7 @@ export class ScrollPosition {
     const box = this.#box;
     if (!box) return;
     if (this.#isAtStart) this.#keepStart(box);
-    else if (this.#isAtEnd.peek() && !isOther) box.scrollTop = box.scrollHeight;
+    else if (this.#isAtEnd.peek() && !isOther && !hasTextField(box)) box.scrollTop = box.scrollHeight;
     else this.#restoreAnchor(box);
     if (isOther) this.#updateEnd(box);
     else if (!this.#isAtEnd.peek() && distanceToEnd(box) > this.#distance + 1 && this.#isGrowing()) {
@@ -159,6 +160,12 @@ export class ScrollPosition {
       return;
     }
   }
+}
+
+/** Whether the user writes in the box: what is written stays in sight. */
+function hasTextField(box: HTMLElement): boolean {
+  const active = document.activeElement;
+  return isTextField(active) && box.contains(active);
 }
 
 function distanceToEnd({ scrollHeight, scrollTop, clientHeight }: HTMLElement): number {

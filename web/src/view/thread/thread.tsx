@@ -55,6 +55,7 @@ function Body({ session, thread }: { session: Session; thread: Thread }) {
     // The focused element is gone: keyboard users continue here, not at the top of the page.
     if (hadFocus && document.activeElement === document.body) box.current?.focus({ preventScroll: true });
   }, [rows.value, failed]);
+  useStayInOtherLanguage(scroll);
   useScrollToOwn(thread, scroll);
   useAnnouncements(session, thread);
   const views = useRowViews(session, thread, rows.value);
@@ -102,6 +103,21 @@ function useRowViews(session: Session, thread: Thread, rows: readonly ThreadRow[
   });
   cache.current = next;
   return views;
+}
+
+/** Keep the position when another language renders all rows anew. Meanwhile they are shorter, and the browser moves
+ * it. */
+function useStayInOtherLanguage(scroll: ScrollPosition): void {
+  const { language } = strings;
+  const shown = useRef(language);
+  useLayoutEffect(() => {
+    if (shown.current === language) return;
+    shown.current = language;
+    queueMicrotask(() => scroll.keep());
+    // Some of a row appears in the next frame only.
+    const stay = (): void => scroll.toEnd();
+    if (scroll.isAtEnd.peek()) requestAnimationFrame(() => requestAnimationFrame(stay));
+  }, [language]);
 }
 
 /** Scroll to the user's own new message. */

@@ -29,6 +29,7 @@ export function PendingStateView({ session, thread, pending }: PendingProps) {
   const state = pending.state.value;
   const before = countBefore(thread.pending.value, pending);
   const isWaiting = state === "queued" || (state === "sending" && before > 0 && !isOffline);
+  const cancel = session.mayRun && <CancelButton thread={thread} pending={pending} />;
   return (
     <div class="turn-state">
       {pending.isRestarted.value && (
@@ -36,13 +37,21 @@ export function PendingStateView({ session, thread, pending }: PendingProps) {
       )}
       {!pending.isLocal && <Line icon={<InfoIcon size={16} />}>{strings.turn.sentElsewhere}</Line>}
       {state === "sending" && isOffline && (
-        <Line icon={<OfflineIcon size={16} />}>{strings.turn.sendingOffline}</Line>
+        <Line icon={<OfflineIcon size={16} />}>
+          {strings.turn.sendingOffline} {cancel}
+        </Line>
       )}
       {state === "sending" && !isWaiting && !isOffline && <Line icon={<Spinner />}>{strings.turn.sending}</Line>}
       {isWaiting && before > 0 && (
-        <Line icon={<QueueIcon size={16} />}>{strings.turn.queued(before)}</Line>
+        <Line icon={<QueueIcon size={16} />}>
+          {strings.turn.queued(before)} {cancel}
+        </Line>
       )}
-      {isWaiting && before === 0 && <Line icon={<Spinner />}>{strings.turn.starting}</Line>}
+      {isWaiting && before === 0 && (
+        <Line icon={<Spinner />}>
+          {strings.turn.starting} {cancel}
+        </Line>
+      )}
       {state === "running" && isOffline && (
         <Line icon={<OfflineIcon size={16} />}>{strings.turn.answeringOffline}</Line>
       )}
@@ -52,13 +61,16 @@ export function PendingStateView({ session, thread, pending }: PendingProps) {
         </Line>
       )}
       {state === "stopping" && <Line icon={<Spinner />}>{strings.turn.stopping}</Line>}
-      {(isWaiting || (state === "sending" && isOffline)) && session.mayRun && (
-        <button type="button" class="quiet-button small" onClick={() => void thread.stop({ which: pending })}>
-          <CloseIcon size={14} />
-          {strings.turn.cancel}
-        </button>
-      )}
     </div>
+  );
+}
+
+function CancelButton({ thread, pending }: Omit<PendingProps, "session">) {
+  return (
+    <button type="button" class="quiet-button small" onClick={() => void thread.stop({ which: pending })}>
+      <CloseIcon size={14} />
+      {strings.turn.cancel}
+    </button>
   );
 }
 
