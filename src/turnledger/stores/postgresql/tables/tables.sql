@@ -111,7 +111,7 @@ WHERE owner = $1 AND conversation = $3;
 -- All but id, conversation, start and last_ticket.
 UPDATE branch
 SET fence = $3, head = $4, length = $5, running = $6, unsettled = $7, pending = $8, settled = $9, instructed = $10,
-    bytes = $11, preview = $12, used_at = $13, version = version + 1
+    bytes = $11, preview = $12, used_at = $13, version = version + $14
 WHERE owner = $1 AND id = $2;
 
 -- name: add_origin
@@ -265,7 +265,7 @@ SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $1
 -- The columns of an attempt that can change.
 UPDATE attempt
 SET ended = $3, state = $4, stop = $5, failure_code = $6, failure_message = $7, partial = $8, journaled = $9,
-    fence = $10, lease = $11, ended_at = $12, bytes = $13, reads = $14, version = version + 1
+    fence = $10, lease = $11, ended_at = $12, bytes = $13, reads = $14, version = version + $15
 WHERE owner = $1 AND id = $2;
 
 -- name: drop_attempt
