@@ -116,6 +116,11 @@ class QuietConnection(asyncpg.Connection):  # type: ignore[misc]
     def get_reset_query(self) -> str:
         return ""
 
+    def _cancel_current_command(self, waiter: object, cancel_waiter: object = None) -> None:
+        """Drop the connection after a timeout. A cancelled COMMIT would no longer wait for the synchronous
+        standby: others would see, and acknowledge, a turn that a failover loses."""
+        self._loop.call_soon(self.terminate)
+
 
 async def prepare(connection: AnyConnection) -> None:
     await connection.set_type_codec(
@@ -141,6 +146,7 @@ def arguments(settings: DatabaseSettings) -> dict[str, Any]:
             "tcp_keepalives_interval": "5",
             "tcp_keepalives_count": "3",
             "idle_in_transaction_session_timeout": "30s",
+            "client_connection_check_interval": "10s",
             "lock_timeout": "20s",
             "standard_conforming_strings": "on",
         }
