@@ -203,7 +203,8 @@ class SharedDatabase:
         self.tally = Tally()
         self._servers: list[ServerProcess] = []
         self._urls: list[str] = []
-        self._waking: set[asyncio.Task[None]] = set()
+        self._stopped: dict[ServerProcess, asyncio.Task[None]] = {}
+        """With the tasks that wake them."""
 
     async def run(self, databases: Databases) -> dict[str, list[Turn]]:
         """Return the checked histories; raises AssertionError for a broken promise."""
@@ -241,8 +242,9 @@ class SharedDatabase:
             await databases.back_up()
             while self._left > 0:
                 await self._progress(clients)
-                await self._wound(upstream, proxy, databases)
-            await asyncio.gather(*self._waking)
+                async with asyncio.timeout(PATIENCE):
+                    await self._wound(upstream, proxy, databases)
+            await asyncio.gather(*self._stopped.values())
             over.set()
             async with asyncio.timeout(PATIENCE):
                 await asyncio.gather(*clients)
@@ -268,7 +270,7 @@ class SharedDatabase:
     async def _wound(self, upstream: str, proxy: FaultProxy, databases: Databases) -> None:
         wound, dice = self._dice.choice(self._wounds), self._dice
         self.done[wound] += 1
-        victim = dice.randrange(SERVERS)
+        victim = dice.choice([n for n, server in enumerate(self._servers) if server not in self._stopped])
         if wound == "kill":
             self._left -= 1
             self._servers[victim].process.kill()
@@ -300,12 +302,11 @@ class SharedDatabase:
         async def wake() -> None:
             await asyncio.sleep(LEASE_TIME * 2)
             server.process.send_signal(signal.SIGCONT)
+            del self._stopped[server]
 
         server.process.send_signal(signal.SIGSTOP)
         await asyncio.to_thread(server.process.wait_until_stopped)
-        task = asyncio.create_task(wake())
-        self._waking.add(task)
-        task.add_done_callback(self._waking.discard)
+        self._stopped[server] = asyncio.create_task(wake())
 
     async def _check(self) -> dict[str, list[Turn]]:
         assert self.tally.problems == [], self.tally.problems
