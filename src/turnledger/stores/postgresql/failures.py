@@ -153,6 +153,6 @@ def reason(error: BaseException) -> str:
     hidden = WITHOUT_USER.get(code_of(error)) or WITHOUT_USER.get(code_of(error)[:2])
     if hidden is not None:
         return hidden
-    if isinstance(error, asyncpg.InterfaceError):
+    if isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError):
         return "the connection is lost"
     return (str(error) or type(error).__name__).rstrip(".")
