@@ -11,12 +11,21 @@ import asyncpg
 import pytest
 
 from turnledger import Chat, Ledger, Limits, RunningTurn
+from turnledger.engine.turn import commit
 from turnledger.errors import ConversationDeleted, Superseded, TurnledgerError
+from turnledger.model.conversation import Branch
+from turnledger.model.ids import TurnId
+from turnledger.stores.postgresql.notices import Notices
 from turnledger.testing.store_contract.stage import call
 
 ANSWER = "On its way."
 UNTOLD = Limits(flush_every=1e6)
-"""Only the write of the holder itself finds out that its lane is lost."""
+
+
+@pytest.fixture(autouse=True)
+def deaf(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the write of the holder itself finds out that its lane is lost."""
+    monkeypatch.setattr(Notices, "_call", lambda _: None)
 
 
 @asynccontextmanager
@@ -91,6 +100,28 @@ async def test_holder_of_a_lost_begin_writes_nothing_while_another_has_the_lane(
         assert not holder.acted
         assert [each.text for each in await (await chat_of(there)).turns()] == [ANSWER, ANSWER, "In time."]
         assert await there.check() == []
+
+
+async def test_fence_alone_does_not_refuse_the_holder_of_a_lost_begin(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next holder has the same fence. A broken engine, which ignores the running attempt, proves it."""
+
+    def holds_lane(branch: Branch | None, _: TurnId, fence: int) -> bool:
+        return branch is not None and branch.fence == fence
+
+    monkeypatch.setattr(commit, "holds_lane", holds_lane)
+    async with await Ledger.open(url, limits=UNTOLD) as here, await Ledger.open(url) as there:
+        await take_turns(here)
+        async with lost_afterwards(url):
+            holder = Holder(here)
+            await holder.begun.wait()
+        with pytest.raises(Superseded):
+            async with (await chat_of(there)).turn("Is it late?") as other:
+                holder.go_on.set()
+                await holder.task
+                other.emit("In time.")
+        assert [each.text for each in await (await chat_of(there)).turns()] == [ANSWER, ANSWER, "Too late."]
 
 
 async def test_holder_of_a_lost_begin_does_not_commit_to_a_chat_deleted_since(url: str) -> None:
