@@ -296,10 +296,11 @@ DELETE FROM journal WHERE owner = $1 AND attempt = $2;
 SELECT chunk FROM event_log WHERE owner = $1 AND attempt = $2 AND number >= $3 ORDER BY number LIMIT $4;
 
 -- name: add_log_chunk
--- Unless the attempt is of another owner; an existing one stays.
+-- Behind the one before it, unless the attempt is of another owner; an existing one stays.
 INSERT INTO event_log (owner, attempt, number, chunk)
-SELECT $1, $2, $3, $4
+SELECT $1, $2, $3::bigint, $4
 WHERE NOT EXISTS (SELECT 1 FROM attempt WHERE attempt.id = $2 AND attempt.owner <> $1)
+  AND ($3 = 0 OR EXISTS (SELECT 1 FROM event_log WHERE owner = $1 AND attempt = $2 AND number = $3 - 1))
 ON CONFLICT DO NOTHING;
 
 -- name: drop_log
