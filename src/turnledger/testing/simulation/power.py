@@ -92,7 +92,9 @@ class Power:
         self._machine.fail_over()
         world.has_failed_over = True
         world.runs = runs  # they go on
-        world.taken_over |= begun - world.begun_at.keys()
+        lost = begun - world.begun_at.keys()
+        world.taken_over |= lost
+        world.lost_begins |= {world.requests[each].token for each in lost}
 
     def _note_losses(self) -> None:
         machine, world = self._machine, self._world

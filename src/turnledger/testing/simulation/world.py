@@ -298,6 +298,8 @@ class World:
     taken_over: set[TurnId] = field(default_factory=set)
     """Attempts that another process ended."""
     has_failed_over: bool = False
+    lost_begins: set[str] = field(default_factory=set)
+    """Requests whose begin a failover has lost."""
     records_model_views: bool = False
     """Whether `Run.view` is set: only where items are hidden, instructed or left out."""
     flags: dict[TurnId, dict[int, Flags]] = field(default_factory=dict)
@@ -394,6 +396,8 @@ class World:
 
     def was_taken_over(self, request: ClientRequest) -> bool:
         """Return whether another process has ended an attempt of this request."""
+        if request.token in self.lost_begins:
+            return True
         return any(run.request is request and id in self.taken_over for id, run in self.runs.items())
 
     def unfinished_effects(self, turn: Turn) -> list[str]:
