@@ -365,7 +365,7 @@ def storm(kills: int, seed: int, version: int = 18, *, failovers: bool = False) 
     """Run a storm; raise AssertionError for a broken promise."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         databases = Databases(stack, version, has_standby=failovers)
-        wounds = ("kill", "database", "database", "cut", "reset", "stop") if failovers else WOUNDED
+        wounds = ("kill", "database", "cut", "stop") if failovers else WOUNDED
         shared = SharedDatabase(Path(folder), seed, kills, wounds)
         asyncio.run(shared.run(databases))
     return shared
