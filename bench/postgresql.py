@@ -99,8 +99,21 @@ async def measure(url: str, rounds: int) -> None:
                 ratios.setdefault(name, []).append(ratio)
         for name, found in ratios.items():
             print(f"{name}: {statistics.median(found):.2f} ({min(found):.2f} to {max(found):.2f})")
+        await measure_size(connections[0], turns(own))
         for connection in connections:
             await connection.close()
+
+
+async def measure_size(connection: asyncpg.Connection, turn: Callable[[int], Awaitable[None]]) -> None:
+    """Print what a turn adds to the database and to its log, and how many fit into a second."""
+    sizes = "SELECT pg_database_size(current_database()), pg_current_wal_lsn() - '0/0'"
+    before = await connection.fetchrow(sizes)
+    seconds = await timed(turn, AT_ONCE, 30)
+    stored, logged = (
+        (a - b) / (AT_ONCE * 30) for a, b in zip(await connection.fetchrow(sizes), before, strict=True)
+    )
+    print(f"a turn adds {stored:.0f} bytes to the database and {float(logged):.0f} to its log")
+    print(f"64 at once, one owner: {1 / seconds:.0f} turns/s")
 
 
 def main() -> None:

@@ -63,7 +63,8 @@ def pytest_configure(config: pytest.Config) -> None:
         if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):  # processes of the run share compiled code
             os.environ["PYTHONPYCACHEPREFIX"] = str(folder / "pycache")
         for variable in [name for name in os.environ if name.startswith(("XDG_", "TURNLEDGER_"))]:
-            del os.environ[variable]
+            if variable != "TURNLEDGER_TEST_POSTGRES":
+                del os.environ[variable]
     config.pluginmanager.register(RunLogs(config), "run_logs")
     if SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free > ROOM:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(SHARED_MEMORY))

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import asyncpg
 import pytest
 
+from tests.databases import VERSIONS, databases
 from tests.long_form import IS_LONG
 from turnledger.engine.ports import Store
 from turnledger.stores.postgresql import PostgresStore
-from turnledger.testing.postgresql import PostgresServer
 from turnledger.testing.store_contract import Capabilities, OpenStore, RowContract, StoreContract
 from turnledger.testing.store_contract.atomicity import Atomicity
 from turnledger.testing.store_contract.idempotency import Idempotency, UnknownOutcome
@@ -19,10 +19,10 @@ from turnledger.testing.store_contract.lanes import Fences, Lanes
 from turnledger.testing.store_contract.search import Search
 
 
-@pytest.fixture(scope="module")
-def database() -> Iterator[str]:
-    with PostgresServer.start() as server:
-        url = server.create_database()
+@pytest.fixture(scope="module", params=VERSIONS)
+def database(request: pytest.FixtureRequest) -> Iterator[str]:
+    with databases(request.param) as create:
+        url = create()
 
         async def make() -> None:
             await (await PostgresStore.open(url)).close()

@@ -42,6 +42,7 @@ SHORT_FORMS = {
     "tests.clients.outbox_storm": ["--kills", "1"],
     "tests.clients.play": ["--client", "python", "send"],
     "tests.clients.storm": ["--client", "python", "--seconds", "0.1"],
+    "tests.crash.shared_database": ["--kills", "2"],
     "tests.proof": ["--list"],
     "tools.mutation": ["--list"],
     "tools.page": ["--if-possible"],
@@ -61,6 +62,7 @@ SLOW = {
     "bench.workers",
     "tests.clients.outbox_storm",
     "tests.clients.storm",
+    "tests.crash.shared_database",
 }
 """Commands whose short form takes seconds: `make test` only parses their flags."""
 RUN_ELSEWHERE = {

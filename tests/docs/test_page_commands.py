@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from tests.terminal.window import Window
 from tests.unit.server.processes import started
 from turnledger import Ledger
 from turnledger.cli.main import app
+from turnledger.testing.postgresql import PostgresServer
 
 SHELL = re.compile(r"```sh\n(.*?)```", re.DOTALL)
 
@@ -220,7 +222,7 @@ class Shell:
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        self._ports = {"8383": str(free_port()), "8443": str(free_port())}
+        self._ports = {port: str(free_port()) for port in ("8080", "8381", "8382", "8383", "8443")}
         programs = home / "bin"
         programs.mkdir()
         program = programs / "turnledger"
@@ -268,10 +270,11 @@ class Shell:
         return ["bash", "-euo", "pipefail", "-c", block]
 
     def close(self) -> None:
-        for name in ("turnledger.pid", "proxy/nginx.pid"):
+        for name in ("turnledger.pid", "proxy/nginx.pid", *self.home.glob("server-*.pid")):
             file = self.home / name
             if file.exists():
-                os.kill(int(file.read_text()), signal.SIGTERM)
+                with suppress(ProcessLookupError):  # killed by a block
+                    os.kill(int(file.read_text()), signal.SIGTERM)
         if self._serving is not None:
             assert self._serving.stdout is not None
             self._serving.stdout.read()  # to the end of the server, which holds it open
@@ -335,3 +338,38 @@ def test_operator_commands_set_up_a_server_with_tokens_behind_tls(shell: Shell) 
     assert "1 conversations" in checked
     assert "no errors" in checked
     assert left == []
+
+
+SCALING = SHELL.findall(page("scaling"))
+
+
+@pytest.mark.timeout(300)
+def test_scaling_commands_run_three_servers_behind_nginx_on_one_database(shell: Shell) -> None:
+    begin, proxy, talk, die = SCALING
+    printed = "postgresql://turnledger:PASSWORD@db.example/chats?sslmode=verify-full"
+    assert printed in begin
+    with PostgresServer.start() as database:
+        ready = shell.run(begin.replace(printed, database.create_database()))
+        assert "FAIL" not in ready
+        assert ready.count('{"status":"ready"}') == 3
+        shell.run(proxy)
+        answers = answers_in(shell.run(talk))
+        assert len({each["id"] for each in answers}) == 6
+        again, *_, last = answers_in(left := shell.run(die))
+        assert (again["id"], content_of(again)) == (answers[-1]["id"], content_of(answers[-1]))
+        assert content_of(last).startswith('You said "eight". I remember 7 messages')
+        assert "8 turns, 0 attempts set aside or running: no errors." in left
+        shell.close()
+
+
+def content_of(answer: Any) -> str:
+    return str(answer["choices"][0]["message"]["content"])
+
+
+def answers_in(printed: str) -> list[Any]:
+    """The JSON documents printed one behind the other."""
+    decoder, found, place = json.JSONDecoder(), [], 0
+    while place < len(printed) and printed[place] == "{":
+        document, place = decoder.raw_decode(printed, place)
+        found.append(document)
+    return found

@@ -10,7 +10,8 @@ from pathlib import Path
 
 SECONDS = 2400
 ROOT = Path(__file__).parents[2]
-HAS_LONG_FORM = re.compile(r"tests\.long_form import|\bon_clients\(")
+HAS_LONG_FORM = re.compile(r"tests\.long_form import|\bon_clients\(|stores\.postgresql import")
+"""Tests of the PostgreSQL store run on each version."""
 
 
 def files() -> list[str]:

@@ -19,6 +19,7 @@ ON_SQLITE = ("leaves_tickets_behind_when_the_pointer_moves", "removes_turns_that
 """Engines without an operation that the rows of each store do in their own way."""
 TASTES = {
     "commits_an_edit_without_fence_and_head": EDITING,
+    "compares_the_fence_alone": ("fail over",),
     "commits_an_edit_without_the_fence": EDITING,
     "copies_effects_onto_a_running_side_branch": ("parallel",),
     "copies_effects_with_every_switch": ("wander",),

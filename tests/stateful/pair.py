@@ -46,6 +46,9 @@ class Undone(Exception):
     """Raised inside a transaction to roll it back."""
 
 
+CAUGHT = (TurnledgerError, MustReachDisk, Undone)
+
+
 @dataclass(frozen=True)
 class Outcome:
     """The result of an operation, or the class of its error."""
@@ -70,12 +73,12 @@ class Pair:
         change nothing."""
         expected = self._write(operation, request, owner)
         before = self._rows_written()
-        assert _outcome(WrappedStore(self.sqlite).write(Write(operation, request, owner))) == expected
+        assert outcome_of(WrappedStore(self.sqlite).write(Write(operation, request, owner))) == expected
         self._look(changed=expected.error is None, wrote=self._rows_written() != before)
         return expected
 
     def _write(self, operation: AnyOperation, request: Any, owner: str | None) -> Outcome:
-        return _outcome(WrappedStore(self.memory).write(Write(operation, request, owner)))
+        return outcome_of(WrappedStore(self.memory).write(Write(operation, request, owner)))
 
     def batch(self, operation: AnyOperation, requests: Sequence[tuple[Any, str | None]]) -> list[Outcome]:
         """Run several: in SQLite as one group commit, in the reference one by one."""
@@ -88,7 +91,7 @@ class Pair:
 
     def read(self, operation: AnyOperation, request: Any, owner: str | None) -> Outcome:
         memory, sqlite = (
-            _outcome(WrappedStore(store).look(operation, request, owner))
+            outcome_of(WrappedStore(store).look(operation, request, owner))
             for store in (self.memory, self.sqlite)
         )
         assert sqlite == memory
@@ -126,10 +129,10 @@ async def chats_listed(tables: Tables, request: ListChats) -> Page:
     return replace(await list_page(tables, request), as_of="")
 
 
-def _outcome(work: Any) -> Outcome:
+def outcome_of(work: Any) -> Outcome:
     try:
         return Outcome(drive(work))
-    except (TurnledgerError, MustReachDisk, Undone) as problem:
+    except CAUGHT as problem:
         return Outcome(error=type(problem))
 
 

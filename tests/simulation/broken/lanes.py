@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.simulation.broken.registry import Patch, broken, nothing
-from turnledger.engine import recovery
+from turnledger.engine import process, recovery
 from turnledger.engine.attempt import end, takeover, unfinished
 from turnledger.engine.history.history import History
 from turnledger.engine.lifecycle import delete
@@ -62,6 +62,16 @@ def raises_the_fence_in_doubt_over_any_attempt() -> list[Patch]:
         return Certainty(turn, branch.fence + 1 if holds else None)
 
     return [(commit, "resolve_doubt", resolve_doubt), (recovery, "resolve_doubt", resolve_doubt)]
+
+
+@broken
+def compares_the_fence_alone() -> list[Patch]:
+    """A failover that loses a begin gives its fence to the next one."""
+
+    def holds_lane(branch: Any, _: Any, fence: int) -> bool:
+        return branch is not None and branch.fence == fence
+
+    return [(each, "holds_lane", holds_lane) for each in (commit, journal_module, process, end, takeover)]
 
 
 @broken

@@ -78,7 +78,8 @@ class LaneRows(LeaseRows, Protocol):
         ...
 
     async def add_log_chunk(self, attempt: TurnId, number: int, chunk: bytes) -> None:
-        """Insert; keep one with that number if it exists."""
+        """Insert; keep one with that number if it exists. Without the one before it, which a failover may
+        lose, change nothing: a log has no gaps."""
         ...
 
     async def drop_log(self, attempt: TurnId) -> None: ...

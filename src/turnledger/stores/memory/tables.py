@@ -488,7 +488,8 @@ class MemoryTables(MemorySearchRows, MemoryChangeRows, MemoryLeaseRows):
         return [chunk for number, chunk in chunks if number >= first][:limit]
 
     async def add_log_chunk(self, attempt: TurnId, number: int, chunk: bytes) -> None:
-        self._append(self._db.logs, attempt, number, [chunk])
+        if number == 0 or number - 1 in self._db.logs.get(attempt, {}):
+            self._append(self._db.logs, attempt, number, [chunk])
 
     async def drop_log(self, attempt: TurnId) -> None:
         if self._has_attempt(attempt):

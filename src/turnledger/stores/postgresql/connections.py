@@ -86,14 +86,16 @@ def settings_of(url: str) -> DatabaseSettings:
             "connect_timeout": float(own["connect_timeout"]) if "connect_timeout" in own else None,
             "application_name": dict(rest).get("application_name", DatabaseSettings.application_name),
         }
-        if "@" in parts.path or parts.fragment or (parts.port is not None and parts.port < 1):
+        # Of a cluster, the URL names several.
+        hosts = [urlsplit(f"//{each}") for each in parts.netloc.rpartition("@")[2].split(",")]
+        if "@" in parts.path or parts.fragment or any(each.port == 0 for each in hosts):
             raise ValueError
         if not all(DRIVER.fullmatch(name) for name, _ in rest):
             raise NotAStore(
                 "A postgresql URL has an unknown setting. Correct it; those of the server go into `options`. "
                 "Percent-encode the password."
             )
-        host = parts.hostname or dict(rest).get("host", "")
+        host = ",".join(each.hostname or "" for each in hosts) or dict(rest).get("host", "")
         place = f"postgresql://{host}{parts.path}"
     except (ValueError, KeyError):
         raise NotAStore(
@@ -113,6 +115,11 @@ class QuietConnection(asyncpg.Connection):  # type: ignore[misc]
 
     def get_reset_query(self) -> str:
         return ""
+
+    def _cancel_current_command(self, waiter: object, cancel_waiter: object = None) -> None:
+        """Drop the connection after a timeout. A cancelled COMMIT would no longer wait for the synchronous
+        standby: others would see, and acknowledge, a turn that a failover loses."""
+        self._loop.call_soon(self.terminate)
 
 
 async def prepare(connection: AnyConnection) -> None:
@@ -139,6 +146,7 @@ def arguments(settings: DatabaseSettings) -> dict[str, Any]:
             "tcp_keepalives_interval": "5",
             "tcp_keepalives_count": "3",
             "idle_in_transaction_session_timeout": "30s",
+            "client_connection_check_interval": "10s",
             "lock_timeout": "20s",
             "standard_conforming_strings": "on",
         }

@@ -86,6 +86,8 @@ WITHOUT_USER: Mapping[str, str] = MappingProxyType(
 )
 """What to say instead of messages with the name of a user, in any language."""
 
+GONE = "the connection is lost"
+
 TAKEN = "23505"
 """The code of a key that somebody else has taken."""
 
@@ -153,4 +155,6 @@ def reason(error: BaseException) -> str:
     hidden = WITHOUT_USER.get(code_of(error)) or WITHOUT_USER.get(code_of(error)[:2])
     if hidden is not None:
         return hidden
-    return (str(error) or type(error).__name__).rstrip(".")
+    lost = isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError)
+    is_gone = lost and not isinstance(error, asyncpg.ClientConfigurationError)
+    return (GONE if is_gone else str(error) or type(error).__name__).rstrip(".")

@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from weakref import WeakValueDictionary
 
@@ -245,8 +245,14 @@ class PostgresStore:
             with suppress(asyncpg.InterfaceError):  # the pool has noticed that it is gone
                 connection.terminate()
 
-    def _connection(self) -> Any:
-        return self._pool.acquire(timeout=self._settings.wait)
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[AnyConnection]:
+        connection = await self._pool.acquire(timeout=self._settings.wait)
+        try:
+            yield connection
+        finally:
+            with suppress(*FAILED):  # one that is gone must not hide why, least of all a cancellation
+                await self._pool.release(connection)
 
     async def read(self, operation: Operation[Request, Result], request: Request, owner: str) -> Result:
         """Run a reading operation on one snapshot that includes all acknowledged writes."""

@@ -17,7 +17,7 @@ from turnledger.engine.tables.maintenance import ClockMark
 from turnledger.engine.turn.begin import BeginRequest
 from turnledger.model.conversation import ConversationState
 from turnledger.model.ids import ConversationId, TurnId
-from turnledger.testing.machine import Machine
+from turnledger.testing.machine import Machine, MemoryMachine
 from turnledger.testing.simulation.world import World
 
 SHARE = 0.2
@@ -80,6 +80,23 @@ class Power:
 
     def cut(self) -> None:
         """Lose all unsynced writes. The caller kills the processes."""
+        self._note_losses()
+        self._machine.lose_power()
+
+    def fail_over(self) -> None:
+        """Lose all unsynced writes, and no process."""
+        assert isinstance(self._machine, MemoryMachine)
+        world = self._world
+        begun, runs = set(world.begun_at), world.runs
+        self._note_losses()
+        self._machine.fail_over()
+        world.has_failed_over = True
+        world.runs = runs  # they go on
+        lost = begun - world.begun_at.keys()
+        world.taken_over |= lost
+        world.lost_begins |= {world.requests[each].token for each in lost}
+
+    def _note_losses(self) -> None:
         machine, world = self._machine, self._world
         for action in self._answered:
             if action.last_write > machine.synced_writes:
@@ -87,7 +104,6 @@ class Power:
         self._answered.clear()
         if machine.writes != machine.synced_writes:
             world.restore(self._durable)
-        machine.lose_power()
         for listener in world.listeners:
             if not listener.is_over:
                 listener.received.clear()  # a draft may be lost

@@ -68,11 +68,12 @@ FEATURES: dict[str, Callable[[int], list[str]]] = {
     "late": lambda count: ["late"] * count,
     "ask again": lambda count: ["ask again"] * count,
     "beside": lambda count: ["work beside"] * count,
+    "fail over": lambda count: [],
 }
 """Additional actions of some schedules, by the number of actions already drawn."""
 FEATURE_SHARE = 0.2
 """Share of schedules that have each feature."""
-ON_REQUEST = ("die", "late", "ask again", "beside")
+ON_REQUEST = ("die", "late", "ask again", "beside", "fail over")
 """Features that are never drawn: drawing them would change the schedules recorded for broken engines."""
 RARE_FEATURES = {"lapse": 0.05, "forget": 0.05, "append": 0.1, "parallel": 0.1, "leave": 0.1}
 """Long turns are slow to simulate, forgotten effects cannot be checked, appended turns run no model, and many
@@ -121,6 +122,9 @@ class Schedule:
         features = [feature for feature in FEATURES if feature in drawn or feature in always]
         if "resend" in features and "say" in features:
             features.remove("say")  # resent histories are recognized by unique texts
+        self._fails_over = "fail over" in features
+        if self._fails_over and "listen" in features:
+            features.remove("listen")  # what readers have received of a draft may be lost
         world = World()
         if machine is not None:
             medium.power = Power(Random(f"{seed} cuts"), machine, world)
@@ -179,10 +183,12 @@ class Schedule:
         jumping: asyncio.Future[None] | None = None
         if self._jumps:
             jumping = asyncio.ensure_future(self._wall.jump_repeatedly(Random(f"{self._seed} clock")))
+        failing = asyncio.ensure_future(self._fail_over()) if self._fails_over else None
         clients = [self._client(number) for number in range(self._random.choice((1, 2, 3, 4)))]
         await asyncio.gather(*clients)
-        if jumping is not None:
-            jumping.cancel()
+        for each in (jumping, failing):
+            if each is not None:
+                each.cancel()
         servers.medium.weather = CALM
         if servers.medium.power is not None:
             servers.lose_power()
@@ -196,6 +202,14 @@ class Schedule:
             await self._listening.finish()
         turns = await check(self._scene.world, server.ledger, self._scene.names.keys)
         return ScheduleReport(self._seed, self._sender.count, turns, servers.crashes, self._loop.steps)
+
+    async def _fail_over(self) -> None:
+        """Promote a standby now and then: the processes live on, and unsynced writes are lost."""
+        dice, power = Random(f"{self._seed} fail over"), self._scene.servers.medium.power
+        while power is not None:
+            await asyncio.sleep(dice.choice((0.1, 1.0, 5.0)) * dice.random())
+            power.fail_over()
+            await asyncio.sleep(LEASE_TIME * 4)
 
     async def _client(self, number: int) -> None:
         for count in range(self._random.choice(MANY if self._needs_history else FEW)):
@@ -274,7 +288,7 @@ def simulate(seed: int, store: str = "memory", always: Collection[str] = ()) -> 
     loop = SimulatedLoop(seed, step_limit=STEP_LIMIT)
     try:
         # Separate dice, so that power loss does not change the schedules without it.
-        loses_power = Random(f"{seed} power").random() < SHARE
+        loses_power = Random(f"{seed} power").random() < SHARE or "fail over" in always
         has_ttl = store == "memory" and Random(f"{seed} ttl").random() < TTL_SHARE
         ttl_ms = round(PERIOD * 1000) if has_ttl else None
         with machine(store, ttl_ms) if loses_power else open_inner(store, ttl_ms) as opener:

@@ -297,6 +297,9 @@ class World:
     """Effects whose recorded result reached the runner."""
     taken_over: set[TurnId] = field(default_factory=set)
     """Attempts that another process ended."""
+    has_failed_over: bool = False
+    lost_begins: set[str] = field(default_factory=set)
+    """Requests whose begin a failover has lost."""
     records_model_views: bool = False
     """Whether `Run.view` is set: only where items are hidden, instructed or left out."""
     flags: dict[TurnId, dict[int, Flags]] = field(default_factory=dict)
@@ -387,11 +390,14 @@ class World:
     def note_burial(self, lease: LeaseId) -> None:
         """Record that a process was judged dead: a violation unless it died or missed a whole lease time."""
         silence = asyncio.get_running_loop().time() - self.beats[lease]
-        if lease not in self.dead and silence < LEASE_TIME:
+        # A failover may lose beats, so that they seem to stand still.
+        if lease not in self.dead and silence < LEASE_TIME and not self.has_failed_over:
             self.violations.append(f"{lease} was judged dead {silence:.1f} s after its last beat")
 
     def was_taken_over(self, request: ClientRequest) -> bool:
         """Return whether another process has ended an attempt of this request."""
+        if request.token in self.lost_begins:
+            return True
         return any(run.request is request and id in self.taken_over for id, run in self.runs.items())
 
     def unfinished_effects(self, turn: Turn) -> list[str]:

@@ -31,6 +31,15 @@ def test_url_has_settings_of_the_store_and_of_the_connection() -> None:
     assert settings.place == described(f"postgres://ann:{SECRET}@db/chats") == "postgresql://db/chats"
 
 
+def test_url_may_name_the_hosts_of_a_cluster() -> None:
+    url = f"postgresql://ann:{SECRET}@db1:5432,db2:5433/chats?target_session_attrs=primary"
+    settings = settings_of(url)
+    assert settings.dsn == url
+    assert settings.place == "postgresql://db1,db2/chats"
+    with pytest.raises(NotAStore):
+        settings_of(url.replace("5433", "port"))
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

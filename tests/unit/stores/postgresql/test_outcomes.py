@@ -38,6 +38,8 @@ class Proxy:
         """What to do with the next commits."""
         self._clients: set[asyncio.StreamWriter] = set()
         self._silenced: set[asyncio.StreamWriter] = set()
+        self.withheld = 0
+        """Answers that silenced clients did not receive."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -82,7 +84,9 @@ class Proxy:
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while received := await reader.read(1 << 16):
-            if writer not in self._silenced:
+            if writer in self._silenced:
+                self.withheld += 1
+            else:
                 writer.write(received)
                 await writer.drain()
         writer.close()
@@ -158,7 +162,7 @@ async def test_connection_lost_before_the_commit_has_written_nothing(url: str) -
         await other.close()
         await tables.usage()
 
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(StoreUnavailable, match=r"connection (is lost|was closed)"):
         await store.transact(add_and_lose, conversation(owner="ann"), "ann")
     assert await count(url, "conversation") == 0
     await store.transact(add, conversation(owner="ann"), "ann")
@@ -247,3 +251,17 @@ async def test_revocation_locks_visitors_before_their_link_as_their_turns_do(url
         await holder.close()
         await other.close()
         assert (await host.shares.list())[0].revoked_at is not None
+
+
+async def test_cancelled_read_is_cancelled_and_the_store_goes_on(proxied: tuple[str, Proxy]) -> None:
+    place, proxy = proxied
+    store = await PostgresStore.open(f"{place}&wait=1")
+    proxy.silence()
+    reading = asyncio.create_task(store.read_whole(lambda whole, _: whole.newest_time(), None))
+    while not proxy.withheld:
+        await asyncio.sleep(0)
+    reading.cancel()
+    await asyncio.wait((reading,))
+    assert reading.cancelled()
+    await store.transact(add, conversation(owner="ann"), "ann")
+    await store.close()

@@ -251,7 +251,8 @@ class GuessedTables(PostgresTables):
     async def save_branch(self, branch: Branch) -> None:
         await self.branch(branch.id)
         await super().save_branch(branch)
-        self._use(self._memory.branches, branch.id, branch, self._guess.guards["guard_branch"][2] + 1)
+        version = self._guess.guards["guard_branch"][2] + self._step
+        self._use(self._memory.branches, branch.id, branch, version)
 
     async def conversation(self, id: ConversationId) -> Conversation | None:
         row = await self._guess.read("conversation", self.owner, id.raw)
@@ -293,7 +294,7 @@ class GuessedTables(PostgresTables):
     async def save_attempt(self, attempt: Attempt) -> None:
         await self.attempt(attempt.id)
         await super().save_attempt(attempt)
-        version = self._guess.guards["guard_attempt"][-1] + 1
+        version = self._guess.guards["guard_attempt"][-1] + self._step
         self._use(self._memory.attempts, attempt.id, attempt, version)
 
     async def drop_attempt(self, id: TurnId) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from random import getrandbits
 from struct import Struct
 from struct import error as StructError
 from typing import NamedTuple
@@ -216,6 +217,8 @@ class PostgresTables(PostgresCatalogueRows, PostgresSearchRows, PostgresSharedRo
         super().__init__(transaction, owner)
         self._known: set[ConversationId | BranchId] = set()
         """Conversations and branches that were found to be of this owner."""
+        # A failover may lose a begin. What follows must not get a version that its holder remembers.
+        self._step = getrandbits(31) + 1
 
     async def conversation(self, id: ConversationId) -> Conversation | None:
         row = await self._own_row("conversation", id.raw)
@@ -334,7 +337,8 @@ class PostgresTables(PostgresCatalogueRows, PostgresSearchRows, PostgresSharedRo
 
     async def save_branch(self, branch: Branch) -> None:
         await self._check_branch(branch.id)
-        await self._change("save_branch", branch.id.raw, *row_codec.columns_of_branch(branch))
+        columns = row_codec.columns_of_branch(branch)
+        await self._change("save_branch", branch.id.raw, *columns, self._step)
 
     async def first_branch(self, conversation: ConversationId) -> Branch | None:
         row = await self._own_row("first_branch", conversation.raw)
@@ -516,7 +520,8 @@ class PostgresTables(PostgresCatalogueRows, PostgresSearchRows, PostgresSharedRo
         )
 
     async def save_attempt(self, attempt: Attempt) -> None:
-        await self._change("save_attempt", attempt.id.raw, *row_codec.changes_of_attempt(attempt))
+        columns = row_codec.changes_of_attempt(attempt)
+        await self._change("save_attempt", attempt.id.raw, *columns, self._step)
 
     async def drop_attempt(self, id: TurnId) -> None:
         await self._change("drop_attempt", id.raw)

@@ -111,7 +111,7 @@ WHERE owner = $1 AND conversation = $3;
 -- All but id, conversation, start and last_ticket.
 UPDATE branch
 SET fence = $3, head = $4, length = $5, running = $6, unsettled = $7, pending = $8, settled = $9, instructed = $10,
-    bytes = $11, preview = $12, used_at = $13, version = version + 1
+    bytes = $11, preview = $12, used_at = $13, version = version + $14
 WHERE owner = $1 AND id = $2;
 
 -- name: add_origin
@@ -265,7 +265,7 @@ SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $1
 -- The columns of an attempt that can change.
 UPDATE attempt
 SET ended = $3, state = $4, stop = $5, failure_code = $6, failure_message = $7, partial = $8, journaled = $9,
-    fence = $10, lease = $11, ended_at = $12, bytes = $13, reads = $14, version = version + 1
+    fence = $10, lease = $11, ended_at = $12, bytes = $13, reads = $14, version = version + $15
 WHERE owner = $1 AND id = $2;
 
 -- name: drop_attempt
@@ -296,10 +296,11 @@ DELETE FROM journal WHERE owner = $1 AND attempt = $2;
 SELECT chunk FROM event_log WHERE owner = $1 AND attempt = $2 AND number >= $3 ORDER BY number LIMIT $4;
 
 -- name: add_log_chunk
--- Unless the attempt is of another owner; an existing one stays.
+-- Behind the one before it, unless the attempt is of another owner; an existing one stays.
 INSERT INTO event_log (owner, attempt, number, chunk)
-SELECT $1, $2, $3, $4
+SELECT $1, $2, $3::bigint, $4
 WHERE NOT EXISTS (SELECT 1 FROM attempt WHERE attempt.id = $2 AND attempt.owner <> $1)
+  AND ($3 = 0 OR EXISTS (SELECT 1 FROM event_log WHERE owner = $1 AND attempt = $2 AND number = $3 - 1))
 ON CONFLICT DO NOTHING;
 
 -- name: drop_log

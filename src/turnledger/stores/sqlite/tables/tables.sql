@@ -450,8 +450,10 @@ DELETE FROM journal WHERE attempt = ?;
 SELECT chunk FROM event_log WHERE attempt = ? AND number >= ? ORDER BY number LIMIT ?;
 
 -- name: add_log_chunk
--- An existing one stays.
-INSERT OR IGNORE INTO event_log (attempt, number, chunk) VALUES (?, ?, ?);
+-- Behind the one before it; an existing one stays.
+INSERT OR IGNORE INTO event_log (attempt, number, chunk)
+SELECT ?1, ?2, ?3
+WHERE ?2 = 0 OR EXISTS (SELECT 1 FROM event_log WHERE attempt = ?1 AND number = ?2 - 1);
 
 -- name: drop_log
 -- Remove the log of one attempt.

@@ -233,6 +233,13 @@ class StoredAttempts(Contract):
             await write(here, do("add_log_chunk", id, number, chunk))
         assert await read(there, do("log_chunks", id, 0, 9)) == [b"0", b"1"]
 
+    async def test_add_log_chunk_leaves_no_gap(self, stores: list[Store]) -> None:
+        here, there = stores
+        id = IDS.new(TurnId)
+        for number in (1, 0, 2):
+            await write(here, do("add_log_chunk", id, number, b"c"))
+        assert await read(there, do("log_chunks", id, 0, 9)) == [b"c"]
+
     async def test_drop_log_removes_the_chunks_of_one_attempt(self, stores: list[Store]) -> None:
         here, there = stores
         first, second = IDS.new(TurnId), IDS.new(TurnId)
