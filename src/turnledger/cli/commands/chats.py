@@ -31,13 +31,13 @@ from turnledger.cli.options import (
 from turnledger.cli.output.streams import is_terminal, json_of, print_message, print_result
 from turnledger.cli.output.table import GAP, print_records
 from turnledger.errors import InvalidInput
-from turnledger.model.conversation import LOCAL
 
 if TYPE_CHECKING:
     from turnledger.api.chats import ChatInfo, Deletion, Hit
     from turnledger.api.turns import StopAnswer
     from turnledger.cli.output.chat_text import TextLine
 
+NO_CHATS = "No chats of this owner found."
 ITEMS_BYTES = 16 * 1024 * 1024
 """Most bytes of the items of a turn."""
 Off = Annotated[bool, typer.Option("--off", help="Undo it.")]
@@ -129,7 +129,7 @@ def list_(
     from turnledger.cli.output.chat_text import COLUMNS, record_of
 
     print_records(COLUMNS, list(map(record_of, page.data)))
-    _print_cursor(page.data, page.next, _no_chats(selector, owner))
+    _print_cursor(page.data, page.next, NO_CHATS)
 
 
 @chats.command()
@@ -153,7 +153,7 @@ def search(
         typer.echo(json_of(page))
         return
     _print_hits(page.data)
-    _print_cursor(page.data, page.next, _no_chats(selector, owner))
+    _print_cursor(page.data, page.next, NO_CHATS)
     if not page.complete:
         print_message("The newest turns are not indexed yet. Search again in a moment.")
 
@@ -310,12 +310,6 @@ def _print_marked(title: str, pieces: Iterable[tuple[str, bool]]) -> None:
     screen.text(
         Text.assemble(*((piece, "bold yellow" if is_match else "") for piece, is_match in pieces)), GAP
     )
-
-
-def _no_chats(selector: BackendSelector, owner: str | None) -> str:
-    if selector.server is not None or owner is not None:
-        return "No chats found."
-    return f"No chats of the owner {LOCAL} found. Name another one with --owner."
 
 
 def _print_cursor(found: tuple[object, ...], cursor: str | None, empty_message: str) -> None:
