@@ -277,7 +277,7 @@ def scans_of(connection: apsw.Connection, query: str) -> list[str]:
     bindings = [None] * (len({*names}) if names and names[0] != "?" else len(names))
     plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {query}", bindings)]
     scans = [step for step in plan if step.startswith("SCAN") and "USING INDEX" not in step]
-    scans = [step for step in scans if "VIRTUAL TABLE" not in step]  # what the caller gave
+    scans = [step for step in scans if "VIRTUAL TABLE" not in step and "CONSTANT ROW" not in step]  # given
     scans = [step for step in scans if "SUBQUERY" not in step and "(subquery" not in step]
     return [step for step in scans if step.split()[1] not in SMALL_TABLES]
 
