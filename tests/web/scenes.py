@@ -24,7 +24,7 @@ A **turn** is a message and its answer. It is kept as a whole, or it never happe
 ```python
 async with chat.turn("Book a table for two") as turn:
     answer = await model(turn.messages)
-    await turn.commit(answer)   # or nothing of it is there
+    turn.emit(answer)   # committed where the block ends
 ```
 
 | What happens | What is kept |

@@ -35,7 +35,7 @@ class Id(str):
         if not text.startswith(cls.prefix) or not UUID7.fullmatch(text, len(cls.prefix)):
             secrets = (name for mark, name in _SECRETS.items() if mark in text)
             named = next(secrets, None) or repr(text[:80])
-            raise InvalidId(f"{named} is not a valid id of the form {cls.prefix}….")
+            raise InvalidId(f"{named} is not an id that Turnledger issued ({cls.prefix}…).")
         id = str.__new__(cls, text)
         id.raw = bytes.fromhex(text[-_HEX:])
         return id

@@ -181,7 +181,7 @@ def test_encoding_a_value_without_json_form_raises() -> None:
 def test_ids_are_checked_when_decoded() -> None:
     raw = b'{"id":"%s","branch":"%s"}'
     assert isinstance(decode(ChatInfo, raw % (CHAT.encode(), BRANCH.encode())).id, ConversationId)
-    with pytest.raises(msgspec.ValidationError, match="not a valid id"):
+    with pytest.raises(msgspec.ValidationError, match="is not an id"):
         decode(ChatInfo, raw % (b"conv_1", BRANCH.encode()))
     with pytest.raises(msgspec.ValidationError, match="ConversationId is a text"):
         decode(ChatInfo, b'{"id":5}')

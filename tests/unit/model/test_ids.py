@@ -134,7 +134,7 @@ def test_invalid_id_error_shows_only_the_beginning_of_a_long_text() -> None:
     ("prefix", "name"), [("tlt_", "The text of a token"), ("tls_", "The code of a link")]
 )
 def test_invalid_id_error_does_not_repeat_a_secret(prefix: str, name: str) -> None:
-    with pytest.raises(InvalidId, match=f"{name} is not a valid id") as refused:
+    with pytest.raises(InvalidId, match=f"{name} is not an id") as refused:
         ConversationId(prefix + "7" * 38)
     assert "7" not in str(refused.value)
 

@@ -81,8 +81,8 @@ async def test_invalid_id_in_the_body_of_a_chat_request_is_refused_without_a_rem
         chat = (await post("/api/chats", parts=[b"{}"])).json["id"]
         reply = await post(f"/api/chats/{chat}/fork", parts=[b'{"turn": "x"}'])
         reset = await post("/api/chats/reset", parts=[b'{"conversation_key": "k", "replaces": "x"}'])
-    assert reply.json["error"]["message"] == "'x' is not a valid id of the form turn_…."
-    assert reset.json["error"]["message"] == "'x' is not a valid id of the form conv_…."
+    assert reply.json["error"]["message"] == "'x' is not an id that Turnledger issued (turn_…)."
+    assert reset.json["error"]["message"] == "'x' is not an id that Turnledger issued (conv_…)."
 
 
 async def test_unsupported_method_is_answered_405_with_the_allowed_ones() -> None:
