@@ -10,7 +10,14 @@ from openai.types.conversations import Conversation
 
 from tests.compat.conftest import Serve
 from tests.compat.live_server import MODEL
-from tests.compat.responses import checked_conversation_item, conversation_of, create
+from tests.compat.responses import (
+    checked_conversation_item,
+    checked_events,
+    conversation_of,
+    create,
+    stream,
+    types,
+)
 from turnledger.hosting import OWNER, Host
 from turnledger.testing.upstream import Call
 
@@ -161,6 +168,23 @@ def test_deleted_item_is_hidden_with_its_pair_from_lists_and_models(serve: Serve
     create(client, "Sure?", conversation=id)
     roles = [each["role"] for each in served.upstream.received[-1].body["messages"]]
     assert roles == ["user", "assistant", "user"]
+
+
+def test_deleted_item_is_not_in_the_stream_of_its_response(serve: Serve) -> None:
+    calls = [Call("weather", "{}", "call_a"), Call("weather", "{}", "call_b", index=1)]
+    client = serve(["Let me see.", *calls]).client()
+    made = stream(client, "Hi", background=True)[-1].response
+    text, deleted, kept = made.output
+    for item in (text, deleted):
+        client.conversations.items.delete(item.id, conversation_id=conversation_of(made))
+    events = checked_events(client.responses.retrieve(made.id, stream=True))
+    done = [event.item.id for event in events if event.type == "response.output_item.done"]
+    assert done == [kept.id]
+    assert [item.id for item in events[-1].response.output] == [kept.id]
+    assert not any(item.id in str(events) for item in (text, deleted))
+    assert types(events[:4]) == ["created", "queued", "in_progress", "output_item.added"]
+    rest = client.responses.retrieve(made.id, stream=True, starting_after=3)
+    assert [event.to_dict() for event in rest] == [event.to_dict() for event in events[4:]]
 
 
 def test_item_of_another_conversation_is_not_found(serve: Serve) -> None:

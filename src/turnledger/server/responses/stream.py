@@ -6,7 +6,7 @@ last event has the whole response, and comes after the commit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -25,7 +25,8 @@ from turnledger.model.event import (
     TurnStarted,
 )
 from turnledger.model.item import Item
-from turnledger.server.responses.items import PREFIXES, is_output, output_id, show_item
+from turnledger.model.turn import Turn
+from turnledger.server.responses.items import PREFIXES, is_output, output_id, show_item, voids_before
 from turnledger.server.responses.response import ResponseFields
 
 ENDS = {
@@ -140,12 +141,7 @@ class ResponseStream:
 
     def _others(self, event: Event) -> Iterator[bytes]:
         if isinstance(event, TurnStarted):
-            shown = msgspec.Raw(encode(self.fields.show("in_progress")))
-            if self.fields.is_background:
-                yield self.queued() if not self.number else b""
-            else:
-                yield self._response("response.created", shown)
-            yield self._response("response.in_progress", shown)
+            yield from self._start()
         elif isinstance(event, ItemAdded):
             yield self._end_reasoning()
             yield self._open_call(Item(event.item))
@@ -167,12 +163,34 @@ class ResponseStream:
             self.number = self._after + 1
         return self._response(ENDS[status], response)
 
+    def from_turn(self, turn: Turn, hidden: Collection[int]) -> Iterator[bytes]:
+        """Yield the events of a committed turn without those of hidden items, which its log still has."""
+        yield from self._start()
+        for place, item in enumerate(turn.output, len(turn.input)):
+            while self._voids < voids_before(turn, place):
+                yield from self._void()
+            if place in hidden:
+                self._skip(item)
+            else:
+                yield from self._item(item)
+
+    def _start(self) -> Iterator[bytes]:
+        shown = msgspec.Raw(encode(self.fields.show("in_progress")))
+        if self.fields.is_background:
+            yield self.queued() if not self.number else b""
+        else:
+            yield self._response("response.created", shown)
+        yield self._response("response.in_progress", shown)
+
     # Items.
+
+    def _skip(self, item: Item) -> None:
+        self._next_id(item.type, is_refusal=item.is_refusal)
+        self._count_done(item.type if item.type in PREFIXES else "", is_refusal=item.is_refusal)
 
     def _item(self, item: Item) -> Iterator[bytes]:
         if not is_output(item):
-            self._next_id(item.type, is_refusal=False)
-            self._count_done(item.type, is_refusal=False)
+            self._skip(item)
         elif item.is_reasoning:
             if self._is_reasoning_closed:
                 self._is_reasoning_closed = False
