@@ -219,6 +219,28 @@ def test_conversation_beyond_the_limits_is_refused_and_not_created(
     assert served.http.get("/v1/conversations").json()["data"] == []
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("", {"metadata": {}, "title": "x"}, "title"),
+        ("/{conversation}", {"metadata": {}, "title": "x"}, "title"),
+        ("/{conversation}", {}, "metadata"),
+        ("/{conversation}/items", {"items": [message("Hi")], "order": "asc"}, "order"),
+        ("/{conversation}/items", {}, "items"),
+    ],
+    ids=str,
+)
+def test_unknown_or_missing_field_is_refused_by_name(
+    serve: Serve, path: str, body: dict[str, Any], param: str
+) -> None:
+    served = serve()
+    made = served.client().conversations.create().id
+    answer = served.http.post("/v1/conversations" + path.format(conversation=made), json=body)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+    listed = served.http.get(f"/v1/conversations/{made}/items").json()
+    assert listed["data"] == []
+
+
 def test_chat_completions_conversation_is_a_conversation_with_items(serve: Serve) -> None:
     served = serve(["Hello"])
     client = served.client("k")

@@ -576,6 +576,29 @@ def test_input_items_are_listed_in_pages_in_either_order(serve: Serve) -> None:
     assert newest.has_more
 
 
+def test_input_items_continue_after_an_item_that_was_deleted_meanwhile(serve: Serve) -> None:
+    client = serve(["Fine."]).client()
+    made = create(client, [{"role": "user", "content": text} for text in "abc"])
+    page = client.responses.input_items.list(made.id, order="asc", limit=1)
+    client.conversations.items.delete(page.data[0].id, conversation_id=conversation_of(made))
+    assert [item.content[0].text for item in page.get_next_page().data] == ["b"]  # type: ignore[union-attr]
+
+
+def test_error_about_a_response_that_is_not_completed_names_its_status(serve: Serve) -> None:
+    client = serve([CUT]).client()
+    failed = stream(client, "Hi")[-1].response
+    for use in (client.responses.input_items.list, client.responses.delete):
+        with pytest.raises(openai.ConflictError, match="The response is failed") as refused:
+            use(failed.id)
+        assert refused.value.code == "response_not_completed"
+    gate = Gate()
+    served = serve(["a", gate])
+    running = served.client().responses.create(model=MODEL, input="Hi", background=True)
+    served.do(gate.arrived())
+    with pytest.raises(openai.ConflictError, match="The response is in_progress"):
+        served.client().responses.delete(running.id)
+
+
 def test_input_tokens_are_counted_with_the_history(serve: Serve) -> None:
     client = serve(["one " * 100]).client()
     first = create(client, "1")
@@ -757,6 +780,20 @@ def _with_output(output: Any) -> dict[str, Any]:
             "input",
         ),
         ({"metadata": {"a": "x" * 513}}, "invalid_input", "metadata"),
+        ({"tools": [{**WEATHER, "parameters": 5}]}, "invalid_body", "tools[0].parameters"),
+        ({"tools": [{**WEATHER, "strict": "yes"}]}, "invalid_body", "tools[0].strict"),
+        ({"tools": [{**WEATHER, "description": 5}]}, "invalid_body", "tools[0].description"),
+        ({"tools": [{"type": "custom", "name": "c", "format": 5}]}, "invalid_body", "tools[0].format"),
+        (
+            {"text": {"format": {"type": "json_schema", "name": "a", "schema": {}, "strict": "yes"}}},
+            "invalid_body",
+            "text.format.strict",
+        ),
+        (
+            _with_item({"role": "user", "content": "Hi", "status": "weird"}),
+            "invalid_body",
+            "input[1].status",
+        ),
         ({"metadata": {"a": 1}}, "invalid_body", "metadata"),
         ({"conversation": "conv_x"}, "invalid_id", "conversation"),
     ],

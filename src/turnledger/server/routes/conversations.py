@@ -67,16 +67,16 @@ ITEM_IN_PATH = {**IN_PATH, "item": Parameter("The id of an item.", STRING)}
 NOT_FOUND = {404: "Conversation not found.", 410: "The conversation was deleted or has expired."}
 
 
-class NewConversation(msgspec.Struct):
+class NewConversation(msgspec.Struct, forbid_unknown_fields=True):
     items: msgspec.Raw = msgspec.Raw(b"null")
     metadata: dict[str, str] | None = None
 
 
-class NewItems(msgspec.Struct):
+class NewItems(msgspec.Struct, forbid_unknown_fields=True):
     items: msgspec.Raw
 
 
-class NewMetadata(msgspec.Struct):
+class NewMetadata(msgspec.Struct, forbid_unknown_fields=True):
     metadata: dict[str, str] | None
 
 
