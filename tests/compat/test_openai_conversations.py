@@ -81,6 +81,42 @@ def test_conversations_in_ascending_order_end_with_the_last_used(serve: Serve) -
 
 
 @pytest.mark.parametrize("order", ["asc", "desc"])
+def test_every_page_is_found_while_the_conversations_of_each_are_deleted(
+    serve: Serve, store_url: str, order: str
+) -> None:
+    served = serve(store=store_url)
+    client = served.client()
+    made = [client.conversations.create(items=[message(str(number))]).id for number in range(5)]
+    found: list[str] = []
+    after: dict[str, str] = {}
+    while True:
+        answer = served.http.get("/v1/conversations", params={"limit": "2", "order": order, **after})
+        page = answer.raise_for_status().json()
+        for number, each in enumerate(page["data"]):
+            found.append(each["id"])
+            client.conversations.delete(each["id"])
+            if number:
+                served.do(served.ledger.for_owner(OWNER).delete(each["id"], purge=True))
+        if not page["has_more"]:
+            break
+        after = {"after": page["last_id"]}
+    assert found == (made if order == "asc" else made[::-1])
+
+
+def test_conversation_of_others_is_no_cursor(serve: Serve) -> None:
+    served = serve()
+    mine, other = (served.client().conversations.create(items=[message("Hi")]).id for _ in range(2))
+    create = Host(served.ledger).tokens.create
+    narrowed = served.do(create(owner=OWNER, scopes=("chats:read",), conversation=mine))[1]
+    headers = {"Authorization": f"Bearer {narrowed}"}
+    for is_deleted in (False, True):
+        if is_deleted:
+            served.do(served.ledger.for_owner(OWNER).delete(other))
+        refused = served.http.get("/v1/conversations", params={"after": other}, headers=headers)
+        assert (refused.status_code, refused.json()["error"]["param"]) == (404, "after")
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
 def test_caller_of_one_conversation_lists_only_that_one(serve: Serve, order: str) -> None:
     served = serve()
     client = served.client()
