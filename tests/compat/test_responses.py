@@ -391,6 +391,42 @@ def test_answer_cut_by_its_length_is_incomplete_and_stored(serve: Serve) -> None
     assert checked(client.responses.retrieve(events[-1].response.id)) == events[-1].response
 
 
+@pytest.mark.parametrize("reason", ["length", "content_filter"])
+@pytest.mark.parametrize(
+    ("steps", "statuses"),
+    [
+        (["Half"], ["incomplete"]),
+        ([Refusal("I ca")], ["incomplete"]),
+        ([THOUGHT], [None, "incomplete"]),
+        ([THOUGHT, "Look", Call("weather", '{"city": "Ro', "call_a")], [None, "completed", "incomplete"]),
+        (
+            [Call("weather", "{}", "call_a"), Call("weather", '{"ci', "call_b", 1)],
+            ["completed", "incomplete"],
+        ),
+    ],
+    ids=["text", "refusal", "reasoning", "call", "second call"],
+)
+def test_last_item_of_a_cut_answer_is_incomplete(
+    serve: Serve, steps: list[Any], statuses: list[str | None], reason: str
+) -> None:
+    served = serve(*[[*steps, End(reason)]] * 3)
+    client = served.client()
+    events = stream(client, "Hi", tools=[WEATHER])
+    made = events[-1].response
+    assert (made.status, [getattr(item, "status", None) for item in made.output]) == ("incomplete", statuses)
+    assert [event.item for event in events if event.type == "response.output_item.done"] == made.output
+    assert checked(client.responses.retrieve(made.id)) == made
+    items = client.conversations.items.list(conversation_of(made), order="asc").data[1:]
+    assert [getattr(checked_conversation_item(item), "status", None) for item in items] == statuses
+    if THOUGHT not in steps:  # which the scripted model sends in streams only
+        assert create(client, "Hi", tools=[WEATHER]).output[-1].status == "incomplete"  # type: ignore[union-attr]
+    live = raw_stream(served, input="Hi", tools=[WEATHER])
+    for number in range(-1, len(live)):
+        assert raw_events(served, _id_in(live[0]), None if number < 0 else number) == live[number + 1 :]
+    with client.responses.stream(response_id=_id_in(live[0])) as rest:
+        rest.until_done()
+
+
 # Tools that the client runs.
 
 

@@ -108,6 +108,8 @@ class ResponseStream:
         self._reasoning: _OpenItem | None = None
         self._is_reasoning_closed = False
         """Whether its item was ended when the answer began: later reasoning is in the last event only."""
+        self._held: tuple[_OpenItem, Mapping[str, Any]] | None = None
+        """The end of an item that may be the last: only the end of the turn tells whether it was cut."""
         self._calls: dict[str | None, tuple[_OpenItem, Item]] = {}
 
     def queued(self) -> bytes:
@@ -120,7 +122,8 @@ class ResponseStream:
         sent: list[bytes] = []
         for event in events:
             text = self._text
-            if text is not None and self._reasoning is None and isinstance(event, TextDelta):
+            is_settled = self._reasoning is None and self._held is None
+            if text is not None and is_settled and isinstance(event, TextDelta):
                 # As by `from_event`: most events are these.
                 number, self.number = self.number, self.number + 1
                 if number > self._after:
@@ -158,10 +161,15 @@ class ResponseStream:
         up to this number or beyond receives it, too, under the next number: the process that sent them may
         have died before it stored them. Only the end of a complete answer is known to be what it received
         under this number."""
-        status = response["status"]
+        status, output = response["status"], response["output"]
+        if self._held is not None and status == "incomplete" and output:
+            opened, _ = self._held
+            if output[-1]["id"] == opened.id:
+                self._held = opened, output[-1]
+        before = self._release()
         if self._after > self.number or (self._after == self.number and status in ENDED_EARLY):
             self.number = self._after + 1
-        return self._response(ENDS[status], response)
+        return before + self._response(ENDS[status], response)
 
     def from_turn(self, turn: Turn, hidden: Collection[int]) -> Iterator[bytes]:
         """Yield the events of a committed turn without those of hidden items, which its log still has."""
@@ -249,6 +257,7 @@ class ResponseStream:
             opened.body = b'event: %b\ndata: %b,"sequence_number":' % (event.encode(), encode(constant)[:-1])
         if style is self._reasoning_style:
             opened.pieces.append(text)
+        before += self._release()
         number, self.number = self.number, self.number + 1
         if number <= self._after:
             return b""
@@ -342,8 +351,14 @@ class ResponseStream:
 
     def _item_done(self, opened: _OpenItem, item: Item) -> bytes:
         self._count_done(item.type if item.type in PREFIXES else "", is_refusal=item.is_refusal)
-        shown = show_item(item, opened.id, as_summary=self.fields.shows_summaries)
-        return self._item_event("response.output_item.done", opened, shown)
+        before = self._release()
+        self._held = opened, show_item(item, opened.id, as_summary=self.fields.shows_summaries)
+        return before
+
+    def _release(self) -> bytes:
+        """Send the end of the item that was held back."""
+        held, self._held = self._held, None
+        return b"" if held is None else self._item_event("response.output_item.done", *held)
 
     def _count_done(self, kind: str, *, is_refusal: bool) -> None:
         self._done[kind, is_refusal] = self._done.get((kind, is_refusal), 0) + 1
@@ -365,11 +380,12 @@ class ResponseStream:
         return self._event(event, {"response": response})
 
     def _event(self, event: str, fields: Mapping[str, Any]) -> bytes:
+        before = self._release()
         number, self.number = self.number, self.number + 1
         if number <= self._after:
             return b""
         body = encode({"type": event, "sequence_number": number, **fields})
-        return b"event: %b\ndata: %b\n\n" % (event.encode(), body)
+        return b"%bevent: %b\ndata: %b\n\n" % (before, event.encode(), body)
 
 
 def _without_arguments(call: Item, field: str) -> Item:
