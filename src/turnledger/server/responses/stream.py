@@ -13,6 +13,7 @@ import msgspec
 
 from turnledger.api.errors import ErrorDetails
 from turnledger.api.json import encode
+from turnledger.engine.attempt.end import DELETED, DIED
 from turnledger.model.event import (
     ArgumentsDelta,
     Event,
@@ -27,7 +28,7 @@ from turnledger.model.event import (
 from turnledger.model.item import Item
 from turnledger.model.turn import Turn
 from turnledger.server.responses.items import PREFIXES, is_output, output_id, show_item, voids_before
-from turnledger.server.responses.response import ResponseFields
+from turnledger.server.responses.response import SETTLED, ResponseFields
 
 ENDS = {
     "completed": "response.completed",
@@ -36,7 +37,8 @@ ENDS = {
     "failed": "response.failed",
 }
 
-ENDED_EARLY = ("cancelled", "failed")
+ENDED_BY_OTHERS = (DIED.code, DELETED.code, SETTLED.code)
+"""Failures of turns whose log may lack events that were sent. That of a settled turn is not recorded."""
 
 
 class _Text:
@@ -157,17 +159,17 @@ class ResponseStream:
             yield from self._void()
 
     def last(self, response: Mapping[str, Any]) -> bytes:
-        """Return the event that ends the stream, with the final response. A client that has received events
-        up to this number or beyond receives it, too, under the next number: the process that sent them may
-        have died before it stored them. Only the end of a complete answer is known to be what it received
-        under this number."""
+        """Return the event that ends the stream, with the final response. If others ended the turn, a client
+        that has received events up to this number or beyond receives it, too, under the next number: the
+        process that sent them may have died before it stored them."""
         status, output = response["status"], response["output"]
         if self._held is not None and status == "incomplete" and output:
             opened, _ = self._held
             if output[-1]["id"] == opened.id:
                 self._held = opened, output[-1]
         before = self._release()
-        if self._after > self.number or (self._after == self.number and status in ENDED_EARLY):
+        error = response["error"]
+        if self._after >= self.number and error is not None and error["type"] in ENDED_BY_OTHERS:
             self.number = self._after + 1
         return before + self._response(ENDS[status], response)
 
