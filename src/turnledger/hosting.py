@@ -21,7 +21,7 @@ from turnledger.engine.access.tokens import Admission
 from turnledger.engine.admission import Authorization
 from turnledger.engine.attempt.client_retries import Retry
 from turnledger.engine.clock import TrustedClock
-from turnledger.engine.conversations.catalogue import ListChats, list_page
+from turnledger.engine.conversations.catalogue import ListChats, PositionRequest, list_page, position_of
 from turnledger.engine.conversations.details import NameRequest, check_details, details_of, name_by_model
 from turnledger.engine.conversations.flags import DeleteResponseRequest, delete_response
 from turnledger.engine.feed import ChangeReader
@@ -136,6 +136,12 @@ class Host:
         now, limit = self.clock.due_ms(), check_limit(limit)
         request = ListChats(wanted, after, limit, now, chats._within, is_ascending=True)
         return await self._process.store.read(list_page, request, chats.owner)
+
+    async def cursor_after(self, chats: Chats, id: str) -> str:
+        """Return the cursor of a page that begins after a chat, also after a deleted one. Raises
+        ConversationNotFound."""
+        request = PositionRequest(ConversationId(id), chats._within)
+        return (await self._process.store.read(position_of, request, chats.owner)).cursor
 
     async def delete_response(self, chat: Chat, turn: str) -> None:
         """Delete a committed turn as a response: it stays in the history. Raises TurnNotFound."""

@@ -10,7 +10,14 @@ from openai.types.conversations import Conversation
 
 from tests.compat.conftest import Serve
 from tests.compat.live_server import MODEL
-from tests.compat.responses import checked_conversation_item, conversation_of, create
+from tests.compat.responses import (
+    checked_conversation_item,
+    checked_events,
+    conversation_of,
+    create,
+    stream,
+    types,
+)
 from turnledger.hosting import OWNER, Host
 from turnledger.testing.upstream import Call
 
@@ -71,6 +78,42 @@ def test_conversations_in_ascending_order_end_with_the_last_used(serve: Serve) -
     assert [each["id"] for each in listed["data"]] == [second, third, first]
     behind = served.http.get("/v1/conversations", params={"order": "asc", "after": third}).json()
     assert ([each["id"] for each in behind["data"]], behind["has_more"]) == ([first], False)
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+def test_every_page_is_found_while_the_conversations_of_each_are_deleted(
+    serve: Serve, store_url: str, order: str
+) -> None:
+    served = serve(store=store_url)
+    client = served.client()
+    made = [client.conversations.create(items=[message(str(number))]).id for number in range(5)]
+    found: list[str] = []
+    after: dict[str, str] = {}
+    while True:
+        answer = served.http.get("/v1/conversations", params={"limit": "2", "order": order, **after})
+        page = answer.raise_for_status().json()
+        for number, each in enumerate(page["data"]):
+            found.append(each["id"])
+            client.conversations.delete(each["id"])
+            if number:
+                served.do(served.ledger.for_owner(OWNER).delete(each["id"], purge=True))
+        if not page["has_more"]:
+            break
+        after = {"after": page["last_id"]}
+    assert found == (made if order == "asc" else made[::-1])
+
+
+def test_conversation_of_others_is_no_cursor(serve: Serve) -> None:
+    served = serve()
+    mine, other = (served.client().conversations.create(items=[message("Hi")]).id for _ in range(2))
+    create = Host(served.ledger).tokens.create
+    narrowed = served.do(create(owner=OWNER, scopes=("chats:read",), conversation=mine))[1]
+    headers = {"Authorization": f"Bearer {narrowed}"}
+    for is_deleted in (False, True):
+        if is_deleted:
+            served.do(served.ledger.for_owner(OWNER).delete(other))
+        refused = served.http.get("/v1/conversations", params={"after": other}, headers=headers)
+        assert (refused.status_code, refused.json()["error"]["param"]) == (404, "after")
 
 
 @pytest.mark.parametrize("order", ["asc", "desc"])
@@ -163,6 +206,23 @@ def test_deleted_item_is_hidden_with_its_pair_from_lists_and_models(serve: Serve
     assert roles == ["user", "assistant", "user"]
 
 
+def test_deleted_item_is_not_in_the_stream_of_its_response(serve: Serve) -> None:
+    calls = [Call("weather", "{}", "call_a"), Call("weather", "{}", "call_b", index=1)]
+    client = serve(["Let me see.", *calls]).client()
+    made = stream(client, "Hi", background=True)[-1].response
+    text, deleted, kept = made.output
+    for item in (text, deleted):
+        client.conversations.items.delete(item.id, conversation_id=conversation_of(made))
+    events = checked_events(client.responses.retrieve(made.id, stream=True))
+    done = [event.item.id for event in events if event.type == "response.output_item.done"]
+    assert done == [kept.id]
+    assert [item.id for item in events[-1].response.output] == [kept.id]
+    assert not any(item.id in str(events) for item in (text, deleted))
+    assert types(events[:4]) == ["created", "queued", "in_progress", "output_item.added"]
+    rest = client.responses.retrieve(made.id, stream=True, starting_after=3)
+    assert [event.to_dict() for event in rest] == [event.to_dict() for event in events[4:]]
+
+
 def test_item_of_another_conversation_is_not_found(serve: Serve) -> None:
     client = serve().client()
     one = client.conversations.create(items=[message("1")]).id
@@ -193,6 +253,28 @@ def test_conversation_beyond_the_limits_is_refused_and_not_created(
         served.client().conversations.create(**fields)
     assert refused.value.param == param
     assert served.http.get("/v1/conversations").json()["data"] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("", {"metadata": {}, "title": "x"}, "title"),
+        ("/{conversation}", {"metadata": {}, "title": "x"}, "title"),
+        ("/{conversation}", {}, "metadata"),
+        ("/{conversation}/items", {"items": [message("Hi")], "order": "asc"}, "order"),
+        ("/{conversation}/items", {}, "items"),
+    ],
+    ids=str,
+)
+def test_unknown_or_missing_field_is_refused_by_name(
+    serve: Serve, path: str, body: dict[str, Any], param: str
+) -> None:
+    served = serve()
+    made = served.client().conversations.create().id
+    answer = served.http.post("/v1/conversations" + path.format(conversation=made), json=body)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+    listed = served.http.get(f"/v1/conversations/{made}/items").json()
+    assert listed["data"] == []
 
 
 def test_chat_completions_conversation_is_a_conversation_with_items(serve: Serve) -> None:

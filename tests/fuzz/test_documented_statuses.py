@@ -223,7 +223,7 @@ async def be_in_the_way(place: Place) -> None:
         block = place.ledger.for_owner("alice").turn("Hi", conversation=place.ids["chat"])
         await block.__aenter__()
         return
-    if place.endpoint.path == "/v1/responses/{response}":
+    if place.endpoint.path in ("/v1/responses/{response}", "/v1/responses/{response}/input_items"):
         block = place.ledger.for_owner("alice").turn("Hi", conversation=place.ids["chat"])
         running = await block.__aenter__()
         place.ids["response"] = running.id

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from turnledger.engine.conversations.resolve import Target, check_live, find, has_expired
 from turnledger.engine.feed import newest_position
 from turnledger.engine.ports import Tables
-from turnledger.errors import BranchNotFound
+from turnledger.errors import BranchNotFound, ConversationNotFound
 from turnledger.model.catalogue import ChatEntry, ChatFilter, ListPosition, Page
 from turnledger.model.conversation import EVERYWHERE, Conversation, Within
 from turnledger.model.ids import ConversationId
@@ -48,6 +48,20 @@ async def list_page(tables: Tables, request: ListChats) -> Page:
     page = tuple([_copy_entry(each) for each in shown[: request.limit]])
     has_more = len(shown) > request.limit
     return Page(page, ListPosition.after(page[-1]).cursor if has_more else None, as_of)
+
+
+@dataclass(frozen=True)
+class PositionRequest:
+    id: ConversationId
+    within: Within
+
+
+async def position_of(tables: Tables, request: PositionRequest) -> ListPosition:
+    """Return the place of a chat in lists, or that which a deleted one had. Raises ConversationNotFound."""
+    found = await tables.conversation(request.id)
+    if found is None or not request.within.sees(found):
+        raise ConversationNotFound
+    return ListPosition(found.touched_at, found.id)
 
 
 async def _least_recent(

@@ -24,6 +24,8 @@ SMALL_BODY_BYTES = 1024 * 1024
 """Bytes that suffice for any request but a turn: titles, tags, metadata and names are bounded."""
 
 Decoded = TypeVar("Decoded")
+_ABOUT_FIELD = ("Object missing required field `", "Object contains unknown field `")
+"""How the decoder begins an error that names a field in its text, and not as its place."""
 
 
 async def read_body(scope: Scope, receive: Receive, *, limit: int, wait: float) -> bytes:
@@ -98,6 +100,8 @@ def decode_body(body: bytes, decoder: msgspec.json.Decoder[Decoded], field: str 
     except msgspec.ValidationError as problem:
         reason, _, path = str(problem).partition(" - at `")
         param = f"{field}{path.removeprefix('$').rstrip('`')}".replace("[...]", "").strip(".") or None
+        if param is None and reason.startswith(_ABOUT_FIELD):
+            param = reason.split("`")[1]
         prefix = f"`{param}`: " if param else ""
         raise RequestRefused(
             400, "invalid_body", f"The body is not valid: {prefix}{reason}.", param=param

@@ -30,6 +30,7 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
 # Not sets: clients send values that have no hash.
 _TYPES = (*_FIELDS, REFERENCE)
 _TEXTS = ("id", "status", "created_by", "name", "phase", "encrypted_content")
+_STATUSES = ("completed", "in_progress", "incomplete")
 _PARTS: Mapping[str, tuple[str, ...]] = {
     "input_text": ("type", "text"),
     "output_text": ("type", "text", "annotations", "logprobs"),
@@ -93,6 +94,8 @@ def _input_item(place: str, given: Any) -> Item | str:
     for name in _TEXTS:
         if not isinstance(fields.get(name, ""), str):
             raise invalid(f"{place}.{name}", "must be a text.")
+    if fields.get("status", "completed") not in _STATUSES:
+        raise invalid(f"{place}.status", f"must be one of {', '.join(_STATUSES)}.")
     if kind == "reasoning":
         for name, parts in (("summary", _SUMMARY), ("content", _REASONING)):
             if name in fields:

@@ -73,17 +73,21 @@ class PlacedItem(NamedTuple):
 def placed_items(turn: Turn) -> Iterator[PlacedItem]:
     """Yield all items of a turn with their ids, hidden ones included."""
     counts: Counter[tuple[str, str]] = Counter()
-    voided, first = turn.details.get(VOIDED) or (), len(turn.input)
     for place, item in enumerate(turn.items):
         voids = 0
-        if place < first:
+        if place < len(turn.input):
             where = _INPUT
         else:
             where = _REFUSAL if item.is_refusal else _OUTPUT
-            voids = sum(place - first >= finished for finished in voided)
+            voids = voids_before(turn, place)
         kind = PREFIXES.get(item.type, OTHER), where
         yield PlacedItem(_id(turn.id, item.type, where, counts[kind], voids), place, item)
         counts[kind] += 1
+
+
+def voids_before(turn: Turn, place: int) -> int:
+    """Return how often the process of a turn had died before the item at this place was done."""
+    return sum(place - len(turn.input) >= finished for finished in turn.details.get(VOIDED) or ())
 
 
 def is_output(item: Item) -> bool:

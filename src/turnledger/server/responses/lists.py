@@ -13,7 +13,7 @@ from turnledger.model.turn import Turn
 from turnledger.server.openapi.endpoint import Parameter
 from turnledger.server.openapi.schemas import STRING, Schema
 from turnledger.server.requests.query import choice_of, number_of
-from turnledger.server.responses.items import PlacedItem, placed_items, show_item
+from turnledger.server.responses.items import PlacedItem, placed_items
 from turnledger.server.responses.response import ResponseFields
 
 MOST = 100
@@ -60,8 +60,7 @@ def shown_items(turn: Turn, hidden: Collection[int]) -> list[PlacedItem]:
 
 
 def show_placed(turn: Turn, placed: PlacedItem) -> dict[str, Any]:
-    fields = ResponseFields(turn.id, None, turn.details)
-    return show_item(placed.item, placed.id, as_summary=fields.shows_summaries)
+    return ResponseFields(turn.id, None, turn.details).show_placed(turn, placed)
 
 
 def list_schema_of(item: Schema) -> Schema:

@@ -12,7 +12,7 @@ from turnledger.errors import ModelRefused
 from turnledger.model.flags import HiddenItems
 from turnledger.model.ids import ConversationId, TurnId, time_of
 from turnledger.model.turn import QUEUED, AttemptState, Failure, Turn, TurnKind
-from turnledger.server.responses.items import is_output, placed_items, response_id, show_item
+from turnledger.server.responses.items import PlacedItem, is_output, placed_items, response_id, show_item
 from turnledger.server.responses.translation import (
     SAME_NAME,
     response_format,
@@ -110,17 +110,26 @@ class ResponseFields(msgspec.Struct, frozen=True):
             "top_logprobs": 0,
         } | _sampling(settings)
 
+    def show_placed(self, turn: Turn, placed: PlacedItem) -> dict[str, Any]:
+        """Return an item of a committed turn. The last one of an incomplete answer may be cut: a client must
+        not run such a call."""
+        shown = show_item(placed.item, placed.id, as_summary=self.shows_summaries)
+        is_last = len(turn.input) <= placed.place == len(turn.items) - 1
+        if is_last and incomplete_reason(turn) is not None:
+            shown["status"] = "incomplete"
+        return shown
+
     def show_turn(self, turn: Turn, failure: Failure | None, hidden: Sequence[int] = ()) -> dict[str, Any]:
         """Return the response of a committed turn."""
         first = len(turn.input)
         output = [
-            show_item(placed.item, placed.id, as_summary=self.shows_summaries)
+            self.show_placed(turn, placed)
             for placed in placed_items(turn)
             if placed.place >= first and placed.place not in hidden and is_output(placed.item)
         ]
         status, incomplete = "completed", None
         if turn.kind is TurnKind.COMPLETED:
-            incomplete = INCOMPLETE.get(str(turn.details.get("finish_reason")))
+            incomplete = incomplete_reason(turn)
             status = "completed" if incomplete is None else "incomplete"
         elif turn.kind is TurnKind.SETTLED or failure is not None:
             status = "failed"
@@ -134,6 +143,11 @@ class ResponseFields(msgspec.Struct, frozen=True):
             incomplete=incomplete,
             completed_at=turn.committed_at if status == "completed" else None,
         )
+
+
+def incomplete_reason(turn: Turn) -> str | None:
+    """Return why the answer of a turn is incomplete; None if it is not."""
+    return INCOMPLETE.get(str(turn.details.get("finish_reason"))) if turn.kind is TurnKind.COMPLETED else None
 
 
 SETTLED = Failure("turn_failed", "The turn failed after its tools had acted.")

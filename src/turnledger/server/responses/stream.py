@@ -6,13 +6,14 @@ last event has the whole response, and comes after the commit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from turnledger.api.errors import ErrorDetails
 from turnledger.api.json import encode
+from turnledger.engine.attempt.end import DELETED, DIED
 from turnledger.model.event import (
     ArgumentsDelta,
     Event,
@@ -25,8 +26,9 @@ from turnledger.model.event import (
     TurnStarted,
 )
 from turnledger.model.item import Item
-from turnledger.server.responses.items import PREFIXES, is_output, output_id, show_item
-from turnledger.server.responses.response import ResponseFields
+from turnledger.model.turn import Turn
+from turnledger.server.responses.items import PREFIXES, is_output, output_id, show_item, voids_before
+from turnledger.server.responses.response import SETTLED, ResponseFields
 
 ENDS = {
     "completed": "response.completed",
@@ -35,7 +37,8 @@ ENDS = {
     "failed": "response.failed",
 }
 
-ENDED_EARLY = ("cancelled", "failed")
+ENDED_BY_OTHERS = (DIED.code, DELETED.code, SETTLED.code)
+"""Failures of turns whose log may lack events that were sent. That of a settled turn is not recorded."""
 
 
 class _Text:
@@ -107,6 +110,8 @@ class ResponseStream:
         self._reasoning: _OpenItem | None = None
         self._is_reasoning_closed = False
         """Whether its item was ended when the answer began: later reasoning is in the last event only."""
+        self._held: tuple[_OpenItem, Mapping[str, Any]] | None = None
+        """The end of an item that may be the last: only the end of the turn tells whether it was cut."""
         self._calls: dict[str | None, tuple[_OpenItem, Item]] = {}
 
     def queued(self) -> bytes:
@@ -119,7 +124,8 @@ class ResponseStream:
         sent: list[bytes] = []
         for event in events:
             text = self._text
-            if text is not None and self._reasoning is None and isinstance(event, TextDelta):
+            is_settled = self._reasoning is None and self._held is None
+            if text is not None and is_settled and isinstance(event, TextDelta):
                 # As by `from_event`: most events are these.
                 number, self.number = self.number, self.number + 1
                 if number > self._after:
@@ -140,12 +146,7 @@ class ResponseStream:
 
     def _others(self, event: Event) -> Iterator[bytes]:
         if isinstance(event, TurnStarted):
-            shown = msgspec.Raw(encode(self.fields.show("in_progress")))
-            if self.fields.is_background:
-                yield self.queued() if not self.number else b""
-            else:
-                yield self._response("response.created", shown)
-            yield self._response("response.in_progress", shown)
+            yield from self._start()
         elif isinstance(event, ItemAdded):
             yield self._end_reasoning()
             yield self._open_call(Item(event.item))
@@ -158,21 +159,48 @@ class ResponseStream:
             yield from self._void()
 
     def last(self, response: Mapping[str, Any]) -> bytes:
-        """Return the event that ends the stream, with the final response. A client that has received events
-        up to this number or beyond receives it, too, under the next number: the process that sent them may
-        have died before it stored them. Only the end of a complete answer is known to be what it received
-        under this number."""
-        status = response["status"]
-        if self._after > self.number or (self._after == self.number and status in ENDED_EARLY):
+        """Return the event that ends the stream, with the final response. If others ended the turn, a client
+        that has received events up to this number or beyond receives it, too, under the next number: the
+        process that sent them may have died before it stored them."""
+        status, output = response["status"], response["output"]
+        if self._held is not None and status == "incomplete" and output:
+            opened, _ = self._held
+            if output[-1]["id"] == opened.id:
+                self._held = opened, output[-1]
+        before = self._release()
+        error = response["error"]
+        if self._after >= self.number and error is not None and error["type"] in ENDED_BY_OTHERS:
             self.number = self._after + 1
-        return self._response(ENDS[status], response)
+        return before + self._response(ENDS[status], response)
+
+    def from_turn(self, turn: Turn, hidden: Collection[int]) -> Iterator[bytes]:
+        """Yield the events of a committed turn without those of hidden items, which its log still has."""
+        yield from self._start()
+        for place, item in enumerate(turn.output, len(turn.input)):
+            while self._voids < voids_before(turn, place):
+                yield from self._void()
+            if place in hidden:
+                self._skip(item)
+            else:
+                yield from self._item(item)
+
+    def _start(self) -> Iterator[bytes]:
+        shown = msgspec.Raw(encode(self.fields.show("in_progress")))
+        if self.fields.is_background:
+            yield self.queued() if not self.number else b""
+        else:
+            yield self._response("response.created", shown)
+        yield self._response("response.in_progress", shown)
 
     # Items.
 
+    def _skip(self, item: Item) -> None:
+        self._next_id(item.type, is_refusal=item.is_refusal)
+        self._count_done(item.type if item.type in PREFIXES else "", is_refusal=item.is_refusal)
+
     def _item(self, item: Item) -> Iterator[bytes]:
         if not is_output(item):
-            self._next_id(item.type, is_refusal=False)
-            self._count_done(item.type, is_refusal=False)
+            self._skip(item)
         elif item.is_reasoning:
             if self._is_reasoning_closed:
                 self._is_reasoning_closed = False
@@ -231,6 +259,7 @@ class ResponseStream:
             opened.body = b'event: %b\ndata: %b,"sequence_number":' % (event.encode(), encode(constant)[:-1])
         if style is self._reasoning_style:
             opened.pieces.append(text)
+        before += self._release()
         number, self.number = self.number, self.number + 1
         if number <= self._after:
             return b""
@@ -324,8 +353,14 @@ class ResponseStream:
 
     def _item_done(self, opened: _OpenItem, item: Item) -> bytes:
         self._count_done(item.type if item.type in PREFIXES else "", is_refusal=item.is_refusal)
-        shown = show_item(item, opened.id, as_summary=self.fields.shows_summaries)
-        return self._item_event("response.output_item.done", opened, shown)
+        before = self._release()
+        self._held = opened, show_item(item, opened.id, as_summary=self.fields.shows_summaries)
+        return before
+
+    def _release(self) -> bytes:
+        """Send the end of the item that was held back."""
+        held, self._held = self._held, None
+        return b"" if held is None else self._item_event("response.output_item.done", *held)
 
     def _count_done(self, kind: str, *, is_refusal: bool) -> None:
         self._done[kind, is_refusal] = self._done.get((kind, is_refusal), 0) + 1
@@ -347,11 +382,12 @@ class ResponseStream:
         return self._event(event, {"response": response})
 
     def _event(self, event: str, fields: Mapping[str, Any]) -> bytes:
+        before = self._release()
         number, self.number = self.number, self.number + 1
         if number <= self._after:
             return b""
         body = encode({"type": event, "sequence_number": number, **fields})
-        return b"event: %b\ndata: %b\n\n" % (event.encode(), body)
+        return b"%bevent: %b\ndata: %b\n\n" % (before, event.encode(), body)
 
 
 def _without_arguments(call: Item, field: str) -> Item:

@@ -18,6 +18,9 @@ _FORMAT_FIELDS = ("name", "description", "schema", "strict")
 _FUNCTION_FIELDS = ("name", "description", "parameters", "strict")
 _CUSTOM_FIELDS = ("name", "description", "format")
 _GRAMMAR_FIELDS = ("type", "definition", "syntax")
+_TYPES: Mapping[str, type] = {"description": str, "parameters": dict, "strict": bool, "format": dict}
+"""Types of fields of tools and formats."""
+_TYPE_NAMES: Mapping[type, str] = {str: "a text", dict: "an object", bool: "true or false"}
 _DEFAULTS: Mapping[str, tuple[Any, ...]] = {"defer_loading": (False,), "allowed_callers": (["direct"],)}
 """Values of further fields of tools that are the same as none."""
 _CHOICES = ("none", "auto", "required")
@@ -55,6 +58,7 @@ def _chat_tool(place: str, tool: Any) -> dict[str, Any]:
         raise unsupported(place, reason, "unsupported_tool")
     if not isinstance(tool.get("name"), str) or not tool["name"]:
         raise invalid(f"{place}.name", "must be a text: the name of the tool.")
+    _check_types(place, tool)
     others = {name: value for name, value in tool.items() if value not in _DEFAULTS.get(name, ())}
     check_known(place, others, ("type", *(_FUNCTION_FIELDS if kind == "function" else _CUSTOM_FIELDS)))
     if kind == "function":
@@ -72,6 +76,12 @@ def _chat_tool(place: str, tool: Any) -> dict[str, Any]:
     elif given is not None:
         body["format"] = given
     return {"type": kind, kind: body}
+
+
+def _check_types(place: str, given: Mapping[str, Any]) -> None:
+    for name, type in _TYPES.items():
+        if given.get(name) is not None and not isinstance(given[name], type):
+            raise invalid(f"{place}.{name}", f"must be {_TYPE_NAMES[type]}.")
 
 
 def chat_tool_choice(choice: Any, tools: Sequence[Mapping[str, Any]]) -> Any:
@@ -120,6 +130,7 @@ def chat_format(given: Any) -> dict[str, Any] | None:
     if kind == "json_object":
         return {"type": kind}
     if kind == "json_schema" and isinstance(given.get("name"), str) and isinstance(given.get("schema"), dict):
+        _check_types("text.format", given)
         fields = {name: given[name] for name in _FORMAT_FIELDS if given.get(name) is not None}
         return {"type": kind, kind: fields}
     reason = f"must be {', '.join(_FORMATS)}, or json_schema with a `name` and a `schema`."

@@ -14,7 +14,6 @@ from turnledger.chat import Chat
 from turnledger.engine.turn.validation import MoveOptions
 from turnledger.errors import InvalidId, TurnNotFound
 from turnledger.model.access.token import TokenScope
-from turnledger.model.catalogue import ListPosition
 from turnledger.model.conversation import Conversation
 from turnledger.model.ids import ConversationId
 from turnledger.model.item import Item
@@ -67,16 +66,16 @@ ITEM_IN_PATH = {**IN_PATH, "item": Parameter("The id of an item.", STRING)}
 NOT_FOUND = {404: "Conversation not found.", 410: "The conversation was deleted or has expired."}
 
 
-class NewConversation(msgspec.Struct):
+class NewConversation(msgspec.Struct, forbid_unknown_fields=True):
     items: msgspec.Raw = msgspec.Raw(b"null")
     metadata: dict[str, str] | None = None
 
 
-class NewItems(msgspec.Struct):
+class NewItems(msgspec.Struct, forbid_unknown_fields=True):
     items: msgspec.Raw
 
 
-class NewMetadata(msgspec.Struct):
+class NewMetadata(msgspec.Struct, forbid_unknown_fields=True):
     metadata: dict[str, str] | None
 
 
@@ -103,8 +102,7 @@ class ConversationRoutes:
         cursor = None
         if paging.after is not None:
             with about("after"):
-                last = (await chats.conversation(paging.after)).as_opened
-            cursor = ListPosition(last.touched_at, last.id).cursor
+                cursor = await self._service.host.cursor_after(chats, paging.after)
         if paging.is_ascending:
             page = await self._service.host.least_recent(chats, cursor=cursor, limit=paging.limit)
         else:
@@ -282,7 +280,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             tag="conversations",
             query=PAGING,
             content={200: {"application/json": list_schema_of(CONVERSATION_OBJECT)}},
-            responses={200: "A page of conversations.", **NOT_FOUND},
+            responses={200: "A page of conversations.", 404: NOT_FOUND[404]},
         ),
         Endpoint(
             method="POST",

@@ -21,7 +21,7 @@ from turnledger.server.openapi.schemas import NUMBER, STRING, TURN_ERRORS, Schem
 from turnledger.server.requests.body import read_body
 from turnledger.server.requests.query import flag_of, number_of
 from turnledger.server.requests.turn import RESENT_HEADER_NAMES
-from turnledger.server.responses.items import response_id, turn_of
+from turnledger.server.responses.items import placed_items, response_id, turn_of
 from turnledger.server.responses.lists import (
     PAGING,
     UNKNOWN_AFTER,
@@ -29,9 +29,8 @@ from turnledger.server.responses.lists import (
     list_of,
     list_schema_of,
     show_placed,
-    shown_items,
 )
-from turnledger.server.responses.response import ResponseFields
+from turnledger.server.responses.response import STATUSES, ResponseFields
 from turnledger.server.routes.completions import ANSWER_HEADERS, HEADERS
 from turnledger.server.service import Service
 from turnledger.server.turns.responses import (
@@ -111,8 +110,7 @@ class ResponseRoutes:
         chat, turn = await self._find(request)
         status = await chat.status(turn)
         if status.turn is None:
-            message = f"The response is {status.state}. Only completed ones can be deleted."
-            raise RequestRefused(409, "response_not_completed", message)
+            raise _not_completed(status.state, "deleted")
         committed(status)
         await self._service.host.delete_response(chat, turn)
         return json_response({"id": response_id(turn), "object": "response", "deleted": True})
@@ -120,9 +118,12 @@ class ResponseRoutes:
     async def input_items(self, request: Request) -> Response:
         chat, turn = await self._find(request)
         paging = Paging.of(request.query_params)
-        found = committed(await chat.status(turn))
+        status = await chat.status(turn)
+        if status.turn is None:
+            raise _not_completed(status.state, "asked for their input")
+        found = committed(status)
         [hidden] = await chat.hidden([found])
-        items = [placed for placed in shown_items(found, hidden.from_user) if placed.place < len(found.input)]
+        items = [placed for placed in placed_items(found) if placed.place < len(found.input)]
         if not paging.is_ascending:
             items.reverse()
         if paging.after is not None:
@@ -131,6 +132,7 @@ class ResponseRoutes:
                 with about("after"):
                     raise TurnNotFound(UNKNOWN_AFTER)
             items = items[ids.index(paging.after) + 1 :]
+        items = [placed for placed in items if placed.place not in hidden.from_user]
         shown = [show_placed(found, placed) for placed in items[: paging.limit]]
         return json_response(list_of(shown, has_more=len(items) > paging.limit))
 
@@ -144,6 +146,11 @@ class ResponseRoutes:
     async def compact(self, request: Request) -> Response:
         message = "compact is not supported here. Long conversations are shortened for their model."
         raise RequestRefused(400, "unsupported_endpoint", message)
+
+
+def _not_completed(state: str, what: str) -> RequestRefused:
+    message = f"The response is {STATUSES[state]}. Only completed ones can be {what}."
+    return RequestRefused(409, "response_not_completed", message)
 
 
 class _Retrieve:
@@ -242,7 +249,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             in_path=IN_PATH,
             query=PAGING,
             content={200: {"application/json": list_schema_of(ITEM_OBJECT)}},
-            responses={200: "A page of items.", **GONE},
+            responses={200: "A page of items.", 409: "It is not completed.", **GONE},
         ),
         Endpoint(
             method="GET",

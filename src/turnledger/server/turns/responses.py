@@ -461,9 +461,16 @@ async def response_events(chat: Chat, stream: ResponseStream, principal: Princip
     turn = stream.fields.turn
     if stream.fields.is_background and (sent := stream.queued()):
         yield sent
-    async for event in redact_events(principal, chat.events(turn)):
-        if not isinstance(event, TurnFinished) and (sent := stream.from_event(event)):
-            yield sent
+    done = (await _status(chat, turn)).turn
+    [hidden] = await chat.hidden([done]) if done is not None else [NOTHING_HIDDEN]
+    if done is not None and max(hidden.from_user, default=-1) >= len(done.input):
+        for sent in stream.from_turn(done, hidden.from_user):
+            if sent:
+                yield sent
+    else:
+        async for event in redact_events(principal, chat.events(turn)):
+            if not isinstance(event, TurnFinished) and (sent := stream.from_event(event)):
+                yield sent
     if sent := stream.last(await read_response(chat, turn, principal)):
         yield sent
 

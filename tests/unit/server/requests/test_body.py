@@ -214,7 +214,7 @@ def test_invalid_json_body_is_reported_with_its_position(body: bytes, message: s
         (b'{"model": 1}', "model"),
         (b'{"model": "x", "parts": [1, "x"]}', "parts[1]"),
         (b"[]", None),
-        (b"{}", None),
+        (b"{}", "model"),
     ],
 )
 def test_invalid_body_field_is_named_in_the_error(body: bytes, param: str | None) -> None:
