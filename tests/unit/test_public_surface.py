@@ -98,6 +98,7 @@ def test_host_has_exactly_these_public_members() -> None:
         "at_work",
         "clock",
         "create_with_items",
+        "cursor_after",
         "delete_response",
         "delivered",
         "enqueue",
