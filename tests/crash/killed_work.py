@@ -25,7 +25,7 @@ from tests.compat.responses import follow_officially
 from tests.crash.processes import Worker
 from tests.crash.promises import check_promises, recovered
 from turnledger import ItemDone, Ledger, Limits, TextDelta, TurnFinished, TurnResumed
-from turnledger.engine.attempt.durable import EXHAUSTED
+from turnledger.engine.attempt.interrupted_job import EXHAUSTED
 from turnledger.model import codec
 from turnledger.model.event import Event
 from turnledger.model.ids import TurnId

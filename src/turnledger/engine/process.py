@@ -16,7 +16,7 @@ from itertools import chain, repeat
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from turnledger.engine.attempt.client_retries import Deliveries
-from turnledger.engine.attempt.divergence import CommitPlace
+from turnledger.engine.attempt.fork import CommitPlace
 from turnledger.engine.attempt.stored_events import (
     EndedTurnLog,
     QueuedTurn,
@@ -28,7 +28,7 @@ from turnledger.engine.clock import TrustedClock
 from turnledger.engine.feed import Feed
 from turnledger.engine.history.history import BranchCache, History, TurnsRequest, read_origin, read_turns
 from turnledger.engine.history.line import MISSING
-from turnledger.engine.lane.lease import LeaseWatch
+from turnledger.engine.lane.lease_watch import LeaseWatch
 from turnledger.engine.lane.shield import Home, JointReads, is_cancelled
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Clock, Operation, Request, Result, Store, Sync, Tables, WholeOperation

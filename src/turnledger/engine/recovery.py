@@ -11,25 +11,23 @@ from typing import Any
 
 from msgspec.structs import replace as replace_struct
 
-from turnledger.engine.attempt.durable import NOT_COMMITTED, UNHELD
-from turnledger.engine.attempt.end import CLAIM_KEPT_MS, EndRequest, Outcome, end
-from turnledger.engine.attempt.stop import updates_for
-from turnledger.engine.attempt.takeover import (
+from turnledger.engine.attempt.dead_process import (
     BuryRequest,
-    PurgeRequest,
     WithdrawRequest,
     bury,
     held_by,
-    purge,
     take_over_from,
     withdraw,
 )
+from turnledger.engine.attempt.end import CLAIM_KEPT_MS, EndRequest, Outcome, end
+from turnledger.engine.attempt.interrupted_job import NOT_COMMITTED, UNHELD
+from turnledger.engine.attempt.stop import updates_for
 from turnledger.engine.attempt.unread import GiveWayRequest, ReadWatch, find_wanted, give_way
 from turnledger.engine.clock import read_clock_marks, save_mark
 from turnledger.engine.conversations.search import RECOVERY_STEPS, index_texts
-from turnledger.engine.lane.lease import all_leases
-from turnledger.engine.lane.queue import Dead
+from turnledger.engine.lane.lease_watch import Dead, all_leases
 from turnledger.engine.lifecycle.delete import EndDueRequest, FindDueRequest, end_due, find_due
+from turnledger.engine.lifecycle.purge import PurgeRequest, purge
 from turnledger.engine.lifecycle.retention import RetentionTimer
 from turnledger.engine.ports import Sync
 from turnledger.engine.process import FIRST_DELAY, Process

@@ -14,8 +14,8 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from turnledger.engine.attempt import unfinished
-from turnledger.engine.conversations.resolve import preview_at
+from turnledger.engine.attempt import unfinished_output
+from turnledger.engine.conversations.list_entry import preview_at
 from turnledger.engine.history import line
 from turnledger.engine.limits import store_turn
 from turnledger.engine.ports import Tables
@@ -50,7 +50,7 @@ async def make_copies(
     made: list[Copy] = []
     for number, turn in enumerate(originals, end.length + 1):
         input = adapt_input(() if made else end.pending, turn.input)
-        output = unfinished.carried_output(turn)
+        output = unfinished_output.carried_output(turn)
         copy = Turn.of(
             id=derive_copy_id(turn.id, end.id),
             branch=end.id,
@@ -153,7 +153,11 @@ _Identity: TypeAlias = tuple[int, int, tuple[bytes, ...]]
 
 def _identity(turn: Turn) -> _Identity:
     """Return what a turn shares with all its copies, and with no other turn of the conversation."""
-    return turn.created_at, turn.committed_at, tuple(item.raw for item in unfinished.carried_output(turn))
+    return (
+        turn.created_at,
+        turn.committed_at,
+        tuple(item.raw for item in unfinished_output.carried_output(turn)),
+    )
 
 
 def _effect_id(turn: Turn) -> bytes:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from turnledger.engine.attempt.dead_process import AttemptRef
 from turnledger.engine.attempt.end import STATE_OF
 from turnledger.engine.attempt.sent_log import load_attempt_log
-from turnledger.engine.attempt.takeover import AttemptRef
 from turnledger.engine.conversations.resolve import live_conversation
 from turnledger.engine.history import line
 from turnledger.engine.ports import Tables

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from turnledger.engine.attempt.takeover import AttemptRef
+from turnledger.engine.attempt.dead_process import AttemptRef
 from turnledger.engine.ports import Sync, Tables
 from turnledger.errors import StoreError
 from turnledger.model.conversation import Ticket

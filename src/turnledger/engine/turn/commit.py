@@ -16,10 +16,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnledger.engine.attempt.client_retries import DeliveryNote, record_deliveries
-from turnledger.engine.attempt.divergence import open_branch, place_of
-from turnledger.engine.attempt.durable import drop_job
 from turnledger.engine.attempt.end import CLAIM_KEPT_MS, EndRequest, Outcome, end
-from turnledger.engine.conversations.resolve import is_entry_complete, update_entry
+from turnledger.engine.attempt.fork import open_branch, place_of
+from turnledger.engine.attempt.interrupted_job import drop_job
+from turnledger.engine.conversations.list_entry import update_entry
 from turnledger.engine.feed import record_commit
 from turnledger.engine.history.history import History, LatestLine
 from turnledger.engine.lane.shield import is_cancelled, uninterrupted
@@ -130,7 +130,7 @@ async def commit(tables: Tables, request: CommitRequest) -> Turn:
             [DeliveryNote(attempt.owner, request.unheard, turn.id, is_delivered=False, at=request.now)],
         )
     home = request.home or await tables.conversation(attempt.conversation)
-    if home is not None and not is_entry_complete(home):
+    if home is not None and not home.is_entry_complete:
         at = request.now if attempt.is_interaction else None
         home = await update_entry(tables, home.id, branch, turn, at, hidden_among(asked))
     elif attempt.is_interaction:

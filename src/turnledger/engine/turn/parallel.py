@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from turnledger.engine.attempt.divergence import CommitPlace, Divergence, fork_at, make_branch
 from turnledger.engine.attempt.effect_copies import carry_effects, missing_effects
-from turnledger.engine.attempt.end import settle
-from turnledger.engine.conversations.resolve import preview_at
+from turnledger.engine.attempt.fork import CommitPlace, Divergence, fork_at, make_branch
+from turnledger.engine.attempt.settle import settle
+from turnledger.engine.conversations.list_entry import preview_at
 from turnledger.engine.history import line
 from turnledger.engine.ports import Tables, WholeStore
 from turnledger.engine.tables.maintenance import UnusedBranch

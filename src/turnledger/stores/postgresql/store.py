@@ -18,9 +18,9 @@ from weakref import WeakValueDictionary
 
 import asyncpg
 
-from turnledger.engine.attempt.takeover import end_lease
+from turnledger.engine.attempt.dead_process import end_lease
 from turnledger.engine.feed import newest_position
-from turnledger.engine.lane.lease import renew
+from turnledger.engine.lane.lease_watch import renew
 from turnledger.engine.lane.shield import Home, Unstoppable
 from turnledger.engine.ports import (
     InspectOperation,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from turnledger.engine.turn.begin import Queued
+from turnledger.engine.turn.queue import Queued
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.model.event import Event
 from turnledger.model.flags import Flags

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
+from turnledger.engine.attempt.dead_process import TakeOverRequest
 from turnledger.engine.attempt.end import EndRequest
 from turnledger.engine.attempt.stop import StopRequest
-from turnledger.engine.attempt.takeover import TakeOverRequest
 from turnledger.engine.conversations.details import UpdateRequest
 from turnledger.engine.history import line
 from turnledger.engine.lifecycle.delete import DeleteRequest
