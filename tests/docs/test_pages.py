@@ -31,7 +31,7 @@ from turnledger.server.config.settings import (
     ServerLimits,
     Settings,
 )
-from turnledger.server.models.titles import PATIENCE, QUEUE_LENGTH, TITLES_AT_ONCE
+from turnledger.server.models.title_queue import PATIENCE, QUEUE_LENGTH, TITLES_AT_ONCE
 from turnledger.server.openapi.document import path_of
 
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "clients" / "typescript" / "README.md"]

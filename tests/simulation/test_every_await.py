@@ -35,7 +35,7 @@ from turnledger.errors import TurnledgerError, TurnStopped, turn_of
 from turnledger.model.ids import TurnId
 from turnledger.model.item import OUTCOME_UNKNOWN
 from turnledger.testing.gates import Gate
-from turnledger.testing.loop import SimulatedLoop
+from turnledger.testing.simulated_loop import SimulatedLoop
 from turnledger.testing.simulation.stores import open_inner
 from turnledger.testing.simulation.wall_clock import SimulatedClock, WallClock
 from turnledger.types import TurnKind

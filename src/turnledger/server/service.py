@@ -25,7 +25,7 @@ from turnledger.server.access.guard import RequestHead
 from turnledger.server.access.limits import Quotas
 from turnledger.server.chat_page.files import BuiltPage, own_page
 from turnledger.server.config.settings import Settings
-from turnledger.server.models.titles import Titles
+from turnledger.server.models.title_queue import Titles
 from turnledger.server.ops.counters import Audience, LocalCounters, WorkerContext
 from turnledger.server.ops.metrics import Metrics
 from turnledger.server.ops.readiness import Readiness

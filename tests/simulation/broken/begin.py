@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from tests.simulation.broken.registry import Patch, broken, nothing
 from turnledger import chats
 from turnledger.engine import recovery
-from turnledger.engine.attempt import idempotency
+from turnledger.engine.attempt import idempotency, settle
 from turnledger.engine.attempt.idempotency import NewAttempt
 from turnledger.engine.conversations import resolve as resolve_module
 from turnledger.engine.lifecycle import create as reset_module

@@ -20,7 +20,7 @@ from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.item import Item, ItemLike
 from turnledger.model.turn import OnBusy, OnFailure, OnStop, Turn, TurnKind
-from turnledger.testing.loop import SimulatedLoop
+from turnledger.testing.simulated_loop import SimulatedLoop
 from turnledger.testing.simulation.clients.briefing_options import SILENT, Briefing
 from turnledger.testing.simulation.clients.transcript import SentHistory
 

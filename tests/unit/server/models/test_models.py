@@ -27,7 +27,7 @@ from turnledger.server.errors import RequestRefused
 from turnledger.server.models import titles as titles_module
 from turnledger.server.models.models import ContextWindow, Models, ResolvedModel, make_models
 from turnledger.server.models.redaction import RedactedModel
-from turnledger.server.models.titles import Titles
+from turnledger.server.models.title_queue import Titles
 from turnledger.testing.gates import Gate
 
 ANYBODY = Principal("local", frozenset(), 0)
