@@ -19,9 +19,9 @@ from turnledger.cli.chat.commands import COMMANDS, KEYS
 from turnledger.cli.main import app
 from turnledger.engine.attempt.end import CLAIM_KEPT_MS, DELETED, DIED
 from turnledger.engine.attempt.interrupted_job import EXHAUSTED, NOT_COMMITTED, UNHELD
-from turnledger.engine.turn.begin import GAVE_UP
 from turnledger.engine.turn.commit import SUPERSEDED, failure_of
 from turnledger.engine.turn.policies import KINDS
+from turnledger.engine.turn.queue import GAVE_UP
 from turnledger.server.config.file import load_settings
 from turnledger.server.config.settings import (
     ChatSettings,

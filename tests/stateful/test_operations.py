@@ -79,8 +79,9 @@ from turnledger.engine.lifecycle.moves import ForkRequest, SiblingsRequest, Swit
 from turnledger.engine.lifecycle.purge import PurgeRequest, purge
 from turnledger.engine.ports import WholeStore
 from turnledger.engine.tables.lanes import HeldTicket
-from turnledger.engine.turn.begin import AbandonRequest, MustReachDisk, abandon, begin
+from turnledger.engine.turn.begin import MustReachDisk, begin
 from turnledger.engine.turn.commit import DoubtRequest, commit, resolve_doubt
+from turnledger.engine.turn.queue import AbandonRequest, abandon
 from turnledger.engine.turn.running_turn import record
 from turnledger.model.catalogue import ChatFilter, ListPosition
 from turnledger.model.conversation import Conversation, Within

@@ -9,11 +9,19 @@ from msgspec.structs import replace
 
 from tests.simulation.broken.registry import Patch, broken, nothing
 from turnledger import chat
-from turnledger.engine.attempt import dead_process, effect_copies, end, fork, idempotency, unfinished_output
+from turnledger.engine.attempt import (
+    dead_process,
+    effect_copies,
+    end,
+    fork,
+    idempotency,
+    settle,
+    unfinished_output,
+)
 from turnledger.engine.history import line
 from turnledger.engine.lifecycle import moves
 from turnledger.engine.lifecycle.moves import Undo
-from turnledger.engine.turn import begin, commit, validation
+from turnledger.engine.turn import begin, commit, queue, validation
 from turnledger.model.conversation import Branch
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.turn import AttemptState
@@ -55,7 +63,7 @@ def moves_the_pointer_although_the_edit_failed() -> list[Patch]:
             freed = await fork.open_branch(tables, freed, place)
         return freed, ended
 
-    return [(where, "end_running", end_running) for where in (end, begin, dead_process)]
+    return [(where, "end_running", end_running) for where in (end, queue, dead_process)]
 
 
 @broken
@@ -108,7 +116,7 @@ def leaves_effects_of_an_edit_on_its_target_branch() -> list[Patch]:
             await tables.save_branch(freed)
         return freed, ended
 
-    return [(where, "end_running", end_running) for where in (end, begin, dead_process)]
+    return [(where, "end_running", end_running) for where in (end, queue, dead_process)]
 
 
 @broken
@@ -126,7 +134,7 @@ def settles_an_edit_with_results_of_its_base() -> list[Patch]:
     def whole_input(branch: Any, attempt: Any) -> Any:
         return attempt.input
 
-    return [(where, "settled_input", whole_input) for where in (begin, end)]
+    return [(where, "settled_input", whole_input) for where in (begin, settle)]
 
 
 # Rule 9: no settled turn is left out.
@@ -138,7 +146,7 @@ async def _without_settled(tables: Any, lane: Any, fork: Any) -> Any:
 
 @broken
 def leaves_out_settled_turns_when_it_edits() -> list[Patch]:
-    return [(where, "place_of", _without_settled) for where in (begin, commit, end)]
+    return [(where, "place_of", _without_settled) for where in (begin, commit, end, settle)]
 
 
 @broken

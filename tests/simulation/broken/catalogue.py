@@ -9,8 +9,7 @@ from msgspec.structs import replace
 from tests.simulation.broken.registry import Patch, broken
 from turnledger.engine.attempt import dead_process, end
 from turnledger.engine.conversations import list_entry, resolve
-from turnledger.engine.turn import begin, commit
-from turnledger.engine.turn import begin as begin_module
+from turnledger.engine.turn import begin, commit, queue
 from turnledger.model.conversation import Conversation
 from turnledger.model.turn import visible_texts
 from turnledger.stores.memory import search_rows as in_memory
@@ -86,7 +85,7 @@ def publishes_no_running_turn() -> list[Patch]:
 
 @broken
 def publishes_no_abandoned_wait() -> list[Patch]:
-    return [(begin_module, "record_withdrawal", publish_nothing)]
+    return [(queue, "record_withdrawal", publish_nothing)]
 
 
 @broken

@@ -11,7 +11,7 @@ from tests.simulation.broken.registry import Patch, broken
 from turnledger.engine.attempt import dead_process, end, stop, unfinished_output
 from turnledger.engine.attempt.end import Outcome
 from turnledger.engine.lifecycle import delete
-from turnledger.engine.turn import begin, commit
+from turnledger.engine.turn import begin, commit, queue
 from turnledger.model.item import NOT_STARTED, message
 from turnledger.model.journal import Journal
 from turnledger.model.turn import Attempt, AttemptState, OnBusy, OnFailure, OnStop
@@ -137,7 +137,7 @@ def settles_turns_to_be_forgotten() -> list[Patch]:
             attempt = replace(attempt, on_failure=OnFailure.SETTLE)
         return await true(tables, branch, attempt, failure, now, **how)
 
-    return [(where, "end_running", end_running) for where in (end, begin, dead_process)]
+    return [(where, "end_running", end_running) for where in (end, queue, dead_process)]
 
 
 @broken

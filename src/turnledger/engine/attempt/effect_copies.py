@@ -19,12 +19,12 @@ from turnledger.engine.conversations.list_entry import preview_at
 from turnledger.engine.history import line
 from turnledger.engine.limits import store_turn
 from turnledger.engine.ports import Tables
-from turnledger.model import codec, event_log
+from turnledger.model import event_log
 from turnledger.model.conversation import Branch
 from turnledger.model.event_log import WholeLog
 from turnledger.model.flags import Flags, FlagsByTurn
 from turnledger.model.ids import BranchId, TurnId, mark_uuid7
-from turnledger.model.item import Item, adapt_input
+from turnledger.model.item import Item, adapt_input, raws
 from turnledger.model.transfer import one_line
 from turnledger.model.turn import AttemptState, Turn, TurnKind
 
@@ -107,7 +107,7 @@ async def _log(tables: Tables, original: Turn) -> bytes:
     whole = WholeLog(
         log=log,
         text="",
-        items=codec.raws(original.output),
+        items=raws(original.output),
         state=AttemptState.KEPT,
         failure=event_log.failure_of(log),
     )

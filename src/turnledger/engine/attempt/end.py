@@ -15,9 +15,8 @@ from turnledger.engine.attempt.sent_log import (
     kept_turn_log,
     load_flushed,
     store_attempt_log,
-    unfinished_items,
-    unfinished_text,
 )
+from turnledger.engine.attempt.unfinished_output import unfinished_items, unfinished_text
 from turnledger.engine.conversations.list_entry import preview_at, update_entry
 from turnledger.engine.conversations.title import hidden_of
 from turnledger.engine.feed import record_change, record_commit

@@ -17,7 +17,7 @@ from turnledger.model.conversation import Conversation
 from turnledger.model.event import Event, TurnFinished
 from turnledger.model.event_log import LogChunk, WholeLog
 from turnledger.model.ids import ConversationId, LeaseId, TurnId
-from turnledger.model.item import Item
+from turnledger.model.item import Item, checked_items
 from turnledger.model.journal import Journal
 from turnledger.model.turn import Attempt, AttemptState, Failure, Turn
 
@@ -66,7 +66,7 @@ class EndedTurnLog:
 
     @classmethod
     def of(cls, whole: WholeLog, *, has_run: bool = True) -> EndedTurnLog:
-        items = codec.checked_items(whole.items)
+        items = checked_items(whole.items)
         return cls(whole.log, items, whole.text, whole.state, whole.failure, has_run)
 
     def events(self) -> Iterator[Event]:

@@ -3,7 +3,7 @@
 In order: the claim of the idempotency_key, the conversation, the lane, the input, effects that wait to be
 settled, the new claim, the fence. A turn after any turn takes a lane that is free, or makes one. A refused
 request changes nothing; a waiting one leaves a ticket and claims nothing. A retry resumes the journal of a
-failed attempt. `abandon` withdraws a request that gave up before its turn ran.
+failed attempt.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from turnledger.engine.attempt.end import (
     CLAIM_KEPT_MS,
     Outcome,
     add_turn,
-    end_running,
     read_outcome,
     record_turn,
     turn_behind,
@@ -47,7 +46,7 @@ from turnledger.engine.attempt.settle import settle, settled_input
 from turnledger.engine.attempt.unread import note_read
 from turnledger.engine.conversations import resolve
 from turnledger.engine.conversations.resolve import Target
-from turnledger.engine.feed import record_change, record_withdrawal
+from turnledger.engine.feed import record_change
 from turnledger.engine.history.context import ALL, Context
 from turnledger.engine.lane.lease_watch import Dead, is_dead
 from turnledger.engine.lifecycle.moves import (
@@ -81,7 +80,6 @@ from turnledger.model.journal import Journal
 from turnledger.model.turn import (
     Attempt,
     AttemptState,
-    Failure,
     Instructions,
     OnBusy,
     OnFailure,
@@ -693,29 +691,3 @@ def _attempt(
         is_durable=request.job is not None,
         reads=0 if request.policy.gives_way else None,
     )
-
-
-GAVE_UP = Failure("gave_up", "its caller gave up before it ran")
-
-
-@dataclass(frozen=True)
-class AbandonRequest:
-    attempt: TurnId
-    now: int
-
-
-async def abandon(tables: Tables, request: AbandonRequest) -> ConversationId | None:
-    """Remove the ticket of a request that gave up, or free the lane that it took unknowingly. Return the
-    conversation it waited for."""
-    ticket = await tables.ticket(request.attempt)
-    await tables.drop_ticket(request.attempt)
-    attempt = await tables.attempt(request.attempt)
-    if attempt is None and ticket is not None:
-        await record_withdrawal(tables, ticket.conversation, ticket.attempt, request.now)
-    if attempt is None or attempt.state is not AttemptState.RUNNING:
-        return ticket.conversation if ticket else None
-    branch = await tables.branch(attempt.branch)
-    if branch is not None and branch.running == attempt.id:
-        # It has not run, so there is nothing to keep, unless an earlier stop demands it.
-        await end_running(tables, branch, attempt, GAVE_UP, request.now, drop=attempt.stop is None)
-    return attempt.conversation

@@ -25,7 +25,6 @@ from turnledger.engine.lifecycle.moves import MoveResult
 from turnledger.engine.ports import Runner, Sync
 from turnledger.engine.process import Process
 from turnledger.engine.turn.begin import (
-    AbandonRequest,
     AcquireRequest,
     Beginning,
     BeginRequest,
@@ -34,11 +33,10 @@ from turnledger.engine.turn.begin import (
     HistoryMoved,
     MustReachDisk,
     Round,
-    abandon,
     begin,
 )
 from turnledger.engine.turn.commit import end_as_failed, leave
-from turnledger.engine.turn.queue import PlaceInQueue, Queued, QueueSink
+from turnledger.engine.turn.queue import AbandonRequest, PlaceInQueue, Queued, QueueSink, abandon
 from turnledger.engine.turn.running_turn import OpenTurn, RunningTurn, generator_around
 from turnledger.engine.turn.snapshot import snapshot
 from turnledger.errors import (

@@ -1,4 +1,4 @@
-"""The queue of a lane: who goes before a request, the ticket that it takes, and how it waits.
+"""The queue of a lane: who goes before a request, the ticket that it takes, how it waits, and gives up.
 
 Tickets are numbered by the store. Those of dead processes and those past their deadline are skipped.
 """
@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from msgspec.structs import replace
 
 from turnledger.engine.attempt import idempotency
+from turnledger.engine.attempt.end import end_running
 from turnledger.engine.attempt.idempotency import NewAttempt
 from turnledger.engine.attempt.interrupted_job import add_job
-from turnledger.engine.feed import record_change
+from turnledger.engine.feed import record_change, record_withdrawal
 from turnledger.engine.lane.lease_watch import Dead, beat_of, is_dead
 from turnledger.engine.ports import Tables
 from turnledger.engine.process import Process, Waiter
@@ -24,7 +25,7 @@ from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import FOR_EVER, NOBODY, Branch, Conversation, Ticket
 from turnledger.model.ids import ConversationId, LeaseId, TurnId
 from turnledger.model.job import TurnJob
-from turnledger.model.turn import Attempt, OnBusy, OnStop
+from turnledger.model.turn import Attempt, AttemptState, Failure, OnBusy, OnStop
 
 if TYPE_CHECKING:
     from turnledger.engine.turn.begin import BeginRequest
@@ -223,3 +224,29 @@ class PlaceInQueue:
         if not has_begun:
             # It may have consumed a ring that was meant for the next in line.
             self._process.waiters.notify(conversation)
+
+
+GAVE_UP = Failure("gave_up", "its caller gave up before it ran")
+
+
+@dataclass(frozen=True)
+class AbandonRequest:
+    attempt: TurnId
+    now: int
+
+
+async def abandon(tables: Tables, request: AbandonRequest) -> ConversationId | None:
+    """Remove the ticket of a request that gave up, or free the lane that it took unknowingly. Return the
+    conversation it waited for."""
+    ticket = await tables.ticket(request.attempt)
+    await tables.drop_ticket(request.attempt)
+    attempt = await tables.attempt(request.attempt)
+    if attempt is None and ticket is not None:
+        await record_withdrawal(tables, ticket.conversation, ticket.attempt, request.now)
+    if attempt is None or attempt.state is not AttemptState.RUNNING:
+        return ticket.conversation if ticket else None
+    branch = await tables.branch(attempt.branch)
+    if branch is not None and branch.running == attempt.id:
+        # It has not run, so there is nothing to keep, unless an earlier stop demands it.
+        await end_running(tables, branch, attempt, GAVE_UP, request.now, drop=attempt.stop is None)
+    return attempt.conversation

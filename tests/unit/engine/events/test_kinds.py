@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from tests.unit.model.shapes import repeatable, result
 from turnledger.engine.attempt import unfinished_output
-from turnledger.engine.attempt.sent_log import SentLog, kept_turn_log, unfinished_items
+from turnledger.engine.attempt.sent_log import SentLog, kept_turn_log
+from turnledger.engine.attempt.unfinished_output import unfinished_items
 from turnledger.engine.events.live_log import STRIDE, EmittedText, LiveLog
 from turnledger.engine.limits import Limits
 from turnledger.engine.turn.open_parts import Addition, OpenParts

@@ -18,10 +18,10 @@ from turnledger.engine.lifecycle.delete import DeleteRequest, EndDueRequest
 from turnledger.engine.lifecycle.moves import ForkRequest, MoveResult
 from turnledger.engine.ports import Inspection, Tables
 from turnledger.engine.process import FlushRequest
-from turnledger.engine.turn.begin import AbandonRequest, BeginRequest, Begun
+from turnledger.engine.turn.begin import BeginRequest, Begun
 from turnledger.engine.turn.commit import CommitRequest, DoubtRequest
 from turnledger.engine.turn.jobs import TakeRequest
-from turnledger.engine.turn.queue import Enqueued, Queued
+from turnledger.engine.turn.queue import AbandonRequest, Enqueued, Queued
 from turnledger.engine.turn.running_turn import RecordRequest
 from turnledger.engine.wrapped_store import AnyOperation
 from turnledger.errors import ConversationExpired, LedgerClosed

@@ -14,8 +14,9 @@ from turnledger.engine.history import line
 from turnledger.engine.lifecycle.delete import DeleteRequest
 from turnledger.engine.lifecycle.moves import ForkRequest, MoveResult, Switch, Undo
 from turnledger.engine.ports import Tables
-from turnledger.engine.turn.begin import AbandonRequest, BeginRequest, Begun
+from turnledger.engine.turn.begin import BeginRequest, Begun
 from turnledger.engine.turn.commit import CommitRequest, DoubtRequest
+from turnledger.engine.turn.queue import AbandonRequest
 from turnledger.engine.turn.running_turn import RecordRequest
 from turnledger.model.conversation import Branch, Conversation, ConversationState
 from turnledger.model.ids import BranchId
