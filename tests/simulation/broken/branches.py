@@ -140,8 +140,8 @@ def settles_an_edit_with_results_of_its_base() -> list[Patch]:
 # Rule 9: no settled turn is left out.
 
 
-async def _without_settled(tables: Any, lane: Any, fork: Any) -> Any:
-    return await fork.place_of(tables, lane, replace(fork, forget=True))
+async def _without_settled(tables: Any, lane: Any, place: Any) -> Any:
+    return await fork.place_of(tables, lane, replace(place, forget=True))
 
 
 @broken
