@@ -39,6 +39,12 @@ def test_failovers_that_lose_begins_break_no_promise() -> None:
     assert sum(simulate(seed, "memory", ("fail over",)).turns for seed in range(20)) >= 20
 
 
+@pytest.mark.parametrize("seed", [532, 785, 1436])
+def test_failover_that_loses_a_note_of_the_store_breaks_no_promise(seed: int) -> None:
+    """It loses that an unhidden item was to be shown, a stop that is being obeyed, and the first clock mark."""
+    simulate(seed, "memory", ("fail over",))
+
+
 def test_simulation_seed_replays_exactly_in_another_process() -> None:
     check_replays({"memory": 5, "sqlite": 2})
 

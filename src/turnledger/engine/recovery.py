@@ -289,7 +289,9 @@ class Recovery:
         is_known = before is not None and replace_struct(before, trusted_at=mark.trusted_at) == mark
         if before is not None and is_known and abs(mark.trusted_at - before.trusted_at) < MARKED_EVERY_MS:
             return
-        await self._process.store.transact_whole(save_mark, mark, Sync.PROCESS)
+        # The first one must survive a failover: a process that starts with a wrong clock would find none.
+        sync = Sync.DISK if before is None else Sync.PROCESS
+        await self._process.store.transact_whole(save_mark, mark, sync)
         self._marked = mark
 
     async def _index(self) -> None:
