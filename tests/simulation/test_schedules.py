@@ -39,10 +39,13 @@ def test_failovers_that_lose_begins_break_no_promise() -> None:
     assert sum(simulate(seed, "memory", ("fail over",)).turns for seed in range(20)) >= 20
 
 
-@pytest.mark.parametrize("seed", [532, 785, 1436])
-def test_failover_that_loses_a_note_of_the_store_breaks_no_promise(seed: int) -> None:
-    """It loses that an unhidden item was to be shown, a stop that is being obeyed, and the first clock mark."""
-    simulate(seed, "memory", ("fail over",))
+@pytest.mark.parametrize(
+    ("seed", "others"),
+    [(532, ()), (785, ()), (1436, ()), (462, ("flag", "wander", "parallel", "leave", "clock"))],
+    ids=["a flag that hid nothing", "a stop that is obeyed", "the first clock mark", "the sign of a reader"],
+)
+def test_failover_that_loses_a_note_breaks_no_promise(seed: int, others: tuple[str, ...]) -> None:
+    simulate(seed, "memory", ("fail over", *others))
 
 
 def test_simulation_seed_replays_exactly_in_another_process() -> None:

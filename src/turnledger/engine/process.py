@@ -393,10 +393,8 @@ class Process:
             for running in self.running.values()
         )
 
-    def interrupt_here(self, attempt: TurnId | None, policy: OnStop | None = None) -> None:
+    def interrupt_here(self, attempt: TurnId, policy: OnStop | None) -> None:
         """Deliver a recorded stop if the attempt runs in this process."""
-        if attempt is None:
-            return
         if attempt in self.running:
             self.running[attempt].interrupt(policy)
         elif attempt in self.attempts:

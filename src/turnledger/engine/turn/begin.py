@@ -270,7 +270,8 @@ class Queued:
 
     ticket: Ticket
     in_the_way: tuple[tuple[LeaseId, int | None], ...]
-    interrupted: TurnId | None
+    interrupted: Attempt | None
+    """The running attempt that it stops, with the recorded policy."""
     is_repeated: bool = False
     """Whether a request with the same key waits ahead: its attempt may answer this one."""
 
@@ -522,11 +523,12 @@ async def _must_wait(
             )
     if running is not None and front and running.stop is None:
         policy = OnStop.KEEP if request.policy.on_busy is OnBusy.INTERRUPT else OnStop.DISCARD
-        await tables.save_attempt(replace(running, stop=policy))
+        running = replace(running, stop=policy)
+        await tables.save_attempt(running)
     leases = [ticket.lease for ticket in before] + ([running.lease] if running else [])
     seen = [(lease, await beat_of(tables, lease)) for lease in dict.fromkeys(leases)]
     is_repeated = request.key is not None and request.key.text in [each.idempotency_key for each in before]
-    return Queued(own, tuple(seen), running.id if running and front else None, is_repeated)
+    return Queued(own, tuple(seen), running if front else None, is_repeated)
 
 
 async def _check_before_stopping(

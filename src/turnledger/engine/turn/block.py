@@ -259,7 +259,8 @@ class _PlaceInQueue:
             if left <= 0:
                 raise WaitEnded
             await self._waiter.wait(min(left, process.limits.lease_time / 4))
-        process.interrupt_here(queued.interrupted)
+        if queued.interrupted is not None:
+            process.interrupt_here(queued.interrupted.id, queued.interrupted.stop)
         process.check_unread()
         return process.watch.dead_among(queued.in_the_way)
 

@@ -240,6 +240,7 @@ OBSERVED = (
     "holders",
     "lost_answers",
     "used_at",
+    "read_at",
     "resumes",
     "left_by_closing",
     "deleted",
