@@ -302,7 +302,7 @@ class World:
     lost_begins: set[str] = field(default_factory=set)
     """Requests whose begin a failover has lost."""
     lost_stops: dict[TurnId, OnStop] = field(default_factory=dict)
-    """Recorded stops that a failover has lost; the process that runs the attempt may have read them before."""
+    """Recorded stops that a failover has lost; the process of the attempt may have read them before."""
     records_model_views: bool = False
     """Whether `Run.view` is set: only where items are hidden, instructed or left out."""
     flags: dict[TurnId, dict[int, Flags]] = field(default_factory=dict)
