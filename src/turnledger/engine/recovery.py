@@ -90,6 +90,8 @@ class Recovery:
 
     async def run_round(self) -> None:
         """Do one round. A failing step is logged, retried in the next round, and does not stop the others."""
+        outage = self._process.outage
+        failures = outage.failures
         for step in (
             self._resolve_doubts,
             self._finish_ends,
@@ -104,6 +106,8 @@ class Recovery:
             self._index,
         ):
             await self._try(step())
+        if outage.failures == failures:  # a round reads and writes
+            outage.end()
 
     async def take_over_dead(self) -> int:
         """Take over from dead processes now; return how many of their turns ended. A failure is logged, and
@@ -117,7 +121,7 @@ class Recovery:
             await work
             return True
         except StoreError as error:
-            log.warning("recovery step postponed: %s", error.code)
+            self._process.outage.note(error, "recovery_step_postponed")
         except Exception:
             log.exception("recovery step failed")
         return False
