@@ -34,3 +34,34 @@ async def test_turn_stays_rolled_back_when_a_failover_loses_its_stop() -> None:
         with pytest.raises(TurnStopped):
             await hanging
         assert [turn.input[0].text for turn in await chat.turns()] == ["second"]
+
+
+async def test_copied_effect_that_others_may_have_read_survives_a_failover() -> None:
+    """A turn after any turn copies the effects that its line would leave out, as turns of their own."""
+    machine = MemoryMachine()
+
+    async def answer(turn: RunningTurn) -> None:
+        turn.emit("Yes.")
+
+    async def act(turn: RunningTurn) -> None:
+        call = {"type": "function_call", "call_id": "c", "name": "act", "arguments": "{}"}
+        await turn.call(call, lambda: asyncio.sleep(0, "done"))
+        raise LookupError
+
+    async with await Ledger.over(await machine.open()) as ledger:
+        chat = await ledger.conversation(conversation_key="lane")
+        first = await chat.run(answer, "first")
+        await chat.run(answer, "second")
+        with pytest.raises(LookupError):
+            await chat.run(act, "third")
+        await chat.run(answer, "fourth")  # settles what the third has done
+
+        async def turns() -> set[str]:
+            lines = [await chat.turns(branch=each.branch.id) for each in await chat.branches()]
+            return {turn.id for line in lines for turn in line}
+
+        async with chat.turn("beside", after=first.id) as turn:
+            shown = await turns()
+            machine.fail_over()
+            assert await turns() == shown
+            turn.emit("Yes.")
