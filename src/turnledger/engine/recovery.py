@@ -88,6 +88,8 @@ class Recovery:
 
     async def run_round(self) -> None:
         """Do one round. A failing step is logged, retried in the next round, and does not stop the others."""
+        outage = self._process.outage
+        failures = outage.failures
         for step in (
             self._resolve_doubts,
             self._finish_ends,
@@ -102,6 +104,8 @@ class Recovery:
             self._index,
         ):
             await self._try(step())
+        if outage.failures == failures:  # a round reads and writes
+            outage.end()
 
     async def take_over_dead(self) -> int:
         """Take over from dead processes now; return how many of their turns ended. A failure is logged, and
@@ -115,7 +119,7 @@ class Recovery:
             await work
             return True
         except StoreError as error:
-            log.warning("recovery step postponed: %s", error.code)
+            self._process.outage.note(error, "recovery_step_postponed")
         except Exception:
             log.exception("recovery step failed")
         return False
@@ -287,7 +291,9 @@ class Recovery:
         is_known = before is not None and replace_struct(before, trusted_at=mark.trusted_at) == mark
         if before is not None and is_known and abs(mark.trusted_at - before.trusted_at) < MARKED_EVERY_MS:
             return
-        await self._process.store.transact_whole(save_mark, mark, Sync.PROCESS)
+        # The first one must survive a failover: a process that starts with a wrong clock would find none.
+        sync = Sync.DISK if before is None else Sync.PROCESS
+        await self._process.store.transact_whole(save_mark, mark, sync)
         self._marked = mark
 
     async def _index(self) -> None:

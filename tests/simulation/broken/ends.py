@@ -78,9 +78,8 @@ def replaces_the_policy_of_a_recorded_stop_when_it_interrupts() -> list[Patch]:
     async def must_wait(tables: Any, conversation: Any, branch: Any, request: Any, verdict: Any) -> Any:
         queued = await true(tables, conversation, branch, request, verdict)
         if queued is not None and queued.interrupted is not None:
-            running = await tables.attempt(queued.interrupted)
             policy = OnStop.KEEP if request.policy.on_busy is OnBusy.INTERRUPT else OnStop.DISCARD
-            await tables.save_attempt(replace(running, stop=policy))
+            await tables.save_attempt(replace(queued.interrupted, stop=policy))
         return queued
 
     return [(begin, "_must_wait", must_wait)]

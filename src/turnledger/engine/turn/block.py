@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Coroutine
 from contextlib import suppress
@@ -56,8 +55,6 @@ from turnledger.errors import (
 )
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.turn import Turn
-
-log = logging.getLogger("turnledger")
 
 
 @dataclass(frozen=True)
@@ -323,7 +320,7 @@ async def _withdraw(process: Process, request: BeginRequest) -> None:
     try:
         conversation = await uninterrupted(process.persist(abandon, abandoning, request.target.owner))
     except (StoreError, LedgerClosed) as error:
-        log.warning("a ticket is left to be withdrawn later: %s", error.code)
+        process.outage.note(error, "ticket_left", turn=request.attempt)
     else:
         if conversation is not None:
             process.waiters.notify(conversation)

@@ -7,7 +7,6 @@ attempt by its policy.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -196,8 +195,6 @@ async def _committed(tables: Tables, id: TurnId) -> Turn | None:
     turn = await tables.turn(id)
     return turn if turn is not None and turn.kind is TurnKind.COMPLETED else None
 
-
-log = logging.getLogger("turnledger")
 
 SUPERSEDED = Failure("superseded", "another process took its lane")
 UNKNOWN = " ".join((CommitOutcomeUnknown.__doc__ or "").split())
@@ -469,8 +466,7 @@ def put_off_end(
     process: Process, request: EndRequest, running: OpenTurn | None, error: TurnledgerError
 ) -> None:
     """Leave the end of an attempt to recovery, until the store can write it."""
-    ids = {"turn": request.attempt, "conversation": request.conversation}
-    log.warning("turn_end_postponed", extra={**ids, "code": error.code})
+    process.outage.note(error, "turn_end_postponed", turn=request.attempt, conversation=request.conversation)
     process.unfinished[request.attempt] = (request, running)
 
 

@@ -62,7 +62,8 @@ class Queued:
 
     ticket: Ticket
     in_the_way: tuple[tuple[LeaseId, int | None], ...]
-    interrupted: TurnId | None
+    interrupted: Attempt | None
+    """The running attempt that it stops, with the recorded policy."""
     is_repeated: bool = False
     """Whether a request with the same key waits ahead: its attempt may answer this one."""
 
@@ -120,11 +121,12 @@ async def wait_behind(
     is_stopped = running is not None and request.policy.goes_first
     if running is not None and is_stopped and running.stop is None:
         policy = OnStop.KEEP if request.policy.on_busy is OnBusy.INTERRUPT else OnStop.DISCARD
-        await tables.save_attempt(replace(running, stop=policy))
+        running = replace(running, stop=policy)
+        await tables.save_attempt(running)
     leases = [ticket.lease for ticket in tickets] + ([running.lease] if running else [])
     seen = [(lease, await beat_of(tables, lease)) for lease in dict.fromkeys(leases)]
     is_repeated = request.key is not None and request.key.text in [each.idempotency_key for each in tickets]
-    return Queued(own, tuple(seen), running.id if running and is_stopped else None, is_repeated)
+    return Queued(own, tuple(seen), running if is_stopped else None, is_repeated)
 
 
 async def enqueue(
@@ -201,7 +203,8 @@ class PlaceInQueue:
             if left <= 0:
                 raise WaitEnded
             await self._waiter.wait(min(left, process.limits.lease_time / 4))
-        process.interrupt_here(queued.interrupted)
+        if queued.interrupted is not None:
+            process.interrupt_here(queued.interrupted.id, queued.interrupted.stop)
         process.check_unread()
         return process.watch.dead_among(queued.in_the_way)
 

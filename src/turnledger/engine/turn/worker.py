@@ -147,7 +147,7 @@ class JobWorker:
             limit = free + len(process.attempts) + len(self._damaged)
             ready = await process.store.read_whole(ready_jobs, limit)
         except StoreError as error:
-            log.warning("background_turns_postponed", extra={"code": error.code})
+            process.outage.note(error, "background_turns_postponed")
             return
         taken = process.attempts.keys() | self._damaged
         for job in [job for job in ready if job.id not in taken][:free]:

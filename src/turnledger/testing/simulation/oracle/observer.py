@@ -178,8 +178,8 @@ async def _run_begin(tables: Tables, operation: AnyOperation, request: BeginRequ
         world.violations.append(f"{request.attempt} waits, although it runs in parallel")
     if isinstance(result, Queued):
         world.waiting_since.setdefault(request.attempt, world.begins)
-        if result.interrupted:
-            interrupted = await tables.attempt(result.interrupted)
+        if result.interrupted is not None:
+            interrupted = await tables.attempt(result.interrupted.id)
             if interrupted is not None:
                 _note_recorded(interrupted, world)
     if isinstance(result, Begun):
