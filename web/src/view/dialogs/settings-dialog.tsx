@@ -7,7 +7,6 @@ import { keyLabels } from "../../composer/shortcuts";
 import { safeText } from "../../markdown/safe-text";
 import type { Session } from "../../session/session";
 import type { StoredChoice } from "../../session/stored-choice";
-import { Dialog } from "./dialog";
 import { download } from "../header/export-file";
 import { DownloadIcon, KeyIcon, TrashIcon, UploadIcon } from "../icons";
 import type { Language } from "../../strings/language";
@@ -22,16 +21,15 @@ interface SettingsProps {
   readonly session: Session;
   readonly theme: Theme;
   readonly language: Language;
-  readonly onClose: () => void;
 }
 
-export function SettingsDialog({ session, theme, language, onClose }: SettingsProps) {
+export function SettingsView({ session, theme, language }: SettingsProps) {
   const { shortcuts, mayRun } = session;
   const { settings } = strings;
   const languages = { browser: settings.browserLanguage, ...LANGUAGES };
   const sendKeys = { Enter: keyLabels("Enter").join("+"), "Mod+Enter": keyLabels("Mod+Enter").join("+") };
   return (
-    <Dialog title={settings.title} onClose={onClose}>
+    <>
       <section class="settings">
         <ChoiceField label={settings.language} choice={language.choice} names={languages} />
         <ChoiceField label={strings.account.theme} choice={theme.choice} names={strings.account.themes} />
@@ -40,7 +38,7 @@ export function SettingsDialog({ session, theme, language, onClose }: SettingsPr
         <ChoiceField label={strings.shortcuts.title} choice={shortcuts.mode} names={settings.shortcutModes} />
         {mayRun && <ModelField session={session} />}
       </section>
-      {session.mayAdminister && <AdminView session={session} />}
+      {session.mayAdminister && <AdminEntry session={session} />}
       {session.me.id == null && (
         <section>
           <h3>{strings.admin.title}</h3>
@@ -48,11 +46,11 @@ export function SettingsDialog({ session, theme, language, onClose }: SettingsPr
         </section>
       )}
       {session.keeps && session.mayRead && <AllChatsView all={session.allChats} mayWrite={session.mayWrite} />}
-    </Dialog>
+    </>
   );
 }
 
-function AdminView({ session }: { session: Session }) {
+function AdminEntry({ session }: { session: Session }) {
   return (
     <section>
       <h3>{strings.admin.title}</h3>
