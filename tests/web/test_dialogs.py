@@ -359,3 +359,31 @@ def test_dialog_that_cannot_be_loaded_leaves_a_notice_that_opens_it_later(
     again.press("Enter")
     expect(dialog).to_be_visible()
     expect(failed).to_have_count(0)
+
+
+def test_dialog_opened_again_right_after_it_could_not_be_loaded_stays_open(
+    person: Person, profile: Profile
+) -> None:
+    page = profile(person).new_page()
+    lost: list[Route] = []
+
+    def lose_first(route: Route) -> None:
+        lost.append(route)
+        if len(lost) == 1:
+            route.abort("internetdisconnected")
+        else:
+            route.continue_()
+
+    page.route("**/assets/settings-dialog-*", lose_first)
+    page.goto(person.server.url)
+    # Before the browser reports that the dialog was closed.
+    page.evaluate(
+        """() => new MutationObserver((_, watch) => {
+            const again = [...document.querySelectorAll("button")].find((each) => each.innerText === "Try again");
+            if (!again) return;
+            watch.disconnect();
+            again.click();
+        }).observe(document.body, {childList: true, subtree: true})"""
+    )
+    page.get_by_role("button", name="Settings").press("Enter")
+    expect(page.get_by_role("dialog", name="Settings").get_by_role("combobox", name="Theme")).to_be_visible()

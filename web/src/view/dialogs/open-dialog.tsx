@@ -5,7 +5,7 @@ import type { ComponentChildren } from "preact";
 import { useLayoutEffect } from "preact/hooks";
 import { chatTitle } from "../../chats/chat-row";
 import { safeText } from "../../markdown/safe-text";
-import type { Session } from "../../session/session";
+import type { OpenDialog, Session } from "../../session/session";
 import type { Language } from "../../strings/language";
 import type { Theme } from "../theme";
 import { Dialog } from "./dialog";
@@ -22,6 +22,7 @@ export function OpenDialogView({ session, theme, language }: OpenDialogProps) {
   if (open === null) return null;
   const common = {
     session,
+    open,
     // The browser reports late that a dialog was closed: another may be open by then.
     onClose: () => {
       if (session.dialog.peek() === open) session.dialog.value = null;
@@ -72,6 +73,7 @@ export function OpenDialogView({ session, theme, language }: OpenDialogProps) {
 
 interface LazyDialogProps<Module> {
   readonly session: Session;
+  readonly open: OpenDialog;
   readonly title: string;
   readonly onClose: () => void;
   readonly load: () => Promise<Module>;
@@ -80,7 +82,7 @@ interface LazyDialogProps<Module> {
 
 /** Opens at once, so that no key reaches the page behind. Without a connection it closes again, with a notice that
  * offers to open it. */
-function LazyDialog<Module>({ session, title, onClose, load, children }: LazyDialogProps<Module>) {
+function LazyDialog<Module>({ session, open, title, onClose, load, children }: LazyDialogProps<Module>) {
   const loaded = useSignal<{ readonly module: Module } | null>(null);
   useLayoutEffect(() => {
     let isOpen = true;
@@ -90,8 +92,7 @@ function LazyDialog<Module>({ session, title, onClose, load, children }: LazyDia
       },
       () => {
         if (!isOpen) return;
-        const wanted = session.dialog.peek();
-        const run = (): void => void (session.dialog.value = wanted);
+        const run = (): void => void (session.dialog.value = { ...open });
         session.notices.problem(new Error(strings.layout.dialogNotLoaded), {
           action: { label: strings.common.tryAgain, run },
         });
