@@ -1,6 +1,6 @@
 /** Settings: how the page looks, how it is written in, and all chats as a file. */
 
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import type { ImportReport } from "turnledger";
 import type { AllChats } from "../../chats/all-chats";
 import { keyLabels } from "../../composer/shortcuts";
@@ -119,7 +119,7 @@ function ModelField({ session }: { session: Session }) {
 
 function AllChatsView({ all, mayWrite }: { all: AllChats; mayWrite: boolean }) {
   const file = useRef<HTMLInputElement>(null);
-  useEffect(() => all.reset(), [all]);
+  useLayoutEffect(() => all.reset(), [all]);
   const isBusy = all.isBusy.value;
   const save = async (): Promise<void> => {
     const exported = await all.export();
@@ -177,7 +177,8 @@ function ConfirmView({ all }: { all: AllChats }) {
   const group = useRef<HTMLDivElement>(null);
   const count = all.condemned.value?.length ?? 0;
   const isAsking = count > 0;
-  useEffect(() => {
+  // Before the next key.
+  useLayoutEffect(() => {
     if (isAsking) group.current?.querySelector("button")?.focus();
   }, [isAsking]);
   if (!isAsking) return null;
