@@ -313,6 +313,7 @@ def test_dialog_opened_right_after_another_was_closed_stays_open(person: Person,
     expect(dialog.get_by_role("combobox", name="Theme")).to_be_visible()
     # Both before the browser reports that the first one was closed.
     button.evaluate("""it => { document.querySelector("dialog").close(); it.click(); }""")
+    expect(dialog).to_have_attribute("aria-busy", "false")
     page.keyboard.press("Tab")
     expect(dialog.get_by_role("combobox", name="Language")).to_be_focused()
 
@@ -379,7 +380,8 @@ def test_dialog_opened_again_right_after_it_could_not_be_loaded_stays_open(
     # Before the browser reports that the dialog was closed.
     page.evaluate(
         """() => new MutationObserver((_, watch) => {
-            const again = [...document.querySelectorAll("button")].find((each) => each.innerText === "Try again");
+            const buttons = [...document.querySelectorAll("button")];
+            const again = buttons.find((each) => each.innerText === "Try again");
             if (!again) return;
             watch.disconnect();
             again.click();
