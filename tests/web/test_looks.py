@@ -322,6 +322,29 @@ def test_answer_has_room_while_it_streams_at_400_percent_zoom(person: Person, pr
 
 
 @long_only
+def test_chats_can_be_selected_and_messages_edited_at_400_percent_zoom(person: Person, profile: Profile) -> None:
+    for name in ("Dinner", "Supper"):
+        person.server.model.add_script("A long answer. " * 50)
+        person.run_turn(name)
+    page = opened(profile, person, 320, 256, at=f"#{person.chats()[0]['id']}")
+    # Nothing covers the buttons of the form.
+    page.get_by_role("button", name="Edit message").press("Enter")
+    field, cancel = page.get_by_role("textbox", name="Edit message"), page.get_by_role("button", name="Cancel")
+    expect(field).to_be_focused()
+    expect(cancel).to_be_in_viewport(ratio=1)
+    expect(page.get_by_role("button", name="Latest")).not_to_be_visible()
+    cancel.click()
+    page.get_by_role("button", name="Show chats").click()
+    lines = page.locator(".lines")
+    page.get_by_role("button", name="More chats").click()
+    page.get_by_role("menuitem", name="Select chats").click()
+    assert lines.evaluate("lines => lines.clientHeight") >= 100
+    for name in ("Supper", "Dinner"):
+        page.get_by_role("checkbox", name=name).check()
+    expect(page.get_by_text("2 selected")).to_be_visible()
+
+
+@long_only
 def test_shared_chat_uses_the_full_width_and_can_change_its_theme(person: Person, profile: Profile) -> None:
     chat = person.run_turn("To be read")["chat"]["id"]
     link = person.fetch("POST", "/api/shares", {"chat": chat})
