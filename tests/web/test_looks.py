@@ -122,6 +122,30 @@ def test_theme_follows_the_system_until_one_is_chosen(person: Person, profile: P
         page.emulate_media(color_scheme="light")
 
 
+CONTRAST = """([one, other]) => {
+  const context = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+  const [dark, light] = [one, other].map((element) => {
+    context.fillStyle = getComputedStyle(element).backgroundColor;
+    context.fillRect(0, 0, 1, 1);
+    const [red, green, blue] = [...context.getImageData(0, 0, 1, 1).data].map((each) => (each / 255) ** 2.2);
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue + 0.05;
+  }).sort((a, b) => a - b);
+  return light / dark;
+}"""
+"""Of the backgrounds of two elements."""
+
+
+def test_pointed_entry_of_a_menu_stands_out_in_each_theme(person: Person, profile: Profile) -> None:
+    page = opened(profile, person)
+    page.get_by_role("button", name="More chats").click()
+    entry = page.get_by_role("menuitem", name="Select chats")
+    entry.hover()
+    pair = [page.get_by_role("menu").element_handle(), entry.element_handle()]
+    for theme in ("light", "dark"):
+        page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+        assert page.evaluate(CONTRAST, pair) > 1.1, theme
+
+
 @long_only
 def test_layout_has_no_horizontal_overflow_at_any_size_and_direction(
     person: Person, profile: Profile
