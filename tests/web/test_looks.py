@@ -346,15 +346,17 @@ def test_answer_has_room_while_it_streams_at_400_percent_zoom(person: Person, pr
 
 
 @long_only
-def test_chats_can_be_selected_and_messages_edited_at_400_percent_zoom(person: Person, profile: Profile) -> None:
+def test_chats_can_be_selected_and_messages_edited_at_400_percent_zoom(
+    person: Person, profile: Profile
+) -> None:
     for name in ("Dinner", "Supper"):
         person.server.model.add_script("A long answer. " * 50)
         person.run_turn(name)
     page = opened(profile, person, 320, 256, at=f"#{person.chats()[0]['id']}")
     # Nothing covers the buttons of the form.
     page.get_by_role("button", name="Edit message").press("Enter")
-    field, cancel = page.get_by_role("textbox", name="Edit message"), page.get_by_role("button", name="Cancel")
-    expect(field).to_be_focused()
+    cancel = page.get_by_role("button", name="Cancel")
+    expect(page.get_by_role("textbox", name="Edit message")).to_be_focused()
     expect(cancel).to_be_in_viewport(ratio=1)
     expect(page.get_by_role("button", name="Latest")).not_to_be_visible()
     cancel.click()
