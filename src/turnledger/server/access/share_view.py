@@ -1,7 +1,7 @@
 """A chat as seen by a visitor with a link to it.
 
-Only the messages, and which answers reached the length limit: no key or metadata of its owner, no tool calls, no
-failed attempts, no hidden items.
+Only the messages, and which answers reached the length limit: no key or metadata of its owner, no tool
+calls, no failed attempts, no hidden items.
 """
 
 from __future__ import annotations
