@@ -1,6 +1,7 @@
 """A chat as seen by a visitor with a link to it.
 
-Only the messages: no key or metadata of its owner, no tool calls, no failed attempts, no hidden items.
+Only the messages, and which answers reached the length limit: no key or metadata of its owner, no tool
+calls, no failed attempts, no hidden items.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def _show_turn(turn: Turn) -> Turn:
         raw_output=raws(_messages(enumerate(turn.output, count), turn.hidden)),
         hidden=(),
         hidden_from_model=(),
-        details={},
+        details={"finish_reason": "length"} if turn.details.get("finish_reason") == "length" else {},
     )
 
 
