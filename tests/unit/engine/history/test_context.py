@@ -420,7 +420,10 @@ async def test_messages_json_within_any_budget_equals_messages(chat: Chat, token
         async with chat.turn(f"q{number}", context=Context.budget(tokens)) as turn:
             for _ in range(3):
                 expected = assemble(
-                    list(turn.history), ContextParts((), (), turn.input, turn.steps), Context.budget(tokens), {}
+                    list(turn.history),
+                    ContextParts((), (), turn.input, turn.steps),
+                    Context.budget(tokens),
+                    {},
                 )
                 assert list(turn.items) == list(expected)
                 assert as_json(turn) == turn.messages
