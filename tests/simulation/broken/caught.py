@@ -173,7 +173,6 @@ CAUGHT: dict[tuple[str, str], int] = {
     ("memory", "writes_events_without_the_fence"): 23,
     ("sqlite", "leaves_tickets_behind_when_the_pointer_moves"): 23,
     ("sqlite", "removes_turns_that_a_fork_still_needs"): 97,
-    ("sqlite", "reports_what_it_takes_over_without_deltas"): 15,
 }
 """By store and name; engines caught by seed 0 are left out."""
 
