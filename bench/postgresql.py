@@ -161,13 +161,13 @@ async def growth(ledger: Ledger, length: int, rounds: int) -> list[Line]:
             await one_turn(chat)
     turns = [(await one_turn(long), await one_turn(chat)) for chat in short]
     page = [(await _read_page(long), await _read_page(chat)) for chat in short]
+    parts = {
+        "commit": [(a[1], b[1]) for a, b in turns],
+        "begin": [(a[0] - a[1], b[0] - b[1]) for a, b in turns],
+        "last 10": page,
+    }
     return [
-        Line(f"{name} at {length} turns, p50, of one at 10", median(many) / median(few), 1.2)
-        for name, many, few in (
-            ("commit", [each[0][1] for each in turns], [each[1][1] for each in turns]),
-            ("begin", [each[0][0] - each[0][1] for each in turns], [each[1][0] - each[1][1] for each in turns]),
-            ("last 10", [each[0] for each in page], [each[1] for each in page]),
-        )
+        Line(f"{name} at {length} turns, p50, of one at 10", *_ratio(took), 1.2) for name, took in parts.items()
     ]
 
 

@@ -111,14 +111,18 @@ def settings_of(url: str) -> DatabaseSettings:
 
 
 class QuietConnection(asyncpg.Connection):  # type: ignore[misc]
-    """A connection that is returned to the pool as it is: operations leave nothing behind."""
+    """A connection that operations return to the pool as they found it."""
 
-    def get_reset_query(self) -> str:
-        return ""
+    is_dropped = False
+
+    @property
+    def is_usable(self) -> bool:
+        return not self.is_dropped and not self.is_closed()
 
     def _cancel_current_command(self, waiter: object, cancel_waiter: object = None) -> None:
         """Drop the connection after a timeout. A cancelled COMMIT would no longer wait for the synchronous
         standby: others would see, and acknowledge, a turn that a failover loses."""
+        self.is_dropped = True
         self._loop.call_soon(self.terminate)
 
 
@@ -166,19 +170,8 @@ def check_server(connection: AnyConnection, settings: DatabaseSettings) -> None:
         )
 
 
-async def connect(settings: DatabaseSettings) -> AnyConnection:
-    """Open a connection beside the pool."""
-    connection: AnyConnection = await asyncpg.connect(**arguments(settings))
+async def connect(settings: DatabaseSettings) -> QuietConnection:
+    """Open a connection, for the pool or beside it."""
+    connection: QuietConnection = await asyncpg.connect(**arguments(settings))
     await prepare(connection)
     return connection
-
-
-async def open_pool(settings: DatabaseSettings) -> asyncpg.Pool[Any]:
-    pool: asyncpg.Pool[Any] = await asyncpg.create_pool(
-        **arguments(settings),
-        init=prepare,
-        min_size=1,
-        max_size=settings.pool,
-        max_inactive_connection_lifetime=300.0,
-    )
-    return pool

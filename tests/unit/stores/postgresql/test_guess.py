@@ -18,6 +18,7 @@ from turnledger.model.conversation import Branch, Conversation
 from turnledger.model.ids import LeaseId
 from turnledger.stores.postgresql import PostgresStore
 from turnledger.stores.postgresql.connections import QuietConnection
+from turnledger.stores.postgresql.store import BEGIN_READ
 from turnledger.stores.postgresql.tables.queries import QUERIES
 from turnledger.testing.store_contract.rows.kit import IDS, conversation
 from turnledger.testing.store_contract.stage import call
@@ -25,16 +26,20 @@ from turnledger.testing.store_contract.stage import call
 
 @pytest.fixture
 def trips(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Counts the statements that writes send: a prepared one is one round trip."""
+    """Counts the statements that the writes of each task send: a prepared one is one round trip."""
     sent: Counter[str] = Counter()
+    reading: set[Any] = set()
 
     def count(method: str) -> None:
         original = getattr(QuietConnection, method)
 
         async def counted(self: Any, query: str, *arguments: Any, **options: Any) -> Any:
-            task = asyncio.current_task()
-            if task is not None and task.get_name() == "turnledger-write":
-                sent["writes"] += 1
+            if query == BEGIN_READ:
+                reading.add(self)
+            if self not in reading:
+                sent[_task()] += 1
+            elif query == "ROLLBACK":
+                reading.discard(self)
             return await original(self, query, *arguments, **options)
 
         monkeypatch.setattr(QuietConnection, method, counted)
@@ -45,7 +50,15 @@ def trips(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 def taken(trips: Counter[str]) -> int:
-    return trips.pop("writes", 0)
+    """Return how many statements the writes of this task took since the last call."""
+    found = trips[_task()] + trips["turnledger-write"]
+    trips.clear()
+    return found
+
+
+def _task() -> str:
+    task = asyncio.current_task()
+    return task.get_name() if task is not None else ""
 
 
 @pytest.mark.parametrize("key", [None, "order-7"])
