@@ -65,11 +65,13 @@ def _table_of(query: str) -> str:
 
 
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
-_WAIT = "set_config('synchronous_commit', {}, true)"
 COMMIT_WAITS: Mapping[Sync, str] = {
     # For the disk, also if the default of the role or the database is `off`; others are kept.
-    Sync.DISK: _WAIT.format("replace(current_setting('synchronous_commit'), 'off', 'on')"),
-    Sync.PROCESS: _WAIT.format("'off'"),
+    Sync.DISK: (
+        "CASE current_setting('synchronous_commit') WHEN 'off'"
+        " THEN set_config('synchronous_commit', 'on', true) END"
+    ),
+    Sync.PROCESS: "set_config('synchronous_commit', 'off', true)",
 }
 """Sets what the commit of this transaction waits for."""
 
