@@ -1,8 +1,8 @@
 """Turns on PostgreSQL against bare statements: `python -m bench.postgresql`.
 
-The floor writes the rows of a begin or of a commit with one guarded statement of the driver, on the same tables,
-with as many connections. What is compared alternates. The database is in memory, or in `--folder`; commits wait for it
-as they do by default.
+The floor writes the rows of a begin or of a commit with one guarded statement of the driver, on the same
+tables, with as many connections. What is compared alternates. The database is in memory, or in `--folder`;
+commits wait for it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ INSERT INTO conversation (id, owner, branch, state, internal, revision, created_
 VALUES ($1, $2, $1, 'live', 0, 1, 0, 0, '', 0, 0, 1)
 """
 BRANCH = """
-INSERT INTO branch (owner, id, number, conversation, fence, length, start, settled, instructed, bytes, preview)
+INSERT INTO branch (owner, id, number, conversation, fence, length, start, settled, instructed, bytes,
+                    preview)
 VALUES ($2, $1, 1, $1, 0, 0, 0, 0, 0, 0, '')
 """
 

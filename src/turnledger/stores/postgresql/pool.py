@@ -45,7 +45,7 @@ class ConnectionPool:
         return await self._wait() or await self._connect()
 
     async def _wait(self) -> QuietConnection | None:
-        turn = self._loop.create_future()
+        turn: asyncio.Future[QuietConnection | None] = self._loop.create_future()
         self._waiting.append(turn)
         # Not `asyncio.timeout`: a cancellation does not reach a write.
         timer = self._loop.call_later(self._settings.wait, _time_out, turn)

@@ -27,7 +27,7 @@ from turnledger.engine.ports import (
     Sync,
     WholeOperation,
 )
-from turnledger.errors import LedgerClosed, StoreUnavailable, TurnledgerError
+from turnledger.errors import LedgerClosed, StoreUnavailable
 from turnledger.model.ids import ConversationId, LeaseId
 from turnledger.stores.postgresql import connections
 from turnledger.stores.postgresql.connections import DatabaseSettings
@@ -59,6 +59,8 @@ logger = logging.getLogger(__name__)
 
 TRIES = 5
 """How often a transaction is run that the server rolled back for the sake of another."""
+GUESSES = 2
+"""How often an operation is sent as one statement: the second time without what was remembered wrongly."""
 BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
@@ -151,10 +153,8 @@ class PostgresStore:
         self._writing += 1
         try:
             return await uninterrupted(self._persist(operation, owner, sync))
-        except (TurnledgerError, asyncio.CancelledError):
-            raise
         except BaseException as error:
-            raise translate(error, self._settings.place) from error
+            raise translate(error, self._settings.place)  # noqa: B904 - it has its cause
         finally:
             self._writing -= 1
             if not self._writing and self._written is not None:
@@ -166,11 +166,15 @@ class PostgresStore:
         if gate is None:
             self._gates[owner] = gate = asyncio.Semaphore(self._settings.pool // 2)
         async with gate:
-            if owner is not None:
+            for _ in range(GUESSES):
+                if owner is None:
+                    break
                 try:
-                    return await self._guess_twice(operation, owner, sync)
+                    return await self._guess(operation, owner, sync)
+                except OutdatedGuess:
+                    continue
                 except WrongGuess:
-                    pass
+                    break
             # In a task of its own: what it awaits may use cancellations.
             alone = self._persist_alone(operation, owner, sync)
             return await self._loop.create_task(alone, name="turnledger-write")
@@ -192,14 +196,8 @@ class PostgresStore:
             await self._try(lambda whole: whole.begin_epoch(os.urandom(MARK)), None, Sync.DISK)
             return await run()
 
-    async def _guess_twice(self, operation: AnyOperation, owner: str, sync: Sync) -> Any:
-        """Run an operation as one statement, the second time without what was remembered wrongly."""
-        try:
-            return await self._guess(operation, owner, sync)
-        except OutdatedGuess:
-            return await self._guess(operation, owner, sync)
-
     async def _guess(self, operation: AnyOperation, owner: str, sync: Sync) -> Any:
+        """Run an operation as one statement."""
         connection = await self._pool.acquire()
         try:
             tables = GuessedTables(Guess(connection, owner, sync), owner, self._memory)

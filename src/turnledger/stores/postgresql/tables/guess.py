@@ -79,10 +79,11 @@ class Recent(Generic[Value]):
 
     def put(self, key: Key, row: Versioned[Value] | None) -> None:
         """Remember a row, or forget it."""
-        self._rows.pop(key, None)
         if row is None:
+            self._rows.pop(key, None)
             return
         self._rows[key] = row
+        self._rows.move_to_end(key)
         if len(self._rows) > self._most:
             self._rows.popitem(last=False)
 
@@ -108,9 +109,10 @@ LOCK_ORDER = (
     "guard_lease",
     "guard_branch",
 )
-"""The same for all, so that they wait for each other without a deadlock. The branch comes last because its guard
-is also its write, see SAVED, and there is nothing to write if another guard finds a change."""
+"""The same for all, so that they wait for each other without a deadlock. The branch comes last: its guard may
+be its write, and nothing must be written if another guard finds a change."""
 SAVED = "save_guarded_branch"
+"""The write of a branch that is its guard, too."""
 
 
 class Statement(NamedTuple):
@@ -248,6 +250,9 @@ class GuessedTables(PostgresTables):
         self._guard_branch(branch)
         self._guess.guard("guard_lease", lease.raw)
         return replace(lane, branch=branch.value)
+
+    async def _change(self, query: str, *arguments: Any) -> None:
+        await self._guess.write(query, self.owner, *arguments)
 
     def _recall(self, recent: Recent[Value], id: str) -> Versioned[Value] | None:
         key = (self.owner, id)
