@@ -1,4 +1,5 @@
-"""The connections of one process. asyncpg's own pool costs as much time as an operation of a turn."""
+"""The connections of one process, and who may use how many. Own classes, because those of asyncpg and asyncio
+take as much time as the operation of a turn."""
 
 from __future__ import annotations
 
@@ -109,6 +110,43 @@ class ConnectionPool:
                 await connection.close(timeout=self._settings.wait)
             except FAILED:
                 connection.terminate()
+
+
+class OwnerGate:
+    """Bounds how many writes of each owner run at once; the others wait in order."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._running: dict[str | None, int] = {}
+        self._waiting: dict[str | None, deque[asyncio.Future[None]]] = {}
+
+    async def enter(self, owner: str | None) -> None:
+        running = self._running.get(owner, 0)
+        if running < self._most:
+            self._running[owner] = running + 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(owner, deque()).append(turn)
+        try:
+            await turn
+        except BaseException:
+            if _has_result(turn):
+                self.leave(owner)
+            raise
+
+    def leave(self, owner: str | None) -> None:
+        """Let the next one in, who takes over the place."""
+        waiting = self._waiting.get(owner)
+        while waiting:
+            turn = waiting.popleft()
+            if not waiting:
+                del self._waiting[owner]
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._running[owner] -= 1
+        if not self._running[owner]:
+            del self._running[owner]
 
 
 def _time_out(turn: asyncio.Future[QuietConnection | None]) -> None:

@@ -13,7 +13,6 @@ import logging
 import os
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
-from weakref import WeakValueDictionary
 
 from turnledger.engine.attempt.takeover import end_lease
 from turnledger.engine.feed import newest_position
@@ -45,7 +44,7 @@ from turnledger.stores.postgresql.failures import (
 from turnledger.stores.postgresql.leases import LeaseThread
 from turnledger.stores.postgresql.migrations import migrate
 from turnledger.stores.postgresql.notices import Notices
-from turnledger.stores.postgresql.pool import ConnectionPool
+from turnledger.stores.postgresql.pool import ConnectionPool, OwnerGate
 from turnledger.stores.postgresql.tables.guess import Guess, GuessedTables, Memory, OutdatedGuess, WrongGuess
 from turnledger.stores.postgresql.tables.queries import Transaction
 from turnledger.stores.postgresql.tables.tables import MARK, EpochOver
@@ -82,7 +81,8 @@ class PostgresStore:
         """Set while the store is closed, until nothing is being written."""
         self._notices = Notices(settings)
         self._memory = Memory()
-        self._gates: WeakValueDictionary[str | None, asyncio.Semaphore] = WeakValueDictionary()
+        # A frozen machine may hold the row of an owner: those who wait for it leave connections for others.
+        self._gate = OwnerGate(settings.pool // 2)
         self._lease: LeaseId | None = None
         self._keeper: LeaseThread | None = None
         self._closing: asyncio.Future[None] | None = None
@@ -161,11 +161,8 @@ class PostgresStore:
                 self._written.set_result(None)
 
     async def _persist(self, operation: AnyOperation, owner: str | None, sync: Sync) -> Any:
-        # A frozen machine may hold the row of an owner: those who wait for it leave connections for others.
-        gate = self._gates.get(owner)
-        if gate is None:
-            self._gates[owner] = gate = asyncio.Semaphore(self._settings.pool // 2)
-        async with gate:
+        await self._gate.enter(owner)
+        try:
             for _ in range(GUESSES):
                 if owner is None:
                     break
@@ -178,6 +175,8 @@ class PostgresStore:
             # In a task of its own: what it awaits may use cancellations.
             alone = self._persist_alone(operation, owner, sync)
             return await self._loop.create_task(alone, name="turnledger-write")
+        finally:
+            self._gate.leave(owner)
 
     async def _persist_alone(self, operation: AnyOperation, owner: str | None, sync: Sync) -> Any:
         for tries_left in reversed(range(TRIES)):

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import asyncpg
 import pytest
 
 from turnledger.stores.postgresql.connections import settings_of
-from turnledger.stores.postgresql.pool import ConnectionPool
+from turnledger.stores.postgresql.pool import ConnectionPool, OwnerGate
 
 
 @pytest.fixture
 async def pool(url: str) -> AsyncIterator[ConnectionPool]:
-    made = ConnectionPool(settings_of(f"{url}&pool=2&wait=0.5"))
+    made = ConnectionPool(settings_of(f"{url}&pool=2&wait=60"))
     yield made
     await made.close()
 
@@ -28,17 +29,26 @@ async def test_connection_used_last_is_lent_first(pool: ConnectionPool) -> None:
     pool.release(first)
 
 
-async def test_users_wait_in_order_and_not_for_ever(pool: ConnectionPool) -> None:
+async def test_users_wait_in_order(pool: ConnectionPool) -> None:
     lent = [await pool.acquire(), await pool.acquire()]
-    waiting = [asyncio.create_task(pool.acquire()) for _ in range(3)]
+    waiting = [asyncio.create_task(pool.acquire()) for _ in range(2)]
     await asyncio.sleep(0)
     for each in lent:
         pool.release(each)
-    assert [await waiting[0], await waiting[1]] == lent
-    with pytest.raises(TimeoutError):
-        await waiting[2]
+    assert [await each for each in waiting] == lent
     for each in lent:
         pool.release(each)
+
+
+async def test_user_does_not_wait_for_ever(pool: ConnectionPool) -> None:
+    lent = [await pool.acquire(), await pool.acquire()]
+    pool._settings = replace(pool._settings, wait=0.01)
+    with pytest.raises(TimeoutError):
+        await pool.acquire()
+    for each in lent:
+        pool.release(each)
+    assert await pool.acquire() is lent[1]
+    pool.release(lent[1])
 
 
 @pytest.mark.parametrize("is_lent_meanwhile", [False, True])
@@ -122,3 +132,40 @@ async def test_pool_opens_connections_again_after_errors(url: str) -> None:
         with pytest.raises(asyncpg.InvalidCatalogNameError):
             await pool.acquire()
     await pool.close()
+
+
+async def entered(gate: OwnerGate, owner: str, count: int) -> list[asyncio.Task[None]]:
+    tasks = [asyncio.create_task(gate.enter(owner)) for _ in range(count)]
+    await asyncio.sleep(0)
+    return tasks
+
+
+async def test_gate_lets_writes_of_an_owner_in_as_others_leave() -> None:
+    gate = OwnerGate(2)
+    anns, bobs = await entered(gate, "ann", 4), await entered(gate, "bob", 1)
+    assert [each.done() for each in (*anns, *bobs)] == [True, True, False, False, True]
+    gate.leave("ann")
+    await anns[2]
+    assert not anns[3].done()
+    for _ in range(3):
+        gate.leave("ann")
+    await anns[3]
+    gate.leave("bob")
+    assert (gate._running, gate._waiting) == ({}, {})
+
+
+@pytest.mark.parametrize("is_in", [False, True])
+async def test_gate_gives_the_place_of_a_cancelled_write_to_the_next(is_in: bool) -> None:
+    gate = OwnerGate(1)
+    [first, second, third] = await entered(gate, "ann", 3)
+    if is_in:
+        gate.leave("ann")
+        second.cancel()
+    else:
+        second.cancel()
+        gate.leave("ann")
+    await third
+    assert first.done()
+    assert second.cancelled()
+    gate.leave("ann")
+    assert (gate._running, gate._waiting) == ({}, {})

@@ -176,6 +176,11 @@ class Guess(Transaction):
     async def rows(self, query: str, *arguments: Any) -> NoReturn:
         raise WrongGuess
 
+    async def write(self, query: str, *arguments: Any) -> None:
+        await super().write(query, *arguments)
+        if query == SAVED:
+            self._writes.insert(0, self._writes.pop())
+
     async def flush(self) -> NoReturn:
         raise WrongGuess
 
@@ -189,7 +194,6 @@ class Guess(Transaction):
             raise WrongGuess
         if "guard_settings" not in self.guards:
             self.guards["guard_owner"] = (self._owner,)
-        self._writes.sort(key=_is_not_saved)
         names = tuple([name for name, _ in self._writes])
         query, order = guarded(tuple(self.guards), names, self._sync)
         arguments: list[Any] = []
@@ -199,10 +203,6 @@ class Guess(Transaction):
             arguments += each
         if not await self.connection.fetch(query, *arguments):
             raise OutdatedGuess
-
-
-def _is_not_saved(write: tuple[str, Row]) -> bool:
-    return write[0] != SAVED
 
 
 class GuessedTables(PostgresTables):
