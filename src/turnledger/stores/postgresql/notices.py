@@ -42,6 +42,8 @@ class Notices:
         self._watchers: list[tuple[Callable[[], None], Context]] = []
         self._written = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        self._is_sending = settings.pgbouncer
+        """Whether a task sends, or none may."""
         self._connection: AnyConnection | None = None
         self._using = asyncio.Lock()
         self.version = VERSION
@@ -55,8 +57,9 @@ class Notices:
     def send(self) -> None:
         """Notify the other processes soon."""
         self._written.set()
-        if not self._settings.pgbouncer and not any(each.get_name() == SENDER for each in self._tasks):
-            self._tasks.append(asyncio.create_task(self._send(), name=SENDER))
+        if not self._is_sending:
+            self._is_sending = True
+            self._tasks.append(asyncio.create_task(self._send(), name="turnledger-notify"))
 
     async def _send(self) -> None:
         while True:
@@ -115,6 +118,3 @@ class Notices:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._disconnect()
-
-
-SENDER = "turnledger-notify"

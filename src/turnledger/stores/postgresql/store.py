@@ -11,17 +11,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
-from weakref import WeakValueDictionary
-
-import asyncpg
 
 from turnledger.engine.attempt.dead_process import end_lease
 from turnledger.engine.feed import newest_position
 from turnledger.engine.lane.lease_watch import renew
-from turnledger.engine.lane.shield import Home, Unstoppable
+from turnledger.engine.lane.shield import Home, uninterrupted
 from turnledger.engine.ports import (
     InspectOperation,
     Operation,
@@ -33,7 +29,7 @@ from turnledger.engine.ports import (
 from turnledger.errors import LedgerClosed, OutcomeUnknown, StoreTooNew, StoreUnavailable
 from turnledger.model.ids import ConversationId, LeaseId
 from turnledger.stores.postgresql import connections
-from turnledger.stores.postgresql.connections import Connector, DatabaseSettings
+from turnledger.stores.postgresql.connections import DatabaseSettings
 from turnledger.stores.postgresql.examination import check_exists
 from turnledger.stores.postgresql.failures import (
     FAILED,
@@ -48,14 +44,13 @@ from turnledger.stores.postgresql.failures import (
 from turnledger.stores.postgresql.leases import LeaseThread
 from turnledger.stores.postgresql.migrations import check_unchanged, migrate
 from turnledger.stores.postgresql.notices import Notices
+from turnledger.stores.postgresql.pool import ConnectionPool, OwnerGate
 from turnledger.stores.postgresql.tables.guess import Guess, GuessedTables, Memory, OutdatedGuess, WrongGuess
 from turnledger.stores.postgresql.tables.queries import Transaction
 from turnledger.stores.postgresql.tables.tables import MARK, EpochOver
 from turnledger.stores.postgresql.tables.whole import PostgresWholeStore
 
 if TYPE_CHECKING:
-    from asyncpg import Pool
-
     from turnledger.stores.postgresql.connections import AnyConnection
 
 
@@ -63,6 +58,8 @@ logger = logging.getLogger(__name__)
 
 TRIES = 5
 """How often a transaction is run that the server rolled back for the sake of another."""
+GUESSES = 2
+"""How often an operation is sent as one statement: the second time without what was remembered wrongly."""
 BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
@@ -73,17 +70,19 @@ AnyOperation: TypeAlias = Callable[[Any], Awaitable[Any]]
 class PostgresStore:
     """The connections of one process. Made by `open`, and used on that event loop."""
 
-    def __init__(self, settings: DatabaseSettings, connector: Connector, pool: Pool[Any]) -> None:
+    def __init__(self, settings: DatabaseSettings, pool: ConnectionPool) -> None:
         self._settings = settings
-        self._connector = connector
         self._pool = pool
         self._home = Home()
         self._home.check()
         self._loop = asyncio.get_running_loop()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._writing = 0
+        self._written: asyncio.Future[None] | None = None
+        """Set while the store is closed, until nothing is being written."""
         self._notices = Notices(settings)
         self._memory = Memory()
-        self._gates: WeakValueDictionary[str | None, asyncio.Semaphore] = WeakValueDictionary()
+        # A frozen machine may hold the row of an owner: those who wait for it leave connections for others.
+        self._gate = OwnerGate(settings.pool // 2)
         self._lease: LeaseId | None = None
         self._keeper: LeaseThread | None = None
         self._closing: asyncio.Future[None] | None = None
@@ -115,19 +114,21 @@ class PostgresStore:
         cls, url: str, prepare: Callable[[AnyConnection, DatabaseSettings], Awaitable[None]]
     ) -> PostgresStore:
         settings = connections.settings_of(url)
+        pool = ConnectionPool(settings)
         try:
-            connection = await connections.connect(settings)
+            connection = await pool.acquire()
         except BaseException as error:
+            await pool.close()
             raise connect_failure(error, settings.place) from error
         try:
             await prepare(connection, settings)
         except BaseException as error:
-            raise translate(error, settings.place) from error
-        finally:
             connection.terminate()
-        connector = Connector(settings)
-        pool = await connections.open_pool(settings, connector)
-        return cls(settings, connector, pool)
+            pool.release(connection)
+            await pool.close()
+            raise translate(error, settings.place) from error
+        pool.release(connection)
+        return cls(settings, pool)
 
     async def transact(
         self,
@@ -147,43 +148,43 @@ class PostgresStore:
         return cast(Result, await self._write(lambda whole: operation(whole, request), None, sync))
 
     async def _write(self, operation: AnyOperation, owner: str | None, sync: Sync) -> Any:
-        """Run in a task of its own, to the end, even if the caller is cancelled: it waits for the end."""
+        """Run to the end, even if the caller is cancelled: it waits for the end."""
         self._check_open()
-        outcome = Unstoppable(loop=self._loop)
-        task = self._loop.create_task(self._finish(operation, owner, sync, outcome), name="turnledger-write")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._writing += 1
         try:
-            return await outcome
-        finally:
-            del outcome, task  # an error in them has this frame in its traceback: a cycle
-
-    async def _finish(
-        self, operation: AnyOperation, owner: str | None, sync: Sync, outcome: Unstoppable
-    ) -> None:
-        try:
-            result = await self._persist(operation, owner, sync)
+            return await uninterrupted(self._persist(operation, owner, sync))
         except BaseException as error:
-            outcome.set_exception(await self._explain(error))
-            del outcome
-        else:
-            outcome.set_result(result)
+            raise await self._explain(error)  # noqa: B904 - it has its cause
+        finally:
+            self._writing -= 1
+            if not self._writing and self._written is not None:
+                self._written.set_result(None)
 
     async def _persist(self, operation: AnyOperation, owner: str | None, sync: Sync) -> Any:
-        # A frozen machine may hold the row of an owner: those who wait for it leave connections for others.
-        gate = self._gates.setdefault(owner, asyncio.Semaphore(self._settings.pool // 2))
-        async with gate:
-            if owner is not None:
+        await self._gate.enter(owner)
+        try:
+            for _ in range(GUESSES):
+                if owner is None:
+                    break
                 try:
-                    return await self._guess_twice(operation, owner, sync)
+                    return await self._guess(operation, owner, sync)
+                except OutdatedGuess:
+                    continue
                 except WrongGuess:
-                    pass
-            for tries_left in reversed(range(TRIES)):
-                try:
-                    return await self._in_epoch(lambda: self._try(operation, owner, sync))
-                except Exception as error:
-                    if code_of(error) not in REPEATED or not tries_left:
-                        raise
+                    break
+            # In a task of its own: what it awaits may use cancellations.
+            alone = self._persist_alone(operation, owner, sync)
+            return await self._loop.create_task(alone, name="turnledger-write")
+        finally:
+            self._gate.leave(owner)
+
+    async def _persist_alone(self, operation: AnyOperation, owner: str | None, sync: Sync) -> Any:
+        for tries_left in reversed(range(TRIES)):
+            try:
+                return await self._in_epoch(lambda: self._try(operation, owner, sync))
+            except Exception as error:
+                if code_of(error) not in REPEATED or not tries_left:
+                    raise
         raise AssertionError  # the last try returns or raises
 
     async def _in_epoch(self, run: Callable[[], Awaitable[Any]]) -> Any:
@@ -194,15 +195,10 @@ class PostgresStore:
             await self._try(lambda whole: whole.begin_epoch(os.urandom(MARK)), None, Sync.DISK)
             return await run()
 
-    async def _guess_twice(self, operation: AnyOperation, owner: str, sync: Sync) -> Any:
-        """Run an operation as one statement, the second time without what was remembered wrongly."""
-        try:
-            return await self._guess(operation, owner, sync)
-        except OutdatedGuess:
-            return await self._guess(operation, owner, sync)
-
     async def _guess(self, operation: AnyOperation, owner: str, sync: Sync) -> Any:
-        async with self._connection() as connection:
+        """Run an operation as one statement."""
+        connection = await self._pool.acquire()
+        try:
             tables = GuessedTables(Guess(connection, owner, sync), owner, self._memory)
             try:
                 result = await operation(tables)
@@ -218,11 +214,14 @@ class PostgresStore:
                 if code_of(error) in (*REPEATED, TAKEN):
                     raise WrongGuess from error
                 raise
+        finally:
+            self._pool.release(connection)
         self._notices.send()
         return result
 
     async def _try(self, operation: AnyOperation, owner: str | None, sync: Sync) -> Any:
-        async with self._connection() as connection:
+        connection = await self._pool.acquire()
+        try:
             transaction = Transaction(connection, writes=True)
             whole = PostgresWholeStore(transaction)
             try:
@@ -236,6 +235,8 @@ class PostgresStore:
                 await connection.execute("COMMIT")
             except BaseException as error:
                 raise commit_failure(error, self._settings.place) from error
+        finally:
+            self._pool.release(connection)
         self._notices.send()
         return result
 
@@ -245,21 +246,7 @@ class PostgresStore:
             if not connection.is_closed():
                 await connection.execute("ROLLBACK", timeout=self._settings.wait)
         except FAILED:
-            with suppress(asyncpg.InterfaceError):  # the pool has noticed that it is gone
-                connection.terminate()
-
-    @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[AnyConnection]:
-        wait = self._settings.wait
-        try:
-            connection = await self._pool.acquire(timeout=wait)
-        except TimeoutError:
-            raise TimeoutError(f"no connection within {wait:g} seconds") from None
-        try:
-            yield connection
-        finally:
-            with suppress(*FAILED):  # one that is gone must not hide why, least of all a cancellation
-                await self._pool.release(connection)
+            connection.terminate()
 
     async def read(self, operation: Operation[Request, Result], request: Request, owner: str) -> Result:
         """Run a reading operation on one snapshot that includes all acknowledged writes."""
@@ -284,8 +271,11 @@ class PostgresStore:
         is_odd = isinstance(error, FAILED) and not isinstance(failure, StoreUnavailable | OutcomeUnknown)
         if is_odd:
             try:
-                async with self._connection() as connection:
+                connection = await self._pool.acquire()
+                try:
                     self._notices.version = await connection.fetchval("SELECT version FROM store")
+                finally:
+                    self._pool.release(connection)
                 check_unchanged(self._notices.version, self._settings.place)
             except StoreTooNew as newer:
                 return newer
@@ -294,12 +284,15 @@ class PostgresStore:
         return failure
 
     async def _read_once(self, operation: AnyOperation) -> Any:
-        async with self._connection() as connection:
+        connection = await self._pool.acquire()
+        try:
             await connection.execute(BEGIN_READ)
             try:
                 return await operation(PostgresWholeStore(Transaction(connection, writes=False)))
             finally:
                 await self._roll_back(connection)
+        finally:
+            self._pool.release(connection)
 
     def _check_open(self) -> None:
         self._home.check()
@@ -331,8 +324,9 @@ class PostgresStore:
     async def _close(self) -> None:
         if self._keeper is not None:
             await asyncio.to_thread(self._keeper.stop)
-        while self._tasks:
-            await asyncio.wait(tuple(self._tasks))
+        if self._writing:
+            self._written = self._loop.create_future()
+            await self._written
         lease = self._lease
         if lease is not None:
             try:
@@ -343,5 +337,4 @@ class PostgresStore:
                     raise failure from error
                 logger.warning("the lease was not ended, and lapses by itself: %s", failure)
         await self._notices.close()
-        await self._connector.close()
         await self._pool.close()

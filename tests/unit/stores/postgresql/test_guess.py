@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
+import asyncpg
 import pytest
+from msgspec.structs import replace
 
+from tests.unit.stores.postgresql.test_outcomes import waiting_for_a_lock
 from turnledger import Ledger
 from turnledger.engine.lane.lease_watch import renew
 from turnledger.engine.ports import Tables
@@ -18,23 +22,28 @@ from turnledger.model.conversation import Branch, Conversation
 from turnledger.model.ids import LeaseId
 from turnledger.stores.postgresql import PostgresStore
 from turnledger.stores.postgresql.connections import QuietConnection
+from turnledger.stores.postgresql.store import BEGIN_READ
 from turnledger.stores.postgresql.tables.queries import QUERIES
-from turnledger.testing.store_contract.rows.kit import IDS, conversation
+from turnledger.testing.store_contract.rows.kit import IDS, change, claim, conversation
 from turnledger.testing.store_contract.stage import call
 
 
 @pytest.fixture
 def trips(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Counts the statements that writes send: a prepared one is one round trip."""
+    """Counts the statements that the writes of each task send: a prepared one is one round trip."""
     sent: Counter[str] = Counter()
+    reading: set[Any] = set()
 
     def count(method: str) -> None:
         original = getattr(QuietConnection, method)
 
         async def counted(self: Any, query: str, *arguments: Any, **options: Any) -> Any:
-            task = asyncio.current_task()
-            if task is not None and task.get_name() == "turnledger-write":
-                sent["writes"] += 1
+            if query == BEGIN_READ:
+                reading.add(self)
+            if self not in reading:
+                sent[_task()] += 1
+            elif query == "ROLLBACK":
+                reading.discard(self)
             return await original(self, query, *arguments, **options)
 
         monkeypatch.setattr(QuietConnection, method, counted)
@@ -45,7 +54,15 @@ def trips(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 def taken(trips: Counter[str]) -> int:
-    return trips.pop("writes", 0)
+    """Return how many statements the writes of this task took since the last call."""
+    found = trips[_task()] + trips["turnledger-write"]
+    trips.clear()
+    return found
+
+
+def _task() -> str:
+    task = asyncio.current_task()
+    return task.get_name() if task is not None else ""
 
 
 @pytest.mark.parametrize("key", [None, "order-7"])
@@ -122,31 +139,37 @@ async def added(store: PostgresStore) -> tuple[Conversation, LeaseId]:
     return given, lease
 
 
-@pytest.mark.parametrize("change", ["the flags", "the tokens", "the lease", "the conversation", "the branch"])
-async def test_operation_runs_again_if_what_it_read_has_changed(url: str, change: str) -> None:
-    here, there = await PostgresStore.open(url), await PostgresStore.open(url)
-    given, lease = await added(here)
+CHANGES = ["the flags", "the tokens", "the lease", "the conversation", "the branch"]
 
+
+def alteration(changed: str, given: Conversation, lease: LeaseId) -> Callable[[Any, None], Awaitable[None]]:
     async def alter(whole: Any, _: None) -> None:
         tables = whole.of("ann")
-        if change == "the flags":
+        if changed == "the flags":
             await tables._own("raise_flag_version")
-        elif change == "the tokens":
+        elif changed == "the tokens":
             await whole.raise_admission("ann")
-        elif change == "the lease":
+        elif changed == "the lease":
             await whole.bury_lease(lease)
-        elif change == "the conversation":
+        elif changed == "the conversation":
             await tables.touch_conversation(given.id, given.touched_at + 1)
         else:
             await tables._own("next_ticket", given.branch.raw)
 
+    return alter
+
+
+@pytest.mark.parametrize("changed", CHANGES)
+async def test_operation_runs_again_if_what_it_read_has_changed(url: str, changed: str) -> None:
+    here, there = await PostgresStore.open(url), await PostgresStore.open(url)
+    given, lease = await added(here)
     seen = []
 
     async def save(tables: Tables, _: None) -> None:
         lane = await tables.lane(given.id, lease)
         seen.append(lane)
         if len(seen) == 1:
-            await there.transact_whole(alter, None)
+            await there.transact_whole(alteration(changed, given, lease), None)
         assert lane is not None
         await tables.save_branch(lane.branch)
 
@@ -154,6 +177,77 @@ async def test_operation_runs_again_if_what_it_read_has_changed(url: str, change
     assert len(seen) == 2, "the first guess was wrong"
     await here.close()
     await there.close()
+
+
+class Refused(Exception):
+    pass
+
+
+def saving(given: Conversation, lease: LeaseId, before: Callable[[], Awaitable[object]]) -> Any:
+    """Return an operation that writes a branch, a claim and a change, and refuses to do it twice."""
+    tries = 0
+
+    async def save(tables: Tables, _: None) -> None:
+        nonlocal tries
+        tries += 1
+        if tries > 1:
+            raise Refused
+        lane = await tables.lane(given.id, lease)
+        assert lane is not None
+        await tables.save_branch(replace(lane.branch, fence=7))
+        await tables.claim("order-7")
+        await tables.save_claim(claim(idempotency_key="order-7"))
+        await tables.add_change(replace(change(), conversation=given.id))
+        await before()
+
+    return save
+
+
+async def written(store: PostgresStore, given: Conversation) -> tuple[int, bool, int]:
+    async def look(tables: Tables, _: None) -> tuple[int, bool, int]:
+        branch = await tables.branch(given.branch)
+        assert branch is not None
+        changes = await tables.changes(None, 9)
+        return branch.fence, await tables.claim("order-7") is not None, len(changes)
+
+    return await store.read(look, None, "ann")
+
+
+@pytest.mark.parametrize("changed", CHANGES)
+async def test_wrong_guess_writes_nothing(url: str, changed: str) -> None:
+    here, there = await PostgresStore.open(url), await PostgresStore.open(url)
+    given, lease = await added(here)
+    alter = alteration(changed, given, lease)
+    save = saving(given, lease, lambda: there.transact_whole(alter, None))
+    with pytest.raises(Refused):
+        await here.transact(save, None, "ann")
+    assert await written(here, given) == (0, False, 0)
+    await here.close()
+    await there.close()
+
+
+@pytest.mark.parametrize("row", ["branch", "conversation"])
+async def test_guess_that_waited_for_another_writer_sees_what_that_wrote(url: str, row: str) -> None:
+    store, other = await PostgresStore.open(url), await asyncpg.connect(url)
+    given, lease = await added(store)
+    async with other.transaction():
+        await other.execute(f"UPDATE {row} SET version = version + 1")
+        save = saving(given, lease, lambda: asyncio.sleep(0))
+        saving_it = asyncio.create_task(store.transact(save, None, "ann"))
+        await waiting_for_a_lock(url)
+    with pytest.raises(Refused):
+        await saving_it
+    assert await written(store, given) == (0, False, 0)
+    await other.close()
+    await store.close()
+
+
+async def test_right_guess_writes_all(url: str) -> None:
+    store = await PostgresStore.open(url)
+    given, lease = await added(store)
+    await store.transact(saving(given, lease, lambda: asyncio.sleep(0)), None, "ann")
+    assert await written(store, given) == (7, True, 1)
+    await store.close()
 
 
 async def test_key_that_another_process_has_used_replays_its_turn(url: str) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 from msgspec.structs import replace
@@ -80,10 +79,11 @@ class Recent(Generic[Value]):
 
     def put(self, key: Key, row: Versioned[Value] | None) -> None:
         """Remember a row, or forget it."""
-        self._rows.pop(key, None)
         if row is None:
+            self._rows.pop(key, None)
             return
         self._rows[key] = row
+        self._rows.move_to_end(key)
         if len(self._rows) > self._most:
             self._rows.popitem(last=False)
 
@@ -100,36 +100,56 @@ class Memory:
         """By idempotency key; compared by all their columns."""
 
 
-@lru_cache(maxsize=256)
-def guarded(guards: tuple[str, ...], writes: tuple[str, ...], sync: Sync) -> str:
-    """Return one statement that locks and compares in this order, and writes if all is as expected."""
-    parts, before, found = [], 0, ""
-    for place, name in enumerate(guards):
-        head, lock = QUERIES[name].removesuffix(";").split(" FOR ")
-        condition = f" AND EXISTS (SELECT 1 FROM {found})" if found else ""  # noqa: S608
-        found = f"g{place}"
-        parts.append(f"{found} AS MATERIALIZED ({shifted(head, before)}{condition} FOR {lock})")
-        before += highest_parameter(head)
-    for place, name in enumerate(writes):
-        query = QUERIES[name].removesuffix(";")
-        head, conflict, rest = query.partition(" ON CONFLICT")
-        joint = "AND" if " WHERE " in head else "WHERE"
-        write = f"{head} {joint} EXISTS (SELECT 1 FROM {found}){conflict}{rest}"  # noqa: S608
-        parts.append(f"w{place} AS ({shifted(write, before)})")
-        before += highest_parameter(query)
-    return f"WITH {', '.join(parts)} SELECT {COMMIT_WAITS[sync]} FROM {found}"  # noqa: S608
-
-
 LOCK_ORDER = (
     "guard_owner",
     "guard_settings",
     "guard_conversation",
-    "guard_branch",
     "guard_attempt",
     "guard_claim",
     "guard_lease",
+    "guard_branch",
 )
-"""The same for all, so that they wait for each other without a deadlock."""
+"""The same for all, so that they wait for each other without a deadlock. The branch comes last: its guard may
+be its write, and nothing must be written if another guard finds a change."""
+SAVED = "save_guarded_branch"
+"""The write of a branch that is its guard, too."""
+
+
+class Statement(NamedTuple):
+    text: str
+    guards: tuple[str, ...]
+    """In the order of their arguments, before those of the writes."""
+
+
+@lru_cache(maxsize=256)
+def guarded(guards: tuple[str, ...], writes: tuple[str, ...], sync: Sync) -> Statement:
+    """Return one statement that locks and compares in this order, and writes if all is as expected. Only the
+    first write may be SAVED."""
+    is_saved = SAVED in writes[:1]
+    order = tuple(name for name in LOCK_ORDER if name in guards and not (is_saved and name == "guard_branch"))
+    parts, before, found = [], 0, ""
+    for place, name in enumerate((*order, *writes)):
+        query = QUERIES[name].removesuffix(";")
+        part = f"q{place}"
+        if place < len(order):
+            head, lock = query.split(" FOR ")
+            text = f"{part} AS MATERIALIZED ({head}{_if_any(found)} FOR {lock})"
+            found = part
+        elif name == SAVED:
+            head, returning = query.split(" RETURNING ")
+            text = f"{part} AS ({head}{_if_any(found)} RETURNING {returning})"
+            found = part
+        else:
+            head, conflict, rest = query.partition(" ON CONFLICT")
+            condition = _if_any(found) if " WHERE " in head else f" FROM {found}"
+            text = f"{part} AS ({head}{condition}{conflict}{rest})"
+        parts.append(shifted(text, before))
+        before += highest_parameter(query)
+    return Statement(f"WITH {', '.join(parts)} SELECT {COMMIT_WAITS[sync]} FROM {found}", order)  # noqa: S608
+
+
+def _if_any(found: str) -> str:
+    return f" AND EXISTS (SELECT 1 FROM {found})" if found else ""  # noqa: S608
 
 
 class Guess(Transaction):
@@ -156,6 +176,11 @@ class Guess(Transaction):
     async def rows(self, query: str, *arguments: Any) -> NoReturn:
         raise WrongGuess
 
+    async def write(self, query: str, *arguments: Any) -> None:
+        await super().write(query, *arguments)
+        if query == SAVED:
+            self._writes.insert(0, self._writes.pop())
+
     async def flush(self) -> NoReturn:
         raise WrongGuess
 
@@ -169,10 +194,14 @@ class Guess(Transaction):
             raise WrongGuess
         if "guard_settings" not in self.guards:
             self.guards["guard_owner"] = (self._owner,)
-        guards = tuple(name for name in LOCK_ORDER if name in self.guards)
-        query = guarded(guards, tuple(name for name, _ in self._writes), self._sync)
-        arguments = [*(self.guards[name] for name in guards), *(each for _, each in self._writes)]
-        if not await self.connection.fetch(query, *chain.from_iterable(arguments)):
+        names = tuple([name for name, _ in self._writes])
+        query, order = guarded(tuple(self.guards), names, self._sync)
+        arguments: list[Any] = []
+        for name in order:
+            arguments += self.guards[name]
+        for _, each in self._writes:
+            arguments += each
+        if not await self.connection.fetch(query, *arguments):
             raise OutdatedGuess
 
 
@@ -222,6 +251,9 @@ class GuessedTables(PostgresTables):
         self._guess.guard("guard_lease", lease.raw)
         return replace(lane, branch=branch.value)
 
+    async def _change(self, query: str, *arguments: Any) -> None:
+        await self._guess.write(query, self.owner, *arguments)
+
     def _recall(self, recent: Recent[Value], id: str) -> Versioned[Value] | None:
         key = (self.owner, id)
         known = self._used.get((recent, key)) or recent.get(key)
@@ -250,9 +282,10 @@ class GuessedTables(PostgresTables):
 
     async def save_branch(self, branch: Branch) -> None:
         await self.branch(branch.id)
-        await super().save_branch(branch)
-        version = self._guess.guards["guard_branch"][2] + self._step
-        self._use(self._memory.branches, branch.id, branch, version)
+        version, running = self._guess.guards["guard_branch"][2:]
+        columns = row_codec.columns_of_branch(branch)
+        await self._guess.write(SAVED, self.owner, branch.id.raw, *columns, self._step, version, running)
+        self._use(self._memory.branches, branch.id, branch, version + self._step)
 
     async def conversation(self, id: ConversationId) -> Conversation | None:
         row = await self._guess.read("conversation", self.owner, id.raw)

@@ -20,6 +20,14 @@ SELECT 1 FROM branch
 WHERE owner = $1 AND id = $2 AND version = $3 AND running IS NOT DISTINCT FROM $4
 FOR NO KEY UPDATE;
 
+-- name: save_guarded_branch
+-- A guard and `save_branch` in one: it locks and compares the row that it writes.
+UPDATE branch
+SET fence = $3, head = $4, length = $5, running = $6, unsettled = $7, pending = $8, settled = $9, instructed = $10,
+    bytes = $11, preview = $12, used_at = $13, version = version + $14
+WHERE owner = $1 AND id = $2 AND version = $15 AND running IS NOT DISTINCT FROM $16
+RETURNING 1;
+
 -- name: guard_attempt
 -- An attempt.
 SELECT 1 FROM attempt WHERE owner = $1 AND id = $2 AND version = $3 FOR NO KEY UPDATE;

@@ -58,18 +58,20 @@ ADDING = ("add_change",)
 """Writes that may be together in one statement."""
 
 
-@lru_cache(maxsize=256)
-def _table_of(query: str) -> str:
-    """Return the table that a query changes."""
-    return str(_TABLE.findall(QUERIES[query])[0])
+CHANGED: Mapping[str, str] = {
+    name: found[1] for name, query in QUERIES.items() if (found := _TABLE.search(query)) is not None
+}
+"""The table that a query changes; the first one, if there are several."""
 
 
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
-_WAIT = "set_config('synchronous_commit', {}, true)"
 COMMIT_WAITS: Mapping[Sync, str] = {
     # For the disk, also if the default of the role or the database is `off`; others are kept.
-    Sync.DISK: _WAIT.format("replace(current_setting('synchronous_commit'), 'off', 'on')"),
-    Sync.PROCESS: _WAIT.format("'off'"),
+    Sync.DISK: (
+        "CASE current_setting('synchronous_commit') WHEN 'off'"
+        " THEN set_config('synchronous_commit', 'on', true) END"
+    ),
+    Sync.PROCESS: "set_config('synchronous_commit', 'off', true)",
 }
 """Sets what the commit of this transaction waits for."""
 
@@ -85,17 +87,20 @@ class Transaction:
         self._locked: set[str] = set()
         self._writes: list[tuple[str, Row]] = []
         """Writes that are yet to be sent."""
+        self._changed: set[str] = set()
+        """Their tables."""
 
     def is_unwritten(self, table: str) -> bool:
         """Return whether no write to this table waits."""
-        return all(_table_of(query) != table for query, _ in self._writes)
+        return table not in self._changed
 
     async def write(self, query: str, *arguments: Any) -> None:
         """Run a statement whose outcome nobody needs: with others, before the next read or the end. They do
         not see each other, so no two of them change one table, unless both only insert."""
-        table = _table_of(query)
-        if any(table == _table_of(each) and query not in ADDING for each, _ in self._writes):
+        table = CHANGED[query]
+        if table in self._changed and query not in ADDING:
             await self.flush()
+        self._changed.add(table)
         self._writes.append((query, arguments))
 
     async def flush(self) -> None:
@@ -104,6 +109,7 @@ class Transaction:
             return
         queries, arguments = zip(*self._writes, strict=True)
         self._writes.clear()
+        self._changed.clear()
         await self.connection.execute(_joined(queries), *chain.from_iterable(arguments))
 
     async def rows(self, query: str, *arguments: Any) -> Sequence[Row]:

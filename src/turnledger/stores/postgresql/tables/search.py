@@ -10,11 +10,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
+from itertools import accumulate, chain
 
 from turnledger.engine.tables.search import ShownBranch
 from turnledger.errors import StoreCorrupt, StoreTooNew
 from turnledger.model.ids import BranchId, ConversationId, TurnId
-from turnledger.model.text.search import TITLES, Phrase, SearchMatch, words_of
+from turnledger.model.text.search import TITLES, WORD_LENGTH, Phrase, SearchMatch, words_of
 from turnledger.model.turn import Turn, TurnKind, visible_texts
 from turnledger.stores.damage import decoder
 from turnledger.stores.postgresql.tables.queries import OwnedQueries, StoreQueries
@@ -27,8 +28,8 @@ BYTES_AT_ONCE = 250_000
 """Bytes of turns indexed per step, during which other writers of the owner wait."""
 MOST_TERM_BYTES = 900_000
 """Of one text: PostgreSQL allows 1 MB. Only a text without repetitions, such as encoded data, has more."""
-MOST_TERM = 2_000
-"""Bytes of one term; PostgreSQL allows 2,046."""
+LONGEST_TERM = 4 * WORD_LENGTH + 64
+"""Bytes of a term at most, with its mark; PostgreSQL allows 2,046."""
 MOST_MADE = 1_000
 """Branches made from a turn that are searched for a live one."""
 _BEYOND = 2**62
@@ -39,20 +40,16 @@ def _mark(text: str) -> str:
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:_MARK]
 
 
-def terms_of(owner: str, scope: str, place: int, texts: Iterable[str]) -> list[str]:
-    """Return the terms of texts that are found together; empty if they have no words."""
+def terms_of(owner: str, scope: str, place: int, texts: Iterable[str]) -> str:
+    """Return the terms of texts that are found together, with spaces between them; empty if they have no
+    words."""
     mark = f"{_mark(owner)}{place // BLOCK:x}"
-    found = dict.fromkeys(each for text in texts for each in words_of(text))
-    terms, size = [f"{mark}s{_mark(scope)}"], 0
-    for word in found:
-        term = f"{mark}w{word}"
-        length = len(term.encode())
-        size += length + 4
-        if size > MOST_TERM_BYTES:
-            break
-        if length <= MOST_TERM:
-            terms.append(term)
-    return terms if found else []
+    found = dict.fromkeys(chain.from_iterable(map(words_of, texts)))
+    terms = [f"{mark}w{word}" for word in found]
+    if len(found) * LONGEST_TERM > MOST_TERM_BYTES:
+        sizes = accumulate(len(term.encode()) + 4 for term in terms)
+        terms = [term for term, size in zip(terms, sizes, strict=True) if size <= MOST_TERM_BYTES]
+    return " ".join((f"{mark}s{_mark(scope)}", *terms)) if found else ""
 
 
 def match_query(scope: str | None, phrases: Sequence[Phrase]) -> str:

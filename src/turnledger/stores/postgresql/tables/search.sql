@@ -54,9 +54,9 @@ WHERE owner = $1
 RETURNING last_text, last_title;
 
 -- name: save_words
--- The words of a text, as a list of terms.
+-- The words of a text, as terms with spaces between them: the driver takes a microsecond for each element of an array.
 INSERT INTO search_text (owner, title, place, id, conversation, words)
-VALUES ($1, $2, $3, $4, $5, array_to_tsvector($6::text[]))
+VALUES ($1, $2, $3, $4, $5, array_to_tsvector(string_to_array($6, ' ')))
 ON CONFLICT (owner, id) DO UPDATE SET words = excluded.words;
 
 -- name: drop_words
