@@ -13,7 +13,15 @@ from tests.web.chats import chat_line
 from tests.web.page_server import Person, Profile
 from tests.web.sign_in import create_link
 from tests.web.test_dialogs import expect_sound
-from tests.web.thread import answers, expect_turns, message_field, open_chat, open_new_chat, send, start_new_chat
+from tests.web.thread import (
+    answers,
+    expect_turns,
+    message_field,
+    open_chat,
+    open_new_chat,
+    send,
+    start_new_chat,
+)
 
 TITLE = "Instructions and parameters"
 
