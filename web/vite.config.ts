@@ -34,6 +34,8 @@ export default defineConfig({
     outDir: of("../src/turnledger/server/chat_page/dist"),
     emptyOutDir: true,
     target: "es2022",
+    // The first browsers with `:dir()`. For older ones it would become a list of languages, which texts do not name.
+    cssTarget: ["chrome120", "firefox120", "safari16.4"],
     // Inlined files would be `data:` URLs, which the page's policy forbids.
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },

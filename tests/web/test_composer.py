@@ -189,6 +189,8 @@ def test_composer_without_the_scope_to_run_turns_shows_a_read_only_notice(
     tab = profile(person).new_page()
     tab.goto(page_server.url + "#new")
     expect(tab.get_by_role("status").get_by_text("You have read-only access.")).to_be_visible()
+    expect(tab.get_by_role("searchbox")).to_be_visible()
+    expect(tab.get_by_role("button", name="New chat")).to_have_count(0)
 
 
 @long_only

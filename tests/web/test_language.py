@@ -55,7 +55,7 @@ def test_page_speaks_the_language_that_the_browser_prefers(person: Person, profi
     expect(page.get_by_role("menuitem", name="Teilen")).to_be_visible()
     assert english_in(page) == set()
     page.get_by_role("menuitem", name="Teilen").press("Enter")
-    dialog = page.get_by_role("dialog", name="„Was ein Turn ist“ teilen")
+    dialog = page.get_by_role("dialog", name="Teilen: „Was ein Turn ist“")
     dialog.get_by_role("button", name="Link erstellen").press("Enter")
     expect(dialog.get_by_role("listitem")).to_contain_text("0 Besucher")
     assert english_in(page) == set()
@@ -64,6 +64,22 @@ def test_page_speaks_the_language_that_the_browser_prefers(person: Person, profi
     page.get_by_role("button", name="Einstellungen").press("Enter")
     expect_sound(page, page.get_by_role("dialog", name="Einstellungen"))
     assert english_in(page) == set()
+
+
+def test_foreign_or_deleted_chat_is_reported_once_in_the_language_of_the_page(
+    person: Person, profile: Profile
+) -> None:
+    page = profile(person, locale="de").new_page()
+    deleted = str(person.run_turn("Supper")["chat"]["id"])
+    person.fetch("DELETE", f"/api/chats/{deleted}")
+    foreign = str(person.server.person().run_turn("Dinner")["chat"]["id"])
+    for chat, reason in ((deleted, "Dieser Chat wurde gelöscht."), (foreign, "Diesen Chat gibt es nicht.")):
+        open_chat(page, person, chat)
+        expect(page.get_by_text(reason)).to_have_count(1)
+        field_of(page).fill("Hallo?")
+        field_of(page).press("Enter")
+        expect(field_of(page)).to_have_value("Hallo?")
+        assert [each for each in page.evaluate(SHOWN) if "onversation" in each] == []
 
 
 @long_only

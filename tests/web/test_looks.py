@@ -122,6 +122,30 @@ def test_theme_follows_the_system_until_one_is_chosen(person: Person, profile: P
         page.emulate_media(color_scheme="light")
 
 
+CONTRAST = """([one, other]) => {
+  const context = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+  const [dark, light] = [one, other].map((element) => {
+    context.fillStyle = getComputedStyle(element).backgroundColor;
+    context.fillRect(0, 0, 1, 1);
+    const [red, green, blue] = [...context.getImageData(0, 0, 1, 1).data].map((each) => (each / 255) ** 2.2);
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue + 0.05;
+  }).sort((a, b) => a - b);
+  return light / dark;
+}"""
+"""Of the backgrounds of two elements."""
+
+
+def test_pointed_entry_of_a_menu_stands_out_in_each_theme(person: Person, profile: Profile) -> None:
+    page = opened(profile, person)
+    page.get_by_role("button", name="More chats").click()
+    entry = page.get_by_role("menuitem", name="Select chats")
+    entry.hover()
+    pair = [page.get_by_role("menu").element_handle(), entry.element_handle()]
+    for theme in ("light", "dark"):
+        page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+        assert page.evaluate(CONTRAST, pair) > 1.1, theme
+
+
 @long_only
 def test_layout_has_no_horizontal_overflow_at_any_size_and_direction(
     person: Person, profile: Profile
@@ -319,6 +343,31 @@ def test_answer_has_room_while_it_streams_at_400_percent_zoom(person: Person, pr
     expect(page.get_by_role("radio", name="Send next")).to_be_in_viewport()
     assert page.locator(".thread").evaluate("thread => thread.clientHeight") >= 80
     person.server.model.release(gate)
+
+
+@long_only
+def test_chats_can_be_selected_and_messages_edited_at_400_percent_zoom(
+    person: Person, profile: Profile
+) -> None:
+    for name in ("Dinner", "Supper"):
+        person.server.model.add_script("A long answer. " * 50)
+        person.run_turn(name)
+    page = opened(profile, person, 320, 256, at=f"#{person.chats()[0]['id']}")
+    # Nothing covers the buttons of the form.
+    page.get_by_role("button", name="Edit message").press("Enter")
+    cancel = page.get_by_role("button", name="Cancel")
+    expect(page.get_by_role("textbox", name="Edit message")).to_be_focused()
+    expect(cancel).to_be_in_viewport(ratio=1)
+    expect(page.get_by_role("button", name="Latest")).not_to_be_visible()
+    cancel.click()
+    page.get_by_role("button", name="Show chats").click()
+    lines = page.locator(".lines")
+    page.get_by_role("button", name="More chats").click()
+    page.get_by_role("menuitem", name="Select chats").click()
+    assert lines.evaluate("lines => lines.clientHeight") >= 100
+    for name in ("Supper", "Dinner"):
+        page.get_by_role("checkbox", name=name).check()
+    expect(page.get_by_text("2 selected")).to_be_visible()
 
 
 @long_only

@@ -150,7 +150,7 @@ def test_markdown_headings_directions_and_tasks_have_correct_semantics(
         WatchedPage(profile, person)
         .show_texts(
             "### A\n\n# B\n\n## C\n\n###### D\n\n# E",
-            "שלום world\n\nHello עולם\n\n- פריט\n- item\n\n```\nקוד = 1\n```",
+            "שלום world\n\nHello עולם\n\n- פריט\n- item\n\n```\nקוד = 1\n```\n\n1. one\n2. שתיים",
             "- [x] this\n- [ ] that",
         )
         .all()
@@ -164,6 +164,9 @@ def test_markdown_headings_directions_and_tasks_have_correct_semantics(
     assert [each.evaluate(direction) for each in directed.locator("p").all()] == ["rtl", "ltr", "ltr"]
     assert directed.locator("ul").evaluate(direction) == "rtl"
     assert directed.locator("pre").evaluate(direction) == "ltr"
+    # Items stay beside their bullets.
+    side = "each => getComputedStyle(each).textAlign"
+    assert [each.evaluate(side) for each in directed.locator("li").all()] == ["right"] * 2 + ["left"] * 2
     # Tasks show whether they are done.
     expect(tasks.get_by_role("listitem").first.get_by_role("img", name="Done")).to_be_visible()
     expect(tasks.get_by_role("listitem").last.get_by_role("img", name="To do")).to_be_visible()

@@ -9,7 +9,8 @@ import re
 
 from playwright.sync_api import Page, expect
 
-from tests.web.page_server import Person
+from tests.web.page_server import Person, Profile
+from tests.web.sign_in import create_link
 from tests.web.thread import (
     answers,
     expect_turns,
@@ -84,10 +85,18 @@ def test_failed_turn_is_removed_and_its_reason_shown_until_retried_or_dismissed(
     expect(failure).to_have_count(0)
 
 
-def test_answer_at_the_length_limit_says_so_and_can_be_continued(tab: Page, person: Person) -> None:
+def test_answer_at_the_length_limit_says_so_and_can_be_continued(
+    tab: Page, person: Person, profile: Profile
+) -> None:
     person.server.model.add_script("Once upon", End("length"))
     send(tab, "Tell me a story")
-    expect(turns_in_history(tab)).to_contain_text("The answer reached the model’s length limit.")
+    cut = "The answer reached the model’s length limit."
+    expect(turns_in_history(tab)).to_contain_text(cut)
+    visitor = profile().new_page()
+    visitor.goto(create_link(person, chat=person.chats()[0]["id"])["url"])
+    expect(turns_in_history(visitor)).to_contain_text(cut)
+    expect(visitor.get_by_role("button", name="Continue")).to_have_count(0)
+    tab.bring_to_front()
     tab.reload()
     person.server.model.add_script("a time.")
     tab.get_by_role("button", name="Continue").click()

@@ -2,7 +2,6 @@
 
 import { computed, effect, signal, untracked, type ReadonlySignal, type Signal } from "@preact/signals";
 import { errors, wordsOf, type Item, type OnBusy, type OnStop } from "turnledger";
-import { errorText } from "../session/notices";
 import { waitFor } from "../browser/wait-for";
 import type { Session } from "../session/session";
 import type { FailedTurn, Thread } from "../thread/thread";
@@ -82,7 +81,7 @@ export class Composer {
     const problem = this.thread.problem.value;
     if (!this.#session.mayRun) return strings.composer.readOnly;
     if (this.#composers.isExpired.value) return strings.composer.expired;
-    if (problem instanceof errors.ConversationUnavailable) return errorText(problem);
+    if (problem instanceof errors.ConversationUnavailable) return ""; // the thread says why
     if (this.#session.areModelsKnown.value && this.model.name.value === null) return strings.composer.noModel;
     return null;
   });

@@ -1,7 +1,9 @@
 /** Short messages at the edge of the page, each with at most one action. */
 
 import { signal, type ReadonlySignal } from "@preact/signals";
+import { errors } from "turnledger";
 import { safeText } from "../markdown/safe-text";
+import { strings } from "../strings";
 
 export interface Notice {
   readonly number: number;
@@ -75,5 +77,7 @@ export class Notices {
 
 /** The message of an error. It may repeat untrusted input. */
 export function errorText(problem: unknown): string {
-  return safeText(problem instanceof Error ? problem.message : String(problem));
+  const reasons: Readonly<Record<string, string>> = strings.failure.reasons;
+  const known = problem instanceof errors.ConversationUnavailable ? reasons[problem.code] : undefined;
+  return known ?? safeText(problem instanceof Error ? problem.message : String(problem));
 }

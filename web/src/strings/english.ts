@@ -522,7 +522,7 @@ export const english = {
       wait_ended: "This message waited too long in the queue.",
       conversation_deleted: "This chat was deleted.",
       conversation_expired: "This chat has expired.",
-      conversation_not_found: "This chat no longer exists.",
+      conversation_not_found: "This chat does not exist.",
       turn_not_found: "The message to replace is no longer in this chat.",
       storage_full: "There is no space left for more messages.",
       store_full: "There is no space left for more messages.",

@@ -135,7 +135,7 @@ export const german: Strings = {
 
   share: {
     open: "Teilen",
-    title: (chat) => `„${chat}“ teilen`,
+    title: (chat) => `Teilen: „${chat}“`,
     forReaders: "Wer einen Link hat, kann diesen Chat lesen und neue Antworten verfolgen, aber nicht schreiben.",
     forGuests: (scope) =>
       `Jeder Besucher ist ein neuer Gast mit eigenen Chats, im Bereich „${scope}“. Er sieht keinen von deinen.`,
@@ -145,7 +145,7 @@ export const german: Strings = {
     name: "Name des Links",
     namePlaceholder: "Optional",
     expiry: "Gültig",
-    expiries: { never: "Bis zum Widerruf", day: "1 Tag", week: "7 Tage", month: "30 Tage" },
+    expiries: { never: "Unbefristet", day: "1 Tag", week: "7 Tage", month: "30 Tage" },
     create: "Link erstellen",
     address: "Neuer Link (nur jetzt zu sehen)",
     copy: "Link kopieren",
@@ -528,7 +528,7 @@ export const german: Strings = {
       wait_ended: "Diese Nachricht hat zu lange in der Warteschlange gewartet.",
       conversation_deleted: "Dieser Chat wurde gelöscht.",
       conversation_expired: "Dieser Chat ist abgelaufen.",
-      conversation_not_found: "Diesen Chat gibt es nicht mehr.",
+      conversation_not_found: "Diesen Chat gibt es nicht.",
       turn_not_found: "Die Nachricht, die ersetzt werden soll, ist nicht mehr in diesem Chat.",
       storage_full: "Für weitere Nachrichten ist kein Platz mehr.",
       store_full: "Für weitere Nachrichten ist kein Platz mehr.",

@@ -107,7 +107,7 @@ describe("sending", () => {
     expect(reasons).toEqual([
       "You have read-only access.",
       "No model is available.",
-      "It was deleted.",
+      "",
     ]);
   });
 

@@ -58,16 +58,18 @@ export function SidebarView({ session, reveal, leave }: SidebarProps) {
   return (
     <nav class="sidebar" aria-label={strings.chats.lists.chats}>
       <div class="sidebar-top">
-        <button
-          type="button"
-          class="button new-chat"
-          onClick={() => {
-            openNewChat(session);
-            leave?.();
-          }}
-        >
-          <NewChatIcon /> {strings.layout.newChat}
-        </button>
+        {session.mayRun && (
+          <button
+            type="button"
+            class="button new-chat"
+            onClick={() => {
+              openNewChat(session);
+              leave?.();
+            }}
+          >
+            <NewChatIcon /> {strings.layout.newChat}
+          </button>
+        )}
         <TagMenu session={session} />
         <ListsMenu state={state} />
       </div>
