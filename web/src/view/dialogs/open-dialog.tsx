@@ -109,7 +109,7 @@ function LazyDialog<Module>({ session, open, title, onClose, load, children }: L
   const content = loaded.value && children(loaded.value.module);
   return (
     <Dialog title={title} isBusy={!content} onClose={onClose}>
-      {content}
+      {content || <p class="quiet-text">{strings.common.loading}</p>}
     </Dialog>
   );
 }
