@@ -28,6 +28,7 @@ CAUGHT: dict[tuple[str, str], int] = {
     ("memory", "compares_the_fence_alone"): 62,
     ("memory", "continues_from_stale_cached_messages"): 1,
     ("memory", "copies_effects_onto_a_running_side_branch"): 126,
+    ("memory", "copies_effects_to_a_parallel_turn_without_sync"): 2333,
     ("memory", "copies_effects_with_every_switch"): 15,
     ("memory", "counts_a_closed_ledger_as_a_death"): 495,
     ("memory", "counts_no_items_of_read_events"): 191,
@@ -172,7 +173,6 @@ CAUGHT: dict[tuple[str, str], int] = {
     ("memory", "writes_events_without_the_fence"): 23,
     ("sqlite", "leaves_tickets_behind_when_the_pointer_moves"): 23,
     ("sqlite", "removes_turns_that_a_fork_still_needs"): 97,
-    ("sqlite", "reports_what_it_takes_over_without_deltas"): 15,
 }
 """By store and name; engines caught by seed 0 are left out."""
 

@@ -112,8 +112,11 @@ def settings_of(url: str) -> DatabaseSettings:
                 "Percent-encode the password."
             )
         host = ",".join(each.hostname or "" for each in hosts) or dict(rest).get("host", "")
-        if len(hosts) > 1 and not {"host", "port"} & dict(rest).keys():
-            settings["hosts"] = [(each.hostname or "localhost", each.port) for each in hosts]
+        named = [(each.hostname or "localhost", each.port) for each in hosts]
+        if not parts.netloc.rpartition("@")[2]:
+            named = [(each, None) for each in dict(rest).get("host", "").split(",")]
+        if len(named) > 1 and "port" not in dict(rest):
+            settings["hosts"] = named
         place = f"postgresql://{host}{parts.path}"
     except (ValueError, KeyError):
         raise NotAStore(
@@ -194,26 +197,28 @@ async def connect(settings: DatabaseSettings) -> AnyConnection:
 async def open_connection(settings: DatabaseSettings) -> AnyConnection:
     """Open a connection to the database: of several hosts, to the first that answers and is as wanted. The
     driver would wait for a silent one until its time is over."""
-    hosts, tries, errors = list(settings.hosts), [], []
+    hosts = tuple(settings.hosts)
     if not hosts:
         return _bounded(await asyncpg.connect(**arguments(settings)), settings)
+    errors: list[BaseException] = []
+    tries: list[asyncio.Task[AnyConnection]] = []
     waiting: set[asyncio.Task[AnyConnection]] = set()
     try:
-        while hosts or waiting:
-            if hosts:
-                host, port = hosts.pop(0)
+        while waiting or len(tries) < len(hosts):
+            if len(tries) < len(hosts):
+                host, port = hosts[len(tries)]
                 opening = asyncpg.connect(**arguments(settings), host=host, port=port)
                 tries.append(asyncio.create_task(opening, name=host))
                 waiting.add(tries[-1])
-            done, waiting = await asyncio.wait(
-                waiting, timeout=HEAD_START if hosts else None, return_when=asyncio.FIRST_COMPLETED
-            )
+            start = HEAD_START if len(tries) < len(hosts) else None
+            done, waiting = await asyncio.wait(waiting, timeout=start, return_when=asyncio.FIRST_COMPLETED)
             for each in done:
                 error = each.exception()
                 if error is None:
-                    best = settings.hosts[tries.index(each)]
-                    settings.hosts.sort(key=lambda other: other != best)
-                    return _bounded(tries.pop(tries.index(each)).result(), settings)
+                    best = tries.index(each)
+                    # At once: other threads read it.
+                    settings.hosts[:] = [hosts[best], *hosts[:best], *hosts[best + 1 :]]
+                    return _bounded(tries.pop(best).result(), settings)
                 errors.append(error)
         refused = [each for each in errors if isinstance(each, asyncpg.PostgresError)]
         raise (refused or errors)[-1]

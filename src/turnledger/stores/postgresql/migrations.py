@@ -47,6 +47,17 @@ def check_version(version: int) -> None:
         )
 
 
+def check_unchanged(version: int, place: str) -> None:
+    """Raise StoreTooNew if a newer Turnledger has migrated the database since it was opened."""
+    if version > VERSION:
+        newer = StoreTooNew(
+            f"{place}: a newer Turnledger has migrated it (schema {version}; this one knows {VERSION}). "
+            "Restart with the newer version."
+        )
+        newer.public_message = "A newer Turnledger has migrated the store. Restart with the newer version."
+        raise newer
+
+
 async def migrate(connection: AnyConnection) -> None:
     """Run the missing steps in one transaction; servers that start at once take turns."""
     version = await version_of(connection)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from turnledger.stores.postgresql import connections
 from turnledger.stores.postgresql.connections import DatabaseSettings
 from turnledger.stores.postgresql.failures import FAILED, reason
+from turnledger.stores.postgresql.migrations import VERSION
 
 if TYPE_CHECKING:
     from turnledger.stores.postgresql.connections import AnyConnection
@@ -30,7 +31,7 @@ POLL_EVERY = 1.0
 """Seconds between polls beside notifications."""
 POLL_WITHOUT = 0.05
 """Seconds between polls where there are no notifications."""
-NEWEST = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text"
+NEWEST = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text AS newest, version FROM store"
 
 
 class Notices:
@@ -43,6 +44,8 @@ class Notices:
         self._tasks: list[asyncio.Task[None]] = []
         self._connection: AnyConnection | None = None
         self._using = asyncio.Lock()
+        self.version = VERSION
+        """The schema version when it was last seen."""
 
     def watch(self, changed: Callable[[], None]) -> None:
         self._watchers.append((changed, copy_context()))
@@ -75,7 +78,7 @@ class Notices:
             try:
                 async with self._using, asyncio.timeout(self._settings.wait):
                     connection = await self._connected()
-                    newest = await connection.fetchval(NEWEST)
+                    newest, self.version = await connection.fetchrow(NEWEST)
                 if seen not in (None, newest):
                     self._call()
                 seen = newest

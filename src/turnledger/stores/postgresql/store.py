@@ -30,7 +30,7 @@ from turnledger.engine.ports import (
     Sync,
     WholeOperation,
 )
-from turnledger.errors import LedgerClosed, StoreUnavailable
+from turnledger.errors import LedgerClosed, OutcomeUnknown, StoreTooNew, StoreUnavailable
 from turnledger.model.ids import ConversationId, LeaseId
 from turnledger.stores.postgresql import connections
 from turnledger.stores.postgresql.connections import Connector, DatabaseSettings
@@ -46,7 +46,7 @@ from turnledger.stores.postgresql.failures import (
     translate,
 )
 from turnledger.stores.postgresql.leases import LeaseThread
-from turnledger.stores.postgresql.migrations import migrate
+from turnledger.stores.postgresql.migrations import check_unchanged, migrate
 from turnledger.stores.postgresql.notices import Notices
 from turnledger.stores.postgresql.tables.guess import Guess, GuessedTables, Memory, OutdatedGuess, WrongGuess
 from turnledger.stores.postgresql.tables.queries import Transaction
@@ -164,7 +164,7 @@ class PostgresStore:
         try:
             result = await self._persist(operation, owner, sync)
         except BaseException as error:
-            outcome.set_exception(translate(error, self._settings.place))
+            outcome.set_exception(await self._explain(error))
             del outcome
         else:
             outcome.set_result(result)
@@ -276,7 +276,22 @@ class PostgresStore:
         try:
             return await self._in_epoch(lambda: self._read_once(operation))
         except BaseException as error:
-            raise translate(error, self._settings.place) from error
+            raise await self._explain(error) from error
+
+    async def _explain(self, error: BaseException) -> BaseException:
+        """Return the error to raise: statements of an older version may fail in any way."""
+        failure = translate(error, self._settings.place)
+        is_odd = isinstance(error, FAILED) and not isinstance(failure, StoreUnavailable | OutcomeUnknown)
+        if is_odd:
+            try:
+                async with self._connection() as connection:
+                    self._notices.version = await connection.fetchval("SELECT version FROM store")
+                check_unchanged(self._notices.version, self._settings.place)
+            except StoreTooNew as newer:
+                return newer
+            except FAILED:
+                pass
+        return failure
 
     async def _read_once(self, operation: AnyOperation) -> Any:
         async with self._connection() as connection:
@@ -290,6 +305,7 @@ class PostgresStore:
         self._home.check()
         if self._closing is not None:
             raise LedgerClosed
+        check_unchanged(self._notices.version, self._settings.place)
 
     def watch(self, changed: Callable[[], None]) -> None:
         """Call `changed` on the loop soon after any process wrote."""

@@ -41,6 +41,8 @@ def test_url_may_name_the_hosts_of_a_cluster() -> None:
     settings = settings_of(url)
     assert settings.dsn == url
     assert settings.place == "postgresql://db1,db2/chats"
+    assert settings.hosts == [("db1", 5432), ("db2", 5433)]
+    assert settings_of("postgresql:///chats?host=db1,db2").hosts == [("db1", None), ("db2", None)]
     with pytest.raises(NotAStore):
         settings_of(url.replace("5433", "port"))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
+from turnledger.errors import StoreTooNew
 from turnledger.stores.postgresql import PostgresStore
 from turnledger.stores.postgresql.migrations import MIGRATIONS, VERSION, migrate
 from turnledger.stores.postgresql.tables.queries import QUERIES, sql_text
@@ -66,3 +67,23 @@ async def test_every_query_is_valid(url: str) -> None:
         except asyncpg.PostgresError as problem:
             pytest.fail(f"{name}: {problem}")
     await connection.close()
+
+
+@pytest.mark.parametrize("is_noticed", [True, False])
+async def test_database_that_a_newer_server_migrated_meanwhile_is_left_alone(
+    url: str, is_noticed: bool
+) -> None:
+    """Until the change is noticed, statements that no longer fit the tables fail."""
+    store, connection = await PostgresStore.open(url), await asyncpg.connect(url)
+    if is_noticed:
+        store.watch(lambda: None)
+    else:
+        await connection.execute("ALTER TABLE claim RENAME COLUMN fingerprint TO print")
+    await connection.execute("UPDATE store SET version = version + 1")
+    with pytest.raises(StoreTooNew, match=f"schema {VERSION + 1}.*[Rr]estart") as caught:
+        while True:
+            await write(store, do("save_claim", claim(expires_at=None)))
+            assert is_noticed
+    assert "Restart" in caught.value.for_clients()
+    await connection.close()
+    await store.close()
