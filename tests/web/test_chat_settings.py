@@ -6,14 +6,22 @@ from typing import Any
 from urllib.error import HTTPError
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.long_form import long_only
 from tests.web.chats import chat_line
 from tests.web.page_server import Person, Profile
 from tests.web.sign_in import create_link
 from tests.web.test_dialogs import expect_sound
-from tests.web.thread import answers, expect_turns, open_chat, open_new_chat, send, start_new_chat
+from tests.web.thread import (
+    answers,
+    expect_turns,
+    message_field,
+    open_chat,
+    open_new_chat,
+    send,
+    start_new_chat,
+)
 
 TITLE = "Instructions and parameters"
 
@@ -198,3 +206,34 @@ def test_settings_of_a_temporary_chat_are_gone_with_it(tab: Page, person: Person
     tab.get_by_role("button", name="Leave and discard").click()
     expect(settings_button(tab)).to_have_text("")
     assert person.chats() == []
+
+
+def test_settings_of_a_chat_are_not_lost_or_left_out_while_it_is_being_loaded(
+    person: Person, profile: Profile
+) -> None:
+    chat = str(person.run_turn("Hello")["chat"]["id"])
+    kept = {"turn.instructions": "Be brief.", "turn.temperature": "0.2"}
+    person.fetch("PATCH", f"/api/chats/{chat}", {"metadata": kept})
+    page = profile(person).new_page()
+    held: list[Route] | None = []
+    page.route(
+        f"**/api/chats/{chat}?limit=*",
+        lambda route: route.continue_() if held is None else held.append(route),
+    )
+    open_chat(page, person, chat)
+    expect(message_field(page)).to_be_focused()
+    page.keyboard.type("Are you there?")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Your message will be sent")).to_be_visible()
+    expect(message_field(page)).to_have_value("")
+    settings_button(page).press("Enter")
+    expect(settings_dialog(page)).to_be_visible()
+    first, held = held, None
+    for route in first:
+        route.continue_()
+    expect(settings_dialog(page).get_by_role("spinbutton", name="Temperature")).to_have_value("0.2")
+    settings_dialog(page).get_by_role("button", name="Save").press("Enter")
+    expect(settings_dialog(page)).to_have_count(0)
+    expect_turns(page, 2)
+    assert sent(person) == {"system": ["Be brief."], "temperature": 0.2}
+    assert metadata(person, chat) == kept

@@ -80,7 +80,7 @@ def test_firefox_signs_in_streams_reloads_stops_and_keeps_two_tabs_in_sync(
         """() => { document.querySelector(".side-foot [aria-haspopup=dialog]").focus(); return true; }"""
     )
     tab.press(ENTER)
-    tab.until("""() => document.querySelector("dialog[open]") !== null""")
+    tab.until("""() => document.querySelector("dialog[open][aria-busy=false]") !== null""")
     tab.press("\ue004", *"Deu")
     for each in (tab, other):
         each.bring_to_front()

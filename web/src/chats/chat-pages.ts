@@ -2,6 +2,7 @@
 
 import { computed, signal, type ReadonlySignal } from "@preact/signals";
 import { errors, type Change, type ChatInfo, type Client, type Page } from "turnledger";
+import { waitFor } from "../browser/wait-for";
 import {
   withUpdate,
   byLastUse,
@@ -90,10 +91,15 @@ export class ChatPages {
     return this.#rows.get(id);
   }
 
-  /** Read until this many chats are current, or all. Returns the `asOf` of the first page, if this call read it. */
+  /** Read until this many chats are current, or all; a call during a read waits for it. Returns the `asOf` of the first
+   * page, if this call read it. */
   async need(count: number): Promise<string | undefined> {
+    if (this.#isReading.peek()) {
+      this.#needed = Math.max(this.#needed, count);
+      await waitFor(() => !this.#isReading.value);
+      return undefined;
+    }
     this.#needed = count;
-    if (this.#isReading.peek()) return undefined;
     this.#isReading.value = true;
     let asOf: string | undefined;
     // A refresh during a read starts this loop again.

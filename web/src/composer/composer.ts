@@ -2,6 +2,7 @@
 
 import { computed, effect, signal, untracked, type ReadonlySignal, type Signal } from "@preact/signals";
 import { errors, wordsOf, type Item, type OnBusy, type OnStop } from "turnledger";
+import { waitFor } from "../browser/wait-for";
 import type { Session } from "../session/session";
 import type { FailedTurn, Thread } from "../thread/thread";
 import type { Composers } from "./composers";
@@ -53,7 +54,7 @@ export class Composer {
   /** Failed text that could not be put back because the field was not empty. */
   readonly offered: ReadonlySignal<string | null> = computed(() => this.#offers.value.join("\n\n") || null);
 
-  /** Messages that wait for the list of models. */
+  /** Messages that wait until it is known how to send them. */
   get waiting(): ReadonlySignal<readonly Message[]> {
     return this.#waiting;
   }
@@ -85,6 +86,14 @@ export class Composer {
     return null;
   });
 
+  /** Whether the models, and the model and settings of this chat are known. */
+  readonly #isReady: ReadonlySignal<boolean> = computed(() => {
+    const { isLoaded, problem } = this.thread;
+    if (!this.#session.areModelsKnown.value) return false;
+    const isLost = problem.value instanceof errors.TurnledgerError && problem.value.isRetryable;
+    return isLoaded.value || (problem.value !== null && !isLost); // it will fail, with the reason
+  });
+
   /** Whether there is text to send, and nothing blocks it. */
   readonly canSend: ReadonlySignal<boolean> = computed(
     () => this.blockedReason.value === null && this.#text.value.trim() !== "",
@@ -106,7 +115,7 @@ export class Composer {
     this.#putBack = null;
     this.#recalled = null;
     this.model.accept();
-    if (this.#session.areModelsKnown.peek()) void this.#deliver(message);
+    if (this.#isReady.peek()) void this.#deliver(message);
     else this.#wait(message);
     this.#put("");
     this.#keep();
@@ -164,11 +173,10 @@ export class Composer {
     return this.thread.send(text, { model: this.model.name.peek() ?? undefined, onBusy });
   }
 
-  /** Wait for the list of models. */
   #wait(message: Message): void {
     this.#waiting.value = [...this.#waiting.value, message];
     if (this.#waiting.value.length > 1) return;
-    void this.#composers.modelsAreKnown().then(() => {
+    void waitFor(() => this.#isReady.value).then(() => {
       const waiting = this.#waiting.value;
       this.#waiting.value = [];
       for (const each of waiting) void this.#deliver(each);

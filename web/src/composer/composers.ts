@@ -2,7 +2,6 @@
 
 import { signal, type ReadonlySignal, type Signal } from "@preact/signals";
 import type { OnBusy } from "turnledger";
-import { waitFor } from "../browser/wait-for";
 import type { Session } from "../session/session";
 import type { Thread } from "../thread/thread";
 import { Composer, offeredDraftOf } from "./composer";
@@ -50,10 +49,6 @@ export class Composers {
   /** The model that answers in a chat; null if unknown. */
   modelOf(thread: Thread): string | null {
     return this.of(thread).model.name.peek();
-  }
-
-  modelsAreKnown(): Promise<void> {
-    return waitFor(() => this.#session.areModelsKnown.value);
   }
 
   close(): void {

@@ -333,8 +333,8 @@ export const english = {
     readOnly: "You have read-only access.",
     expired: "Your access has expired. Sign in again to continue.",
     noModel: "No model is available.",
-    waitingForModels: (count: number) =>
-      `${count === 1 ? "Your message" : `${number(count)} messages`} will be sent once the models have loaded.`,
+    waitingToLoad: (count: number) =>
+      `${count === 1 ? "Your message" : `${number(count)} messages`} will be sent once this chat has loaded.`,
     modelGone: (gone: string, used: string | null) =>
       `${gone} is no longer available.${used === null ? "" : ` Using ${used} instead.`}`,
     tooLongForDraft: "Too long to save as a draft, but you can send it.",

@@ -336,10 +336,10 @@ export const german: Strings = {
     readOnly: "Du kannst hier nur lesen.",
     expired: "Dein Zugang ist abgelaufen. Melde dich wieder an, um weiterzuschreiben.",
     noModel: "Kein Modell ist verfügbar.",
-    waitingForModels: (count) =>
+    waitingToLoad: (count) =>
       plural(count, {
-        one: "Deine Nachricht wird gesendet, sobald die Modelle geladen sind.",
-        other: `${number(count)} Nachrichten werden gesendet, sobald die Modelle geladen sind.`,
+        one: "Deine Nachricht wird gesendet, sobald dieser Chat geladen ist.",
+        other: `${number(count)} Nachrichten werden gesendet, sobald dieser Chat geladen ist.`,
       }),
     modelGone: (gone, used) =>
       `${gone} ist nicht mehr verfügbar.${used === null ? "" : ` Stattdessen wird ${used} verwendet.`}`,

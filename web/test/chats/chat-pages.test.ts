@@ -31,6 +31,16 @@ describe("reading", () => {
     expect(pages.isWhole.value).toBe(true);
   });
 
+  test("reads all for a call during a read, and no less for one that needs fewer", async () => {
+    const pages = shelfOf(new Shop(many(7)));
+    const first = pages.need(1);
+    const all = pages.need(Infinity);
+    void pages.need(2); // the list has drawn its first lines
+    await all;
+    expect(titles(pages)).toHaveLength(7);
+    expect(await first).toBe("as of");
+  });
+
   test("finds pinned chats at once, however old they are", async () => {
     const chats = many(7);
     chats[6] = { ...chats[6]!, pinned: true };

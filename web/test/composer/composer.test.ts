@@ -76,6 +76,21 @@ describe("sending", () => {
     expect([composer.waiting.value, session.composers.drafts.read("conv_1")]).toEqual([[], ""]);
   });
 
+  it("waits until the chat has loaded, or cannot be", async () => {
+    const { thread, composer } = writer("conv_1");
+    thread.isLoaded.value = false;
+    send(composer, "first");
+    thread.problem.value = new errors.ServerUnavailable("server_unavailable", "Nobody there.");
+    await Promise.resolve();
+    expect([composer.waiting.value.length, thread.sent.length]).toEqual([1, 0]);
+    thread.isLoaded.value = true;
+    await vi.waitFor(() => expect(thread.sent.map(([text]) => text)).toEqual(["first"]));
+    thread.isLoaded.value = false;
+    send(composer, "second");
+    thread.problem.value = new errors.ConversationDeleted("conversation_deleted", "It was deleted.");
+    await vi.waitFor(() => expect(thread.sent.map(([text]) => text)).toEqual(["first", "second"]));
+  });
+
   it("is blocked with a reason by permanent problems", () => {
     const reasons = [
       (session: MadeUpSession) => (session.mayRun = false),

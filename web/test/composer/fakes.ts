@@ -33,6 +33,7 @@ export class MadeUpThread {
   readonly pending = signal<readonly PendingTurn[]>([]);
   readonly failed = signal<FailedTurn | null>(null);
   readonly problem = signal<unknown>(null);
+  readonly isLoaded = signal(true);
   readonly sent: (readonly [string, SendOptions])[] = [];
   readonly stopped: unknown[] = [];
   isKept = true;

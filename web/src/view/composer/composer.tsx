@@ -74,7 +74,7 @@ function ComposerStatus({ composer }: { composer: Composer }) {
   const reason = composer.blockedReason.value;
   if (reason !== null) return <span class="bad-text">{reason}</span>;
   const waiting = composer.waiting.value.length;
-  if (waiting > 0) return <>{strings.composer.waitingForModels(waiting)}</>;
+  if (waiting > 0) return <>{strings.composer.waitingToLoad(waiting)}</>;
   const gone = composer.model.gone.value;
   if (gone !== null) return <>{safeText(strings.composer.modelGone(gone, composer.model.name.value))}</>;
   return composer.isTooLong.value ? <>{strings.composer.tooLongForDraft}</> : null;

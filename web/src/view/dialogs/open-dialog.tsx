@@ -49,7 +49,10 @@ export function OpenDialogView({ session, theme, language }: OpenDialogProps) {
           title={strings.chatSettings.title}
           load={() => import("./chat-settings-dialog")}
         >
-          {({ ChatSettingsView }) => <ChatSettingsView session={session} thread={open.thread} />}
+          {({ ChatSettingsView }) =>
+            // Otherwise it would save empty fields.
+            open.thread.isLoaded.value && <ChatSettingsView session={session} thread={open.thread} />
+          }
         </LazyDialog>
       );
     case "tags": {
@@ -103,9 +106,10 @@ function LazyDialog<Module>({ session, open, title, onClose, load, children }: L
       isOpen = false;
     };
   }, []);
+  const content = loaded.value && children(loaded.value.module);
   return (
-    <Dialog title={title} isBusy={loaded.value === null} onClose={onClose}>
-      {loaded.value && children(loaded.value.module)}
+    <Dialog title={title} isBusy={!content} onClose={onClose}>
+      {content || <p class="quiet-text">{strings.common.loading}</p>}
     </Dialog>
   );
 }
