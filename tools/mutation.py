@@ -49,8 +49,8 @@ ROOT = Path(__file__).parents[1]
 EXPLAINED = Path(__file__).with_name("mutation_survivors.txt")
 PACKAGES = ("turnledger.engine", "turnledger.stores", "turnledger.server")
 CORE = (
-    *("turn.begin", "turn.commit", "attempt.end", "attempt.stop", "attempt.takeover"),
-    *("attempt.idempotency", "lane.queue", "sqlite.threads"),
+    *("turn.begin", "turn.commit", "attempt.end", "attempt.stop", "attempt.dead_process"),
+    *("attempt.idempotency", "turn.queue", "sqlite.threads"),
     *("sqlite.tables.tables", "sqlite.tables.whole"),
 )
 """The protocol, mutated by default."""

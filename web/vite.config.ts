@@ -9,7 +9,7 @@ import { german } from "./src/strings/german.ts";
 const of = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
 const CLIENT = "../clients/typescript/src";
 const TESTS = ["test/**/*.test.{ts,tsx}"];
-const WITH_MOCKS = ["test/markdown/code-block.test.ts", "test/markdown/renderer.test.ts"];
+const WITH_MOCKS = ["code-block", "renderer", "highlight/worker-client"].map((each) => `test/markdown/${each}.test.ts`);
 
 /** Fill in `%name%`. Without scripts no language can be chosen. */
 function transformIndexHtml(html: string): string {

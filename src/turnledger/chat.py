@@ -7,8 +7,8 @@ from typing import Any, Unpack
 
 from turnledger.engine.admission import Authorization, persist_admitted
 from turnledger.engine.attempt.end import Outcome
+from turnledger.engine.attempt.outcome import FindOutcomeRequest, TurnStatus, read_status, wait_for_turn
 from turnledger.engine.attempt.stop import stop_turn
-from turnledger.engine.attempt.wait import FindOutcomeRequest, TurnStatus, read_status, wait_for_turn
 from turnledger.engine.conversations.details import UpdateRequest, check_details, details_of, tags_of, update
 from turnledger.engine.conversations.flags import FlagRequest, FlagsOfRequest, flag, flags_in
 from turnledger.engine.conversations.read import (
@@ -38,7 +38,7 @@ from turnledger.engine.process import Process
 from turnledger.engine.resend.match import SentMessages
 from turnledger.engine.turn.block import TurnBlock, append_items, relocate
 from turnledger.engine.turn.preview import ChatSnapshot, preview
-from turnledger.engine.turn.resend import ChatMessage, OnDivergence
+from turnledger.engine.turn.resent_request import ChatMessage, OnDivergence
 from turnledger.engine.turn.validation import (
     PAGE,
     Input,

@@ -26,7 +26,7 @@ from turnledger.engine.process import Process
 from turnledger.engine.resend.match import SentMessages
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.engine.turn.jobs import ListJobsRequest, list_jobs
-from turnledger.engine.turn.resend import ChatMessage, OnDivergence
+from turnledger.engine.turn.resent_request import ChatMessage, OnDivergence
 from turnledger.engine.turn.validation import (
     Input,
     JobOptions,

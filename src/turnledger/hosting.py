@@ -22,10 +22,11 @@ from turnledger.engine.admission import Authorization
 from turnledger.engine.attempt.client_retries import Retry
 from turnledger.engine.clock import TrustedClock
 from turnledger.engine.conversations.catalogue import ListChats, PositionRequest, list_page, position_of
-from turnledger.engine.conversations.details import NameRequest, check_details, details_of, name_by_model
+from turnledger.engine.conversations.details import check_details, details_of
 from turnledger.engine.conversations.flags import DeleteResponseRequest, delete_response
+from turnledger.engine.conversations.title import NameRequest, name_by_model
 from turnledger.engine.feed import ChangeReader
-from turnledger.engine.lane.lease import Probe
+from turnledger.engine.lane.lease_watch import Probe
 from turnledger.engine.lifecycle.create import KeyRequest, find_by_key
 from turnledger.engine.process import AtWork
 from turnledger.engine.turn.block import TurnBlock, append_items

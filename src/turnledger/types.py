@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from turnledger.chats import Chats
 from turnledger.engine.attempt.end import Outcome
-from turnledger.engine.attempt.wait import TurnStatus
+from turnledger.engine.attempt.outcome import TurnStatus
 from turnledger.engine.conversations.read import ChatPage, SetAsideAttempt
 from turnledger.engine.conversations.search import Hit, SearchPage
 from turnledger.engine.lifecycle.moves import Sibling
@@ -12,7 +12,7 @@ from turnledger.engine.ports import Runner
 from turnledger.engine.resend.match import SentMessages
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.engine.turn.preview import ChatSnapshot
-from turnledger.engine.turn.resend import OnDivergence
+from turnledger.engine.turn.resent_request import OnDivergence
 from turnledger.engine.turn.snapshot import ReducedContext
 from turnledger.model.catalogue import ChatEntry, Page
 from turnledger.model.change import ChangeKind, LiveChange

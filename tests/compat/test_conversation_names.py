@@ -65,6 +65,12 @@ def test_name_is_not_read_until_it_is_switched_on(serve: Serve, source: str) -> 
     assert served.http.get("/api/chats").json()["data"] == []
 
 
+def test_field_called_like_another_source_names_nothing(serve: Serve) -> None:
+    served = serve(otherwise=["Hello."], settings=settings(CHAT, "base_url"))
+    fields = dict.fromkeys((CHAT, CHAT.lower(), "base_url", ""), "ann")
+    assert "x-conversation-id" not in send_whole(served.client(), "Hi", extra_body=fields).headers
+
+
 def test_first_name_in_the_order_of_the_settings_counts(serve: Serve) -> None:
     served = serve(otherwise=["Hello."], settings=settings("user", CHAT, "base_url", "prompt_cache_key"))
     url = f"{served.url}/c/of-the-url/v1"

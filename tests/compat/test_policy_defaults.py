@@ -12,7 +12,7 @@ from tests.compat.conftest import Serve
 from tests.compat.live_server import MODEL, LiveServer
 from turnledger.engine.resend.match import SentMessages
 from turnledger.engine.turn.policies import OnDisconnect, Policies
-from turnledger.engine.turn.resend import OnDivergence
+from turnledger.engine.turn.resent_request import OnDivergence
 from turnledger.hosting import Host
 from turnledger.model.turn import OnBusy, OnFailure, OnStop
 from turnledger.server.config.settings import ModelSettings, Settings

@@ -12,11 +12,12 @@ from turnledger.engine.access.shares import exchange
 from turnledger.engine.access.shares import revoke as revoke_share
 from turnledger.engine.access.tokens import create as create_token
 from turnledger.engine.access.tokens import revoke as revoke_token
+from turnledger.engine.attempt.dead_process import bury, take_over, withdraw
 from turnledger.engine.attempt.end import end
 from turnledger.engine.attempt.stop import request_stop
-from turnledger.engine.attempt.takeover import bury, take_over, withdraw
-from turnledger.engine.conversations.details import name_by_model, update
+from turnledger.engine.conversations.details import update
 from turnledger.engine.conversations.flags import flag
+from turnledger.engine.conversations.title import name_by_model
 from turnledger.engine.lifecycle.create import create_chat, reset
 from turnledger.engine.lifecycle.delete import delete, restore
 from turnledger.engine.lifecycle.moves import fork

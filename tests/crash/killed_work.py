@@ -25,11 +25,11 @@ from tests.compat.responses import follow_officially
 from tests.crash.processes import Worker
 from tests.crash.promises import check_promises, recovered
 from turnledger import ItemDone, Ledger, Limits, TextDelta, TurnFinished, TurnResumed
-from turnledger.engine.attempt.durable import EXHAUSTED
+from turnledger.engine.attempt.interrupted_job import EXHAUSTED
 from turnledger.model import codec
 from turnledger.model.event import Event
 from turnledger.model.ids import TurnId
-from turnledger.model.item import OUTCOME_UNKNOWN, Item
+from turnledger.model.item import OUTCOME_UNKNOWN, Item, checked_items
 from turnledger.model.job import MOST_RESUMES
 from turnledger.types import AttemptState
 
@@ -258,7 +258,7 @@ def items_of(events: Sequence[Event]) -> list[Item]:
         elif isinstance(event, TurnResumed):
             text = ""
         elif isinstance(event, ItemDone):
-            (item,) = codec.checked_items((event.item,))
+            (item,) = checked_items((event.item,))
             items.append(item)
             if item.type == "message":
                 assert text in ("", item.text)

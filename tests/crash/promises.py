@@ -13,7 +13,7 @@ import apsw
 from tests.crash.place import is_file, store_of
 from tests.crash.worker_requests import LANES, RESULT, WorkerRequest, last_words, name_of
 from turnledger import Chat, Ledger, Limits, RunningTurn, Turn
-from turnledger.engine.lane.lease import all_leases
+from turnledger.engine.lane.lease_watch import all_leases
 from turnledger.model.item import NOT_STARTED, OUTCOME_UNKNOWN, open_calls
 from turnledger.types import AttemptState, TurnKind
 

@@ -22,7 +22,7 @@ from tests.long_form import IS_LONG
 from tests.unit.engine.populated_store import run_turn
 from turnledger import Ledger, Limits
 from turnledger.engine.check.check import CheckRequest, check
-from turnledger.engine.lane.lease import all_leases
+from turnledger.engine.lane.lease_watch import all_leases
 from turnledger.engine.tables.records import CopyProgress
 from turnledger.engine.transfer import store_copy
 from turnledger.errors import (

@@ -13,8 +13,8 @@ import pytest
 from tests.crash.deletion_worker import LIMITS, TURNS, made
 from tests.fork_server import ForkedProcess
 from turnledger import Chat, Ledger, errors
-from turnledger.engine.attempt.takeover import PurgeRequest, purge
 from turnledger.engine.lifecycle.delete import EndDueRequest, end_due
+from turnledger.engine.lifecycle.purge import PurgeRequest, purge
 from turnledger.engine.ports import Inspection
 from turnledger.engine.wrapped_store import WrappedStore, Write
 from turnledger.hosting import Host

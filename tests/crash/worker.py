@@ -30,7 +30,7 @@ from tests.crash.worker_requests import (
 )
 from tests.simulation.broken.registry import BROKEN
 from turnledger import Chat, Ledger, Limits, RunningTurn, Turn
-from turnledger.engine.turn.begin import Queued
+from turnledger.engine.turn.queue import Queued
 from turnledger.engine.wrapped_store import WrappedStore, Write
 from turnledger.errors import Superseded, TurnFailed, TurnledgerError, TurnStopped
 from turnledger.stores.url import open_store

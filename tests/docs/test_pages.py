@@ -17,11 +17,11 @@ from turnledger.api.requests import TurnBody
 from turnledger.api.turns import Branch
 from turnledger.cli.chat.commands import COMMANDS, KEYS
 from turnledger.cli.main import app
-from turnledger.engine.attempt.durable import EXHAUSTED, NOT_COMMITTED, UNHELD
 from turnledger.engine.attempt.end import CLAIM_KEPT_MS, DELETED, DIED
-from turnledger.engine.turn.begin import GAVE_UP
+from turnledger.engine.attempt.interrupted_job import EXHAUSTED, NOT_COMMITTED, UNHELD
 from turnledger.engine.turn.commit import SUPERSEDED, failure_of
 from turnledger.engine.turn.policies import KINDS
+from turnledger.engine.turn.queue import GAVE_UP
 from turnledger.server.config.file import load_settings
 from turnledger.server.config.settings import (
     ChatSettings,
@@ -31,7 +31,7 @@ from turnledger.server.config.settings import (
     ServerLimits,
     Settings,
 )
-from turnledger.server.models.titles import PATIENCE, QUEUE_LENGTH, TITLES_AT_ONCE
+from turnledger.server.models.title_queue import PATIENCE, QUEUE_LENGTH, TITLES_AT_ONCE
 from turnledger.server.openapi.document import path_of
 
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "clients" / "typescript" / "README.md"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from turnledger.engine.lane.lease import renew
+from turnledger.engine.lane.lease_watch import renew
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.commit import commit, resolve_doubt
 from turnledger.engine.wrapped_store import Write

@@ -11,9 +11,9 @@ from msgspec.structs import replace as with_changes
 
 from tests.engine.views import results, shown
 from turnledger.chat import Chat
+from turnledger.engine.attempt.dead_process import WithdrawRequest, end_lease, withdraw
 from turnledger.engine.attempt.idempotency import SharedOutcome
-from turnledger.engine.attempt.takeover import WithdrawRequest, end_lease, withdraw
-from turnledger.engine.lane.lease import all_leases, renew
+from turnledger.engine.lane.lease_watch import all_leases, renew
 from turnledger.engine.limits import Limits
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.commit import commit

@@ -11,7 +11,7 @@ import pytest
 from turnledger.chat import Chat
 from turnledger.engine.history.context import Context
 from turnledger.engine.turn.begin import begin
-from turnledger.engine.turn.resend import MOST_PARTS
+from turnledger.engine.turn.resent_request import MOST_PARTS
 from turnledger.errors import (
     EmptyTurn,
     HistoryDiverged,

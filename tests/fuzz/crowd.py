@@ -36,7 +36,7 @@ from turnledger.server.requests.turn import (
     TURN_HEADER_NAMES,
     OnDisconnect,
 )
-from turnledger.testing.loop import SimulatedLoop
+from turnledger.testing.simulated_loop import SimulatedLoop
 from turnledger.testing.simulation.wall_clock import SimulatedClock, WallClock
 
 CHAT = "POST /v1/chat/completions"

@@ -10,7 +10,7 @@ import pytest
 from tests.fuzz.api_description import ApiDescription
 from tests.fuzz.crowd import Crowd
 from tests.unit.server.asgi import run_app
-from turnledger.testing.loop import SimulatedLoop
+from turnledger.testing.simulated_loop import SimulatedLoop
 from turnledger.testing.simulation.stores import open_inner
 
 SEEDS = int(os.environ.get("FUZZ_SEEDS", "10"))

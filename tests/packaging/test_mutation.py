@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.long_form import long_only
 from tools.mutation import CORE, explained, found_again, modules, mutants
-from turnledger.engine.lane import queue
+from turnledger.engine.turn import queue
 
 ROOT = Path(__file__).parents[2]
 PLUGINS = "anyio.pytest_plugin,pytest_timeout,xdist.plugin"
@@ -50,7 +50,7 @@ def mutate(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_mutants_of_a_module_have_unique_names_and_code() -> None:
-    found = list(mutants("lane.queue", queue))
+    found = list(mutants("turn.queue", queue))
     assert len({mutant.name for mutant in found}) == len({mutant.key for mutant in found}) == len(found) > 3
 
 
@@ -97,7 +97,7 @@ def test_mutation_run_without_usable_tests_exits_with_the_reason(tmp_path: Path)
 
 
 def test_mutant_is_found_again_after_its_module_moved_or_function_was_renamed() -> None:
-    found = list(mutants("lane.queue", queue))
+    found = list(mutants("turn.queue", queue))
     listed = [{**vars(found[0]), "module": "elsewhere"}, {**vars(found[0]), "source": "gone"}]
     again, gone = found_again(listed, found)
     assert again == [found[0]]

@@ -29,7 +29,7 @@ from turnledger.ledger import Ledger
 from turnledger.model.turn import TurnKind
 from turnledger.stores.sqlite import SqliteStore
 from turnledger.testing.faulty_disk import FaultyDisk
-from turnledger.testing.loop import SimulatedLoop
+from turnledger.testing.simulated_loop import SimulatedLoop
 
 SECONDS = 900
 ERRORS: dict[str, Callable[[], apsw.Error]] = {

@@ -22,6 +22,7 @@ TASTES = {
     "compares_the_fence_alone": ("fail over",),
     "commits_an_edit_without_the_fence": EDITING,
     "copies_effects_onto_a_running_side_branch": ("parallel",),
+    "copies_effects_to_a_parallel_turn_without_sync": ("fail over", "flag", "wander", "parallel", "leave"),
     "copies_effects_with_every_switch": ("wander",),
     "counts_a_closed_ledger_as_a_death": ("work",),
     "decides_to_give_way_before_its_transaction": ("leave",),

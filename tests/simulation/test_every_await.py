@@ -24,9 +24,9 @@ from turnledger.engine.attempt import end as end_module
 from turnledger.engine.lane.shield import Unstoppable
 from turnledger.engine.ports import Result, Store
 from turnledger.engine.tables.jobs import ReadyJob
-from turnledger.engine.turn import begin as begin_module
 from turnledger.engine.turn import block as block_module
 from turnledger.engine.turn import commit
+from turnledger.engine.turn import queue as queue_module
 from turnledger.engine.turn import worker as worker_module
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.engine.turn.worker import JobWorker
@@ -35,7 +35,7 @@ from turnledger.errors import TurnledgerError, TurnStopped, turn_of
 from turnledger.model.ids import TurnId
 from turnledger.model.item import OUTCOME_UNKNOWN
 from turnledger.testing.gates import Gate
-from turnledger.testing.loop import SimulatedLoop
+from turnledger.testing.simulated_loop import SimulatedLoop
 from turnledger.testing.simulation.stores import open_inner
 from turnledger.testing.simulation.wall_clock import SimulatedClock, WallClock
 from turnledger.types import TurnKind
@@ -379,7 +379,7 @@ OTHER_REASON, END_RUNNING = commit._other_reason, end_module.end_running
         (block_module, "uninterrupted", does_not_finish, a_wait_in_the_queue),
         (block_module, "_give_up", leaves_what_it_began, a_turn),
         (commit, "_tell_outcome", does_nothing, a_turn),
-        (begin_module, "end_running", keeps_what_never_ran, a_turn_that_is_kept_when_it_fails),
+        (queue_module, "end_running", keeps_what_never_ran, a_turn_that_is_kept_when_it_fails),
     ],
 )
 def test_cancellation_at_every_await_catches_the_broken_engine(

@@ -39,6 +39,15 @@ def test_failovers_that_lose_begins_break_no_promise() -> None:
     assert sum(simulate(seed, "memory", ("fail over",)).turns for seed in range(20)) >= 20
 
 
+@pytest.mark.parametrize(
+    ("seed", "others"),
+    [(532, ()), (785, ()), (1436, ()), (462, ("flag", "wander", "parallel", "leave", "clock"))],
+    ids=["a flag that hid nothing", "a stop that is obeyed", "the first clock mark", "the sign of a reader"],
+)
+def test_failover_that_loses_a_note_breaks_no_promise(seed: int, others: tuple[str, ...]) -> None:
+    simulate(seed, "memory", ("fail over", *others))
+
+
 def test_simulation_seed_replays_exactly_in_another_process() -> None:
     check_replays({"memory": 5, "sqlite": 2})
 

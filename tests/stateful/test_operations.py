@@ -36,25 +36,23 @@ from tests.stateful.names import BRANCHES, CONVERSATION_KEYS, CONVERSATIONS, LEA
 from tests.stateful.pair import Outcome, Pair, chats_listed, repeatable
 from tests.stateful.tracked_request import TrackedRequest
 from tests.unit.model.shapes import user
-from turnledger.engine.attempt.divergence import Divergence
-from turnledger.engine.attempt.end import end
-from turnledger.engine.attempt.idempotency import IdempotencyKey, claim_name
-from turnledger.engine.attempt.stop import StopRequest, request_stop, stops_for
-from turnledger.engine.attempt.takeover import (
+from turnledger.engine.attempt.dead_process import (
     AttemptRef,
     BuryRequest,
-    PurgeRequest,
     TakeOverRequest,
     WithdrawRequest,
     bury,
     held_by,
-    purge,
     take_over,
     withdraw,
 )
-from turnledger.engine.attempt.wait import OutcomeRequest, outcome
+from turnledger.engine.attempt.end import end
+from turnledger.engine.attempt.fork import Divergence
+from turnledger.engine.attempt.idempotency import IdempotencyKey, claim_name
+from turnledger.engine.attempt.outcome import OutcomeRequest, outcome
+from turnledger.engine.attempt.stop import StopRequest, request_stop, stops_for
 from turnledger.engine.conversations.catalogue import ListChats
-from turnledger.engine.conversations.details import NameRequest, UpdateRequest, name_by_model, update
+from turnledger.engine.conversations.details import UpdateRequest, update
 from turnledger.engine.conversations.flags import FlagRequest, flag
 from turnledger.engine.conversations.read import TurnPageRequest, attempts_page, turns_page
 from turnledger.engine.conversations.resolve import (
@@ -64,7 +62,8 @@ from turnledger.engine.conversations.resolve import (
     resolve_now,
     resolve_settled,
 )
-from turnledger.engine.lane.lease import renew
+from turnledger.engine.conversations.title import NameRequest, name_by_model
+from turnledger.engine.lane.lease_watch import renew
 from turnledger.engine.lifecycle.create import ResetRequest, reset
 from turnledger.engine.lifecycle.delete import (
     DeleteRequest,
@@ -77,10 +76,12 @@ from turnledger.engine.lifecycle.delete import (
     restore,
 )
 from turnledger.engine.lifecycle.moves import ForkRequest, SiblingsRequest, Switch, Undo, fork, siblings
+from turnledger.engine.lifecycle.purge import PurgeRequest, purge
 from turnledger.engine.ports import WholeStore
 from turnledger.engine.tables.lanes import HeldTicket
-from turnledger.engine.turn.begin import AbandonRequest, MustReachDisk, abandon, begin
+from turnledger.engine.turn.begin import MustReachDisk, begin
 from turnledger.engine.turn.commit import DoubtRequest, commit, resolve_doubt
+from turnledger.engine.turn.queue import AbandonRequest, abandon
 from turnledger.engine.turn.running_turn import record
 from turnledger.model.catalogue import ChatFilter, ListPosition
 from turnledger.model.conversation import Conversation, Within

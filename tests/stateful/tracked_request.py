@@ -13,12 +13,12 @@ from turnledger.engine.turn.begin import (
     BeginBounds,
     BeginRequest,
     Begun,
-    Queued,
     Round,
     TurnContent,
     TurnPolicy,
 )
 from turnledger.engine.turn.commit import CommitRequest
+from turnledger.engine.turn.queue import Queued
 from turnledger.engine.turn.running_turn import RecordRequest
 from turnledger.model import event_log
 from turnledger.model.item import Item, check_turn, result_of

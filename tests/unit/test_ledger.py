@@ -12,7 +12,7 @@ import pytest
 from blockbuster import blockbuster_ctx
 
 from turnledger import Ledger, Limits, RunningTurn
-from turnledger.engine.lane.lease import renew
+from turnledger.engine.lane.lease_watch import renew
 from turnledger.errors import (
     InvalidInput,
     LedgerClosed,

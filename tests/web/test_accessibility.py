@@ -7,8 +7,10 @@ from playwright.sync_api import Locator, Page, ViewportSize, expect
 
 from tests.long_form import IS_LONG, long_only
 from tests.web.axe import violations, violations_in_each_theme
+from tests.web.chats import chat_line, chat_lines, make_chats
 from tests.web.page_server import PageServer, Person, Profile
 from tests.web.scenes import SCENES, WITH_DEMO, staged
+from tests.web.thread import message_field, open_chat
 from turnledger.testing.gates import Gate
 
 DESKTOP, PHONE = ViewportSize(width=1280, height=800), ViewportSize(width=390, height=844)
@@ -33,6 +35,12 @@ SHORT_WALKS = [
     ("thread", "options", "failed", "reader"),
     ("running", "queued"),
 ]
+
+HOLD_FRAMES = """() => {
+  const set = window.setTimeout;
+  window.requestAnimationFrame = () => 0;
+  window.setTimeout = (work, pause) => pause === 35 ? 0 : set(work, pause); // as long as Preact waits for one
+}"""
 
 
 def test_accessibility_walks_cover_every_scene() -> None:
@@ -143,6 +151,52 @@ def test_page_is_fully_usable_by_keyboard(tab: Page, person: Person) -> None:
         keys.press("Enter")
     expect(line).to_be_visible()
     assert [each["title"] for each in person.chats()] == ["Renamed"]
+
+
+def test_focus_moves_and_shortcuts_work_before_the_next_frame(person: Person, profile: Profile) -> None:
+    one, _ = make_chats(person, ["One", "Two"])
+    page = profile(person).new_page()
+    open_chat(page, person, one)
+    expect(chat_lines(page)).to_have_count(2)
+    expect(page.get_by_role("heading", name="One", level=1)).to_be_visible()
+    page.evaluate(HOLD_FRAMES)
+
+    shortcuts = page.get_by_role("button", name="Keyboard shortcuts")
+    shortcuts.press("Enter")
+    expect(page.get_by_role("region", name="Keyboard shortcuts")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(shortcuts).to_be_focused()
+
+    page.get_by_role("button", name="Hide chats").press("Enter")
+    expect(page.get_by_role("button", name="Show chats")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Hide chats")).to_be_focused()
+    page.get_by_role("button", name="Hide chats").press("Enter")
+    page.keyboard.press("/")
+    expect(page.get_by_role("searchbox")).to_be_focused()
+
+    link = chat_line(page, "Two").get_by_role("link")
+    link.press("F2")
+    page.keyboard.press("End")
+    page.keyboard.type(" and a half")
+    page.keyboard.press("Enter")
+    expect(link).to_be_focused()
+    expect(link).to_have_text("Two and a half")
+    page.get_by_role("button", name="More chats").press("Enter")
+    page.get_by_role("menuitem", name="Select chats").press("Enter")
+    expect(chat_line(page, "Two").get_by_role("checkbox")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(link).to_be_focused()
+
+    page.keyboard.press("ControlOrMeta+Shift+O")
+    expect(page.get_by_role("heading", name="New chat", level=1)).to_be_visible()
+    shortcuts.focus()
+    page.keyboard.press("ControlOrMeta+J")
+    expect(message_field(page)).to_be_focused()
+
+    page.get_by_role("button", name="Settings").press("Enter")
+    page.get_by_role("button", name="Delete all").press("Enter")
+    expect(page.get_by_role("button", name="Keep chats")).to_be_focused()
 
 
 def test_skip_link_comes_first_and_moves_focus_to_the_chat(tab: Page, person: Person) -> None:

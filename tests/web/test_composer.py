@@ -99,6 +99,19 @@ def test_composer_sends_a_message_once_for_every_key_and_click_that_sends(tab: P
     ]
 
 
+def test_key_pressed_right_after_enter_begins_the_next_message(tab: Page, person: Person) -> None:
+    message_field(tab).fill("First")
+    # A busy page receives both key presses before its next frame.
+    tab.evaluate(
+        """addEventListener("keydown", () => document.execCommand("insertText", false, "a"), {once: true})"""
+    )
+    message_field(tab).press("Enter")
+    message_field(tab).press_sequentially("nd the next")
+    expect(message_field(tab)).to_have_value("and the next")
+    expect_turns(tab, 1)
+    assert inputs_by_chat(person) == [["First"]]
+
+
 @long_only
 def test_composer_on_a_touch_device_starts_a_line_on_enter_and_sends_by_button(
     person: Person, profile: Profile

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.long_form import IS_LONG, long_only
 from tests.web.axe import violations_in_each_theme
@@ -31,6 +31,7 @@ def import_file(page: Page, content: bytes) -> None:
 def expect_sound(page: Page, dialog: Locator) -> None:
     """Expect no sideways scrolling, large, on a phone and zoomed, and no violations in either theme; in the
     long form at each size."""
+    expect(dialog).to_have_attribute("aria-busy", "false")  # loaded
     size = page.viewport_size
     assert size is not None
     for each in (size, PHONE, ZOOMED):
@@ -194,6 +195,7 @@ def test_settings_apply_at_once_in_two_tabs_and_after_a_reload(person: Person, p
     button, dialog = (page.get_by_role(role, name="Settings") for role in ("button", "dialog"))
     button.press("Enter")
     expect(dialog.get_by_role("button", name="Close")).to_be_focused()
+    expect(dialog).to_have_attribute("aria-busy", "false")
     # With the keyboard alone: from field to field, a letter chooses.
     page.keyboard.press("Tab")
     expect(dialog.get_by_role("combobox", name="Language")).to_be_focused()
@@ -303,6 +305,44 @@ def test_settings_offer_a_token_that_only_reads_only_what_it_may(person: Person,
     expect(dialog.get_by_role("combobox", name="Model for new chats")).to_have_count(0)
 
 
+def test_dialog_opened_right_after_another_was_closed_stays_open(person: Person, profile: Profile) -> None:
+    page = profile(person).new_page()
+    page.goto(person.server.url)
+    button, dialog = (page.get_by_role(role, name="Settings") for role in ("button", "dialog"))
+    button.press("Enter")
+    expect(dialog.get_by_role("combobox", name="Theme")).to_be_visible()
+    # Both before the browser reports that the first one was closed.
+    button.evaluate("""it => { document.querySelector("dialog").close(); it.click(); }""")
+    expect(dialog).to_have_attribute("aria-busy", "false")
+    page.keyboard.press("Tab")
+    expect(dialog.get_by_role("combobox", name="Language")).to_be_focused()
+
+
+def test_keys_pressed_while_a_dialog_is_loaded_do_not_reach_the_page_behind(
+    person: Person, profile: Profile
+) -> None:
+    page = profile(person).new_page()
+    held: list[Route] = []
+    page.route("**/assets/settings-dialog-*", lambda route: held.append(route))
+    page.goto(person.server.url)
+    button, dialog = (page.get_by_role(role, name="Settings") for role in ("button", "dialog"))
+    with page.expect_request("**/assets/settings-dialog-*"):
+        button.press("Enter")
+    page.keyboard.press("/")
+    page.keyboard.press("ControlOrMeta+j")
+    page.keyboard.type("a")
+    expect(dialog.get_by_role("button", name="Close")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    expect(button).to_be_focused()
+    held[0].continue_()
+    button.press("Enter")
+    expect(dialog.get_by_role("combobox", name="Theme")).to_be_visible()
+    expect(dialog.get_by_role("button", name="Close")).to_be_focused()
+    expect(page.get_by_role("searchbox")).to_have_value("")
+    expect(message_field(page)).to_have_value("")
+
+
 def test_dialog_that_cannot_be_loaded_leaves_a_notice_that_opens_it_later(
     person: Person, profile: Profile
 ) -> None:
@@ -320,3 +360,32 @@ def test_dialog_that_cannot_be_loaded_leaves_a_notice_that_opens_it_later(
     again.press("Enter")
     expect(dialog).to_be_visible()
     expect(failed).to_have_count(0)
+
+
+def test_dialog_opened_again_right_after_it_could_not_be_loaded_stays_open(
+    person: Person, profile: Profile
+) -> None:
+    page = profile(person).new_page()
+    lost: list[Route] = []
+
+    def lose_first(route: Route) -> None:
+        lost.append(route)
+        if len(lost) == 1:
+            route.abort("internetdisconnected")
+        else:
+            route.continue_()
+
+    page.route("**/assets/settings-dialog-*", lose_first)
+    page.goto(person.server.url)
+    # Before the browser reports that the dialog was closed.
+    page.evaluate(
+        """() => new MutationObserver((_, watch) => {
+            const buttons = [...document.querySelectorAll("button")];
+            const again = buttons.find((each) => each.innerText === "Try again");
+            if (!again) return;
+            watch.disconnect();
+            again.click();
+        }).observe(document.body, {childList: true, subtree: true})"""
+    )
+    page.get_by_role("button", name="Settings").press("Enter")
+    expect(page.get_by_role("dialog", name="Settings").get_by_role("combobox", name="Theme")).to_be_visible()

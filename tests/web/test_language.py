@@ -170,7 +170,7 @@ def test_language_setting_applies_at_once_in_two_tabs_while_an_answer_streams(
     page.keyboard.type("A draft")
 
     page.get_by_role("button", name="Settings").press("Enter")
-    expect(page.get_by_role("dialog", name="Settings")).to_be_visible()  # loaded
+    expect(page.get_by_role("dialog", name="Settings")).to_have_attribute("aria-busy", "false")
     page.keyboard.press("Tab")
     page.keyboard.type("Deu")
     choice = page.get_by_role("combobox", name="Sprache")

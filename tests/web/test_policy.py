@@ -89,7 +89,6 @@ LARGEST_ON_DEMAND = {
     "settings-dialog": 3_000,
     "share-dialog": 3_000,
     "tags-dialog": 2_000,
-    "dialog": 2_000,
 }
 """Bytes of the chunks that only some visits need, compressed."""
 

@@ -13,7 +13,6 @@ from turnledger.api.access import SHARE_PATH, NewShare, Share, Token
 from turnledger.api.chats import ChatInfo, ListedChat
 from turnledger.api.events import Change
 from turnledger.api.turns import Attempt, Job, Turn, TurnFlags
-from turnledger.model import codec
 from turnledger.model.access.share import Share as StoredShare
 from turnledger.model.access.token import Token as StoredToken
 from turnledger.model.catalogue import ChatEntry
@@ -21,7 +20,7 @@ from turnledger.model.change import ChangeKind, LiveChange
 from turnledger.model.conversation import Conversation
 from turnledger.model.flags import NOTHING_HIDDEN, HiddenItems
 from turnledger.model.ids import TurnId
-from turnledger.model.item import Item
+from turnledger.model.item import Item, raws
 from turnledger.model.job import ListedJob
 from turnledger.model.turn import Attempt as StoredAttempt
 from turnledger.model.turn import Failure
@@ -96,7 +95,7 @@ def show_listed_as(shape: type[AnyListed], listed: ChatEntry, /, **others: Any) 
 
 
 def show_turn(turn: StoredTurn, hidden: HiddenItems = NOTHING_HIDDEN) -> Turn:
-    items, count = codec.raws(turn.items), len(turn.input)
+    items, count = raws(turn.items), len(turn.input)
     return Turn(
         id=turn.id,
         number=turn.number,
@@ -113,7 +112,7 @@ def show_turn(turn: StoredTurn, hidden: HiddenItems = NOTHING_HIDDEN) -> Turn:
 
 
 def show_job(job: ListedJob) -> Job:
-    return view(Job, job, chat=job.conversation, raw_input=codec.raws(job.input))
+    return view(Job, job, chat=job.conversation, raw_input=raws(job.input))
 
 
 def show_flags(turn: str, hidden: HiddenItems) -> TurnFlags:
@@ -121,7 +120,7 @@ def show_flags(turn: str, hidden: HiddenItems) -> TurnFlags:
 
 
 def show_attempt(attempt: StoredAttempt, steps: Iterable[Item], failure: Failure | None) -> Attempt:
-    raw_input, raw_steps = codec.raws(attempt.input), codec.raws(steps)
+    raw_input, raw_steps = raws(attempt.input), raws(steps)
     return view(Attempt, attempt, raw_input=raw_input, raw_steps=raw_steps, failure=failure)
 
 

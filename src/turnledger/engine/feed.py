@@ -9,7 +9,6 @@ others.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -161,8 +160,6 @@ async def newest_position(rows: PositionRows, _: object = None) -> Position:
     """Return the position that every later change comes after."""
     return await rows.newest_position()
 
-
-log = logging.getLogger("turnledger")
 
 PAGE = 256
 """Changes read at once for a follower that catches up."""
@@ -409,7 +406,7 @@ class Feed:
                     is_known, woken = True, 0
                     ready.set()
             except StoreError as error:
-                log.warning("changes will be delivered later: %s", error.code)
+                self._process.outage.note(error, "changes_postponed")
                 woken = 1_000  # as for a crowd: retry after a pause
                 self._bell.set()
             except LedgerClosed:

@@ -16,7 +16,7 @@ from itertools import chain, repeat
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from turnledger.engine.attempt.client_retries import Deliveries
-from turnledger.engine.attempt.divergence import CommitPlace
+from turnledger.engine.attempt.fork import CommitPlace
 from turnledger.engine.attempt.stored_events import (
     EndedTurnLog,
     QueuedTurn,
@@ -28,9 +28,10 @@ from turnledger.engine.clock import TrustedClock
 from turnledger.engine.feed import Feed
 from turnledger.engine.history.history import BranchCache, History, TurnsRequest, read_origin, read_turns
 from turnledger.engine.history.line import MISSING
-from turnledger.engine.lane.lease import LeaseWatch
+from turnledger.engine.lane.lease_watch import LeaseWatch
 from turnledger.engine.lane.shield import Home, JointReads, is_cancelled
 from turnledger.engine.limits import Limits
+from turnledger.engine.outage import Outage
 from turnledger.engine.ports import Clock, Operation, Request, Result, Store, Sync, Tables, WholeOperation
 from turnledger.errors import (
     LedgerClosed,
@@ -225,7 +226,7 @@ class LogFlusher:
         except LedgerClosed:
             return
         except StoreError as error:
-            log.warning("events_postponed", extra={"turn": running.id, "code": error.code})
+            self._process.outage.note(error, "events_postponed", turn=running.id)
         except Exception:
             log.exception("events_not_stored", extra={"turn": running.id})
         else:
@@ -267,6 +268,7 @@ class Process:
             unseen=max(limits.clock_agreement / 4, 2 * limits.lease_time),
         )
         self.limits = limits
+        self.outage = Outage(self.clock)
         self.ids = IdSource(self.clock.now_ms, random_bits)
         self.lease = self.ids.new(LeaseId)
         self.waiters = Waiters()
@@ -393,10 +395,8 @@ class Process:
             for running in self.running.values()
         )
 
-    def interrupt_here(self, attempt: TurnId | None, policy: OnStop | None = None) -> None:
+    def interrupt_here(self, attempt: TurnId, policy: OnStop | None) -> None:
         """Deliver a recorded stop if the attempt runs in this process."""
-        if attempt is None:
-            return
         if attempt in self.running:
             self.running[attempt].interrupt(policy)
         elif attempt in self.attempts:

@@ -11,25 +11,23 @@ from typing import Any
 
 from msgspec.structs import replace as replace_struct
 
-from turnledger.engine.attempt.durable import NOT_COMMITTED, UNHELD
-from turnledger.engine.attempt.end import CLAIM_KEPT_MS, EndRequest, Outcome, end
-from turnledger.engine.attempt.stop import updates_for
-from turnledger.engine.attempt.takeover import (
+from turnledger.engine.attempt.dead_process import (
     BuryRequest,
-    PurgeRequest,
     WithdrawRequest,
     bury,
     held_by,
-    purge,
     take_over_from,
     withdraw,
 )
+from turnledger.engine.attempt.end import CLAIM_KEPT_MS, EndRequest, Outcome, end
+from turnledger.engine.attempt.interrupted_job import NOT_COMMITTED, UNHELD
+from turnledger.engine.attempt.stop import updates_for
 from turnledger.engine.attempt.unread import GiveWayRequest, ReadWatch, find_wanted, give_way
 from turnledger.engine.clock import read_clock_marks, save_mark
 from turnledger.engine.conversations.search import RECOVERY_STEPS, index_texts
-from turnledger.engine.lane.lease import all_leases
-from turnledger.engine.lane.queue import Dead
+from turnledger.engine.lane.lease_watch import Dead, all_leases
 from turnledger.engine.lifecycle.delete import EndDueRequest, FindDueRequest, end_due, find_due
+from turnledger.engine.lifecycle.purge import PurgeRequest, purge
 from turnledger.engine.lifecycle.retention import RetentionTimer
 from turnledger.engine.ports import Sync
 from turnledger.engine.process import FIRST_DELAY, Process
@@ -90,6 +88,8 @@ class Recovery:
 
     async def run_round(self) -> None:
         """Do one round. A failing step is logged, retried in the next round, and does not stop the others."""
+        outage = self._process.outage
+        failures = outage.failures
         for step in (
             self._resolve_doubts,
             self._finish_ends,
@@ -104,6 +104,8 @@ class Recovery:
             self._index,
         ):
             await self._try(step())
+        if outage.failures == failures:  # a round reads and writes
+            outage.end()
 
     async def take_over_dead(self) -> int:
         """Take over from dead processes now; return how many of their turns ended. A failure is logged, and
@@ -117,7 +119,7 @@ class Recovery:
             await work
             return True
         except StoreError as error:
-            log.warning("recovery step postponed: %s", error.code)
+            self._process.outage.note(error, "recovery_step_postponed")
         except Exception:
             log.exception("recovery step failed")
         return False
@@ -289,7 +291,9 @@ class Recovery:
         is_known = before is not None and replace_struct(before, trusted_at=mark.trusted_at) == mark
         if before is not None and is_known and abs(mark.trusted_at - before.trusted_at) < MARKED_EVERY_MS:
             return
-        await self._process.store.transact_whole(save_mark, mark, Sync.PROCESS)
+        # The first one must survive a failover: a process that starts with a wrong clock would find none.
+        sync = Sync.DISK if before is None else Sync.PROCESS
+        await self._process.store.transact_whole(save_mark, mark, sync)
         self._marked = mark
 
     async def _index(self) -> None:

@@ -1,7 +1,6 @@
 """The one versioned codec: what stores keep as bytes, and back again.
 
 Every document carries its version. A document of a newer version is refused, never guessed at.
-Items go in and out as raw JSON, so what was given is what is read.
 
 A decoder needs some hundred bytes for a value that is two bytes long, so the values of a text from outside
 are counted before any of them is built: that takes no memory to speak of, and ends as soon as the bound is
@@ -10,7 +9,7 @@ passed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, Self, TypeVar, overload
 
 import msgspec
@@ -53,13 +52,11 @@ def _from_json(kind: type, value: Any) -> Any:
     raise NotImplementedError(kind)
 
 
-_encoder = msgspec.json.Encoder(enc_hook=_to_json)
 _objects = msgspec.json.Decoder(dict[str, Any])
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 
-def encode(document: Document) -> bytes:
-    return _encoder.encode(document)
+encode: Callable[[Document], bytes] = msgspec.json.Encoder(enc_hook=_to_json).encode
 
 
 def decode(kind: type[AnyDocument], raw: bytes) -> AnyDocument:
@@ -114,23 +111,6 @@ class computed_once(Generic[Value]):
         value: Value = self._compute(instance)
         instance.__dict__[self._name] = value
         return value
-
-
-def raws(items: Iterable[Item]) -> tuple[msgspec.Raw, ...]:
-    return tuple([msgspec.Raw(item.raw) for item in items])
-
-
-def items(raw_items: Sequence[msgspec.Raw]) -> tuple[Item, ...]:
-    """Return stored items, each decoded on first use."""
-    return tuple([Item.stored(raw) for raw in raw_items])
-
-
-def checked_items(raw_items: Sequence[msgspec.Raw]) -> tuple[Item, ...]:
-    """Return stored items, all decoded now. Raises StoreCorrupt for a damaged one."""
-    found = items(raw_items)
-    for item in found:
-        _ = item.type
-    return found
 
 
 def raw_object(name: str, values: object) -> bytes:

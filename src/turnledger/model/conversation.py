@@ -96,6 +96,11 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
         return self.state is ConversationState.DELETED or self.state is ConversationState.PURGED
 
     @property
+    def is_entry_complete(self) -> bool:
+        """Whether a turn adds nothing to its list entry but the time of use."""
+        return self.internal or (self.is_listed and self.title is not None)
+
+    @property
     def may_lapse(self) -> bool:
         """Whether it may expire or reset after some time."""
         return self.expires_after is not None or self.reset_policy is not NEVER

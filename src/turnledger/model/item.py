@@ -578,3 +578,23 @@ def without_empty_answers(items: Sequence[Item]) -> Sequence[Item]:
 def check_turn(pending: Sequence[Item], items: Sequence[Item]) -> tuple[Item, ...]:
     """Check a whole turn on a head with `pending` calls; return the calls it leaves open."""
     return open_calls((*pending, *items))
+
+
+# Stores and wires keep items as they were given: raw JSON.
+
+
+def raws(items: Iterable[Item]) -> tuple[msgspec.Raw, ...]:
+    return tuple([msgspec.Raw(item.raw) for item in items])
+
+
+def stored_items(raw_items: Sequence[msgspec.Raw]) -> tuple[Item, ...]:
+    """Return stored items, each decoded on first use."""
+    return tuple([Item.stored(raw) for raw in raw_items])
+
+
+def checked_items(raw_items: Sequence[msgspec.Raw]) -> tuple[Item, ...]:
+    """Return stored items, all decoded now. Raises StoreCorrupt for a damaged one."""
+    found = stored_items(raw_items)
+    for item in found:
+        _ = item.type
+    return found

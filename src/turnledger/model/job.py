@@ -16,7 +16,7 @@ from msgspec import Struct
 from turnledger.model import codec
 from turnledger.model.conversation import ROW
 from turnledger.model.ids import ConversationId, TokenId, TurnId
-from turnledger.model.item import Item
+from turnledger.model.item import Item, checked_items, raws
 from turnledger.model.turn import AttemptBody, Instructions, OnFailure, OnStop
 
 LISTED_INPUT = 16 * 1024
@@ -44,11 +44,11 @@ class JobBody(AttemptBody, frozen=True, kw_only=True):
 
     @property
     def input_items(self) -> tuple[Item, ...]:
-        return codec.checked_items(self.input)
+        return checked_items(self.input)
 
     @property
     def primer_items(self) -> tuple[Item, ...]:
-        return () if isinstance(self.primer, msgspec.UnsetType) else codec.checked_items(self.primer)
+        return () if isinstance(self.primer, msgspec.UnsetType) else checked_items(self.primer)
 
 
 class TurnJob(Struct, frozen=True, kw_only=True, dict=True):
@@ -105,7 +105,7 @@ def job_body(
     return codec.encode(
         JobBody(
             **fields,
-            primer=codec.raws(primer) if primer else msgspec.UNSET,
+            primer=raws(primer) if primer else msgspec.UNSET,
             turns=turns,
             tokens=tokens,
             on_stop=on_stop,

@@ -13,7 +13,7 @@ import msgspec
 
 from turnledger.errors import StoreCorrupt
 from turnledger.model import codec
-from turnledger.model.item import Item, pair_places, without_open_reasoning
+from turnledger.model.item import Item, checked_items, pair_places, without_open_reasoning
 
 
 class JournalRecord(codec.Document, frozen=True):
@@ -43,7 +43,7 @@ class Journal:
             if isinstance(record.item, msgspec.Raw):
                 if record.emitted is True:
                     journal.emitted |= {len(journal.items)}
-                journal.items += codec.checked_items((record.item,))
+                journal.items += checked_items((record.item,))
             elif isinstance(record.started, int) and 0 <= record.started < len(journal.items):
                 journal.started[record.started] = record.read_only
             else:

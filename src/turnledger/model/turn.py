@@ -19,7 +19,7 @@ from msgspec import Struct
 from turnledger.errors import InvalidInput, MalformedItems, StoreCorrupt
 from turnledger.model import codec
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
-from turnledger.model.item import Item, ItemLike, message, started_calls
+from turnledger.model.item import Item, ItemLike, checked_items, message, raws, started_calls, stored_items
 from turnledger.model.messages import projection
 
 Bytes: TypeAlias = bytes
@@ -81,8 +81,8 @@ class Turn(msgspec.Struct, frozen=True, dict=True):
     ) -> Turn:
         body = TurnBody(
             input=len(input),
-            items=codec.raws((*input, *output)),
-            instructions=msgspec.UNSET if instructions is None else codec.raws(instructions),
+            items=raws((*input, *output)),
+            instructions=msgspec.UNSET if instructions is None else raws(instructions),
             instructed=instructed or msgspec.UNSET,
             details=msgspec.Raw(details) if details else msgspec.UNSET,
             effects=msgspec.UNSET if effects is None else effects,
@@ -102,7 +102,7 @@ class Turn(msgspec.Struct, frozen=True, dict=True):
     def _decoded(self) -> tuple[int, tuple[Item, ...]]:
         # Decoded on first use: most turns of a long history are only counted.
         body = self._body
-        return body.input, codec.items(body.items)
+        return body.input, stored_items(body.items)
 
     @codec.computed_once
     def shown(self) -> projection.ShownTurn:
@@ -129,7 +129,7 @@ class Turn(msgspec.Struct, frozen=True, dict=True):
         """The instructions set by this turn; None if it set none and the earlier ones stay in force.
         They are not among its items."""
         given = self._body.instructions
-        return None if isinstance(given, msgspec.UnsetType) else codec.items(given)
+        return None if isinstance(given, msgspec.UnsetType) else stored_items(given)
 
     @property
     def instructed(self) -> int:
@@ -377,11 +377,11 @@ class AttemptBody(codec.Document, frozen=True):
         details = msgspec.Raw(raw_details) if raw_details else msgspec.UNSET
         durable = is_durable or msgspec.UNSET
         if instructions is None:
-            return cls(input=codec.raws(input), partial=partial, details=details, durable=durable)
+            return cls(input=raws(input), partial=partial, details=details, durable=durable)
         return cls(
-            input=codec.raws(input),
+            input=raws(input),
             partial=partial,
-            instructions=codec.raws(instructions.items),
+            instructions=raws(instructions.items),
             once=msgspec.UNSET if instructions.is_lasting else True,
             details=details,
             durable=durable,
@@ -396,7 +396,7 @@ class AttemptBody(codec.Document, frozen=True):
         """The instructions with which the attempt began."""
         if isinstance(self.instructions, msgspec.UnsetType):
             return None
-        return Instructions(codec.checked_items(self.instructions), is_lasting=self.once is not True)
+        return Instructions(checked_items(self.instructions), is_lasting=self.once is not True)
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):

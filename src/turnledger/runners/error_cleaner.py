@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -46,8 +46,8 @@ _CREDENTIALS = re.compile(
 class ErrorCleaner:
     """Cleans the errors of one server; `secrets` are hidden wherever they appear."""
 
-    def __init__(self, secrets: Iterable[str] = ()) -> None:
-        self._secrets = [secret for secret in secrets if len(secret) >= SHORTEST_SECRET]
+    def __init__(self, secrets: Collection[str] = ()) -> None:
+        self._secrets = secrets
 
     def read(self, body: bytes) -> dict[str, Any]:
         """Return the error object of a response that has nothing else; empty if there are no words in it."""
@@ -98,7 +98,8 @@ class ErrorCleaner:
     def _words(self, words: Any) -> str:
         text = words if isinstance(words, str) else msgspec.json.encode(words).decode()
         for secret in self._secrets:
-            text = text.replace(secret, HIDDEN)
+            if len(secret) >= SHORTEST_SECRET:
+                text = text.replace(secret, HIDDEN)
         # Bounded first: the pattern need not read a long text that is cut off anyway.
         text = _CREDENTIALS.sub(_hide, text[: 4 * MESSAGE_LENGTH])
         text = plain(" ".join(text.split()))

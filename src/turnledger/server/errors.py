@@ -208,7 +208,7 @@ def error_details(problem: BaseException) -> ErrorDetails:
         error |= {"message": OUT_OF_MEMORY, "code": "out_of_memory"}
     if isinstance(problem, StoreError):
         # The message itself names files of the server, and goes to the log.
-        logs.log.error("store_failed", code=problem.code, details=str(problem))
+        logs.log_repeating("store_failed", code=problem.code, details=str(problem))
         error["message"] = problem.for_clients()
     if isinstance(problem, ModelRefused):
         # Programs match on the upstream's own codes, such as context_length_exceeded.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -25,7 +24,7 @@ from turnledger.server.access.guard import RequestHead
 from turnledger.server.access.limits import Quotas
 from turnledger.server.chat_page.files import BuiltPage, own_page
 from turnledger.server.config.settings import Settings
-from turnledger.server.models.titles import Titles
+from turnledger.server.models.title_queue import Titles
 from turnledger.server.ops.counters import Audience, LocalCounters, WorkerContext
 from turnledger.server.ops.metrics import Metrics
 from turnledger.server.ops.readiness import Readiness
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from turnledger.server.models.models import Models
 
 Body = TypeVar("Body")
-_SCHEME = re.compile(r"\s*bearer\s+", re.IGNORECASE)
 
 
 class Service:
@@ -58,6 +56,7 @@ class Service:
         self.authenticator = Authenticator(host.tokens, settings, host.clock)
         self.cursor_seal = ServerSeal(host.tokens)
         self.settings = settings
+        self._credential_header = (settings.credential_header or "").lower().encode()
         self.persistence = PersistencePolicy(settings.chats, host)
         has_names = settings.chats.named_by or settings.chats.skip_when_header
         self.names = ConversationNames(settings.chats) if has_names else None
@@ -109,13 +108,15 @@ class Service:
     def credential_of(self, head: RequestHead) -> str | None:
         """Return the client's own credential for the upstream, if the settings name a header for it. Raises
         InvalidInput for a token of this server, which no upstream may see."""
-        name = self.settings.credential_header
-        if name is None:
+        name = self._credential_header
+        sent = head[name] if name else b""
+        if not sent:
             return None
-        sent = head[name.lower().encode()].decode("latin-1")
-        credential = _SCHEME.sub("", sent).strip()
+        scheme, _, rest = sent.strip().partition(b" ")
+        credential = (rest if scheme.lower() == b"bearer" else sent).decode("latin-1").strip()
         if credential.startswith(PREFIX):
-            raise InvalidInput(f"{name} has a token of Turnledger. Send the upstream's credential there.")
+            label = self.settings.credential_header
+            raise InvalidInput(f"{label} has a token of Turnledger. Send the upstream's credential there.")
         return credential or None
 
     def with_defaults(self, given: Policies, principal: Principal, model: str = "") -> Policies:

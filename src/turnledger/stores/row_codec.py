@@ -24,7 +24,7 @@ from turnledger.model.conversation import (
 )
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, Id, LeaseId, ShareId, TokenId, TurnId
-from turnledger.model.item import Item
+from turnledger.model.item import Item, checked_items, raws
 from turnledger.model.job import TurnJob
 from turnledger.model.retention import NEVER, ResetPolicy
 from turnledger.model.turn import (
@@ -158,7 +158,7 @@ def branch_of(id: BranchId, row: Row, conversation: ConversationId | None = None
         length=length,
         running=None if running is None else TurnId.trusted(running),
         unsettled=None if unsettled is None else TurnId.trusted(unsettled),
-        pending=codec.checked_items(codec.decode(PendingCalls, pending).items) if pending else (),
+        pending=checked_items(codec.decode(PendingCalls, pending).items) if pending else (),
         start=start,
         settled=settled,
         last_ticket=last_ticket,
@@ -191,7 +191,7 @@ class ForkRecord(codec.Document, frozen=True):
 
 
 def _pending(items: tuple[Item, ...]) -> bytes | None:
-    return codec.encode(PendingCalls(items=codec.raws(items))) if items else None
+    return codec.encode(PendingCalls(items=raws(items))) if items else None
 
 
 def number_of(turn: Turn) -> int:
@@ -290,7 +290,7 @@ def attempt_of(row: Row) -> Attempt:
         state=AttemptState(state),
         base=id_or_none(TurnId, base),
         fork=codec.decode(ForkRecord, fork).fork if fork else None,
-        input=codec.checked_items(body.input),
+        input=checked_items(body.input),
         instructions=body.given_instructions,
         raw_details=body.raw_details,
         is_durable=body.durable is True,

@@ -79,6 +79,11 @@ def _not_copied(url: str) -> NotAStore:
     return NotAStore(f"This URL does not name a store. Known forms: {SCHEMES}.")
 
 
+def names_store(url: str) -> bool:
+    """Return whether the URL names a kind of store that is known here."""
+    return url.startswith(("memory:", "sqlite:")) or is_postgresql(url)
+
+
 def is_postgresql(url: str) -> bool:
     return url.startswith(("postgresql://", "postgres://"))
 

@@ -10,10 +10,10 @@ from typing import Any, Protocol, TypeAlias, cast
 from weakref import finalize
 
 from turnledger.engine.attempt.end import Outcome
-from turnledger.engine.attempt.wait import committed_turn
+from turnledger.engine.attempt.outcome import committed_turn
 from turnledger.engine.ports import Runner
 from turnledger.engine.turn import block as awaiting
-from turnledger.engine.turn.block import QueueSink
+from turnledger.engine.turn.queue import QueueSink
 from turnledger.engine.turn.running_turn import inside
 from turnledger.errors import TurnledgerError, TurnReplayed
 from turnledger.model.ids import ConversationId, TurnId

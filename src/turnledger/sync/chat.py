@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 from turnledger.chat import Chat as AwaitingChat
 from turnledger.engine.attempt.end import Outcome
-from turnledger.engine.attempt.wait import TurnStatus
+from turnledger.engine.attempt.outcome import TurnStatus
 from turnledger.engine.conversations.read import (
     ChatPage,
     ListedBranch,
@@ -18,7 +18,7 @@ from turnledger.engine.events.live_log import EventSink
 from turnledger.engine.lifecycle.moves import Sibling
 from turnledger.engine.resend.match import SentMessages
 from turnledger.engine.turn.preview import ChatSnapshot
-from turnledger.engine.turn.resend import ChatMessage, OnDivergence
+from turnledger.engine.turn.resent_request import ChatMessage, OnDivergence
 from turnledger.engine.turn.validation import (
     Input,
     JobOptions,

@@ -11,7 +11,7 @@ from turnledger.engine.attempt.end import Outcome
 from turnledger.engine.conversations.search import SearchPage
 from turnledger.engine.events.live_log import EventSink
 from turnledger.engine.resend.match import SentMessages
-from turnledger.engine.turn.resend import ChatMessage, OnDivergence
+from turnledger.engine.turn.resent_request import ChatMessage, OnDivergence
 from turnledger.engine.turn.validation import (
     Input,
     JobOptions,

@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from enum import Enum
 from typing import Any
 
-from turnledger.engine.lane.lease import renew
+from turnledger.engine.lane.lease_watch import renew
 from turnledger.engine.ports import Store
 from turnledger.engine.turn.begin import HistoryMoved, MustReachDisk
 from turnledger.engine.wrapped_store import AnyOperation, WrappedStore, Write

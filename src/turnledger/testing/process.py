@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from turnledger.testing.kill import discard, free_without_running
 
 if TYPE_CHECKING:
-    from turnledger.testing.loop import SimulatedLoop
+    from turnledger.testing.simulated_loop import SimulatedLoop
 
 T = TypeVar("T")
 current_owner = contextvars.ContextVar["SimulatedProcess | None"]("simulated process", default=None)

@@ -17,7 +17,7 @@ from turnledger.api.json import encode
 from turnledger.api.views import show_chat, show_flags, show_listed
 from turnledger.chat import Chat
 from turnledger.engine.attempt.end import Outcome
-from turnledger.engine.attempt.wait import committed_turn
+from turnledger.engine.attempt.outcome import committed_turn
 from turnledger.engine.history.context import context_of
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.errors import TurnAttached, TurnledgerError, TurnReplayed, TurnStopped

@@ -9,12 +9,12 @@ from msgspec.structs import replace
 from tests.simulation.broken.registry import Patch, broken, nothing
 from turnledger import chats
 from turnledger.engine import recovery
-from turnledger.engine.attempt import end, idempotency
+from turnledger.engine.attempt import idempotency, settle
 from turnledger.engine.attempt.idempotency import NewAttempt
 from turnledger.engine.conversations import resolve as resolve_module
 from turnledger.engine.lifecycle import create as reset_module
 from turnledger.engine.process import Process
-from turnledger.engine.turn import begin, block
+from turnledger.engine.turn import begin, block, queue
 from turnledger.engine.turn.running_turn import OpenTurn
 from turnledger.errors import ConversationDeleted
 from turnledger.model.conversation import Claim
@@ -152,15 +152,16 @@ def settles_before_it_refuses() -> list[Patch]:
     true_send = block._send
 
     async def settle_first(process: Process, request: Any) -> Any:
-        async def settle(tables: Any, _: None) -> None:
+        async def settle_now(tables: Any, _: None) -> None:
             conversation = await resolve_module.find(tables, request.target)
             branch = await tables.branch(conversation.branch) if conversation else None
             if branch is not None and branch.unsettled and branch.running is None:
                 waiting = await tables.attempt(branch.unsettled)
-                await tables.save_branch(await end.settle(tables, branch, waiting, request.round.now))
+                settled = await settle.settle(tables, branch, waiting, request.round.now)
+                await tables.save_branch(settled)
 
         if request.round.is_repeated:
-            await process.persist(settle, None, request.target.owner)
+            await process.persist(settle_now, None, request.target.owner)
         return await true_send(process, request)
 
     return [(block, "_send", settle_first)]
@@ -255,12 +256,12 @@ def sends_a_retry_to_the_new_conversation_after_a_reset() -> list[Patch]:
 
 @broken
 def takes_the_lane_past_the_queue() -> list[Patch]:
-    true = begin.queue_before
+    true = queue.queue_before
 
     async def queue_before(*arguments: Any, **options: Any) -> Any:
         return [], (await true(*arguments, **options))[1]
 
-    return [(begin, "queue_before", queue_before)]
+    return [(queue, "queue_before", queue_before)]
 
 
 @broken

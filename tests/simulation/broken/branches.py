@@ -9,11 +9,19 @@ from msgspec.structs import replace
 
 from tests.simulation.broken.registry import Patch, broken, nothing
 from turnledger import chat
-from turnledger.engine.attempt import divergence, effect_copies, end, idempotency, takeover, unfinished
+from turnledger.engine.attempt import (
+    dead_process,
+    effect_copies,
+    end,
+    fork,
+    idempotency,
+    settle,
+    unfinished_output,
+)
 from turnledger.engine.history import line
 from turnledger.engine.lifecycle import moves
 from turnledger.engine.lifecycle.moves import Undo
-from turnledger.engine.turn import begin, commit, validation
+from turnledger.engine.turn import begin, commit, queue, validation
 from turnledger.model.conversation import Branch
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.turn import AttemptState
@@ -31,7 +39,7 @@ def moves_the_pointer_when_an_edit_begins() -> list[Patch]:
     async def take_lane(tables: Any, conversation: Any, *arguments: Any) -> Any:
         begun = await true(tables, conversation, *arguments)
         if begun.place is not None:
-            await divergence.open_branch(tables, begun.branch, begun.place)
+            await fork.open_branch(tables, begun.branch, begun.place)
         return begun
 
     async def opened_before(tables: Any, lane: Any, place: Any) -> Any:
@@ -51,11 +59,11 @@ def moves_the_pointer_although_the_edit_failed() -> list[Patch]:
     async def end_running(tables: Any, branch: Any, attempt: Any, *arguments: Any, **how: Any) -> Any:
         freed, ended = await true(tables, branch, attempt, *arguments, **how)
         if attempt.fork is not None and ended.state is AttemptState.FAILED:
-            place = await divergence.place_of(tables, freed, attempt.fork)
-            freed = await divergence.open_branch(tables, freed, place)
+            place = await fork.place_of(tables, freed, attempt.fork)
+            freed = await fork.open_branch(tables, freed, place)
         return freed, ended
 
-    return [(where, "end_running", end_running) for where in (end, begin, takeover)]
+    return [(where, "end_running", end_running) for where in (end, queue, dead_process)]
 
 
 @broken
@@ -108,7 +116,7 @@ def leaves_effects_of_an_edit_on_its_target_branch() -> list[Patch]:
             await tables.save_branch(freed)
         return freed, ended
 
-    return [(where, "end_running", end_running) for where in (end, begin, takeover)]
+    return [(where, "end_running", end_running) for where in (end, queue, dead_process)]
 
 
 @broken
@@ -126,19 +134,19 @@ def settles_an_edit_with_results_of_its_base() -> list[Patch]:
     def whole_input(branch: Any, attempt: Any) -> Any:
         return attempt.input
 
-    return [(where, "settled_input", whole_input) for where in (begin, end)]
+    return [(where, "settled_input", whole_input) for where in (begin, settle)]
 
 
 # Rule 9: no settled turn is left out.
 
 
-async def _without_settled(tables: Any, lane: Any, fork: Any) -> Any:
-    return await divergence.place_of(tables, lane, replace(fork, forget=True))
+async def _without_settled(tables: Any, lane: Any, place: Any) -> Any:
+    return await fork.place_of(tables, lane, replace(place, forget=True))
 
 
 @broken
 def leaves_out_settled_turns_when_it_edits() -> list[Patch]:
-    return [(where, "place_of", _without_settled) for where in (begin, commit, end)]
+    return [(where, "place_of", _without_settled) for where in (begin, commit, end, settle)]
 
 
 @broken
@@ -162,7 +170,7 @@ def forks_without_the_settled_turn_behind_its_base() -> list[Patch]:
 
 @broken
 def keeps_a_stopped_turn_without_its_effects() -> list[Patch]:
-    return [(unfinished, "effect_places", lambda journal, output: ())]
+    return [(unfinished_output, "effect_places", lambda journal, output: ())]
 
 
 @broken

@@ -7,10 +7,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.simulation.broken.registry import Patch, broken
-from turnledger.engine.attempt import end, takeover
-from turnledger.engine.conversations import resolve
-from turnledger.engine.turn import begin, commit
-from turnledger.engine.turn import begin as begin_module
+from turnledger.engine.attempt import dead_process, end
+from turnledger.engine.conversations import list_entry, resolve
+from turnledger.engine.turn import begin, commit, queue
+from turnledger.model.conversation import Conversation
 from turnledger.model.turn import visible_texts
 from turnledger.stores.memory import search_rows as in_memory
 from turnledger.stores.sqlite.tables import search as in_file
@@ -22,7 +22,7 @@ def lists_no_chat_whose_first_turn_was_kept() -> list[Patch]:
         return await tables.conversation(id)
 
     # The probe that ends each schedule would list it, if it were a first turn for anybody.
-    return [(end, "update_entry", enter), (commit, "is_entry_complete", lambda conversation: True)]
+    return [(end, "update_entry", enter), (Conversation, "is_entry_complete", True)]
 
 
 @broken
@@ -40,7 +40,7 @@ def previews_the_question() -> list[Patch]:
     def preview_of(turn: Any, hidden: Any = ()) -> str:
         return next((item.text for item in turn.input if item.role == "user"), "")
 
-    return [(commit, "preview_of", preview_of), (resolve, "preview_of", preview_of)]
+    return [(commit, "preview_of", preview_of), (list_entry, "preview_of", preview_of)]
 
 
 @broken
@@ -85,12 +85,12 @@ def publishes_no_running_turn() -> list[Patch]:
 
 @broken
 def publishes_no_abandoned_wait() -> list[Patch]:
-    return [(begin_module, "record_withdrawal", publish_nothing)]
+    return [(queue, "record_withdrawal", publish_nothing)]
 
 
 @broken
 def publishes_no_wait_of_a_dead_process() -> list[Patch]:
-    return [(takeover, "record_withdrawal", publish_nothing)]
+    return [(dead_process, "record_withdrawal", publish_nothing)]
 
 
 @broken

@@ -8,8 +8,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.simulation.broken.registry import Patch, broken
+from turnledger.engine.attempt.dead_process import take_over
 from turnledger.engine.attempt.end import end
-from turnledger.engine.attempt.takeover import take_over
 from turnledger.engine.conversations.flags import flag
 from turnledger.engine.lifecycle.delete import delete
 from turnledger.engine.ports import Sync

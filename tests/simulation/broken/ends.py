@@ -8,10 +8,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.simulation.broken.registry import Patch, broken
-from turnledger.engine.attempt import end, stop, takeover, unfinished
+from turnledger.engine.attempt import dead_process, end, stop, unfinished_output
 from turnledger.engine.attempt.end import Outcome
 from turnledger.engine.lifecycle import delete
-from turnledger.engine.turn import begin, commit
+from turnledger.engine.turn import begin, commit, queue
 from turnledger.model.item import NOT_STARTED, message
 from turnledger.model.journal import Journal
 from turnledger.model.turn import Attempt, AttemptState, OnBusy, OnFailure, OnStop
@@ -78,9 +78,8 @@ def replaces_the_policy_of_a_recorded_stop_when_it_interrupts() -> list[Patch]:
     async def must_wait(tables: Any, conversation: Any, branch: Any, request: Any, verdict: Any) -> Any:
         queued = await true(tables, conversation, branch, request, verdict)
         if queued is not None and queued.interrupted is not None:
-            running = await tables.attempt(queued.interrupted)
             policy = OnStop.KEEP if request.policy.on_busy is OnBusy.INTERRUPT else OnStop.DISCARD
-            await tables.save_attempt(replace(running, stop=policy))
+            await tables.save_attempt(replace(queued.interrupted, stop=policy))
         return queued
 
     return [(begin, "_must_wait", must_wait)]
@@ -105,22 +104,25 @@ def replaces_the_policy_of_a_recorded_stop_when_it_stops() -> list[Patch]:
 
 @broken
 def reports_started_calls_as_not_started() -> list[Patch]:
-    return [(unfinished, "OUTCOME_UNKNOWN", NOT_STARTED)]
+    return [(unfinished_output, "OUTCOME_UNKNOWN", NOT_STARTED)]
 
 
 @broken
 def settles_the_whole_draft() -> list[Patch]:
     def settled(journal: Any, failure: Any) -> Any:
-        return (*unfinished.kept_output(journal, ()), message("developer", "The turn above did not commit."))
+        return (
+            *unfinished_output.kept_output(journal, ()),
+            message("developer", "The turn above did not commit."),
+        )
 
-    return [(unfinished, "settled_output", settled)]
+    return [(unfinished_output, "settled_output", settled)]
 
 
 @broken
 def keeps_without_the_text() -> list[Patch]:
-    true = unfinished.kept_output
+    true = unfinished_output.kept_output
     return [
-        (unfinished, "kept_output", lambda journal, partial: true(journal, ())),
+        (unfinished_output, "kept_output", lambda journal, partial: true(journal, ())),
         (end, "kept_turn_log", lambda *_: b""),
     ]
 
@@ -134,7 +136,7 @@ def settles_turns_to_be_forgotten() -> list[Patch]:
             attempt = replace(attempt, on_failure=OnFailure.SETTLE)
         return await true(tables, branch, attempt, failure, now, **how)
 
-    return [(where, "end_running", end_running) for where in (end, begin, takeover)]
+    return [(where, "end_running", end_running) for where in (end, queue, dead_process)]
 
 
 @broken

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tests.simulation.broken.registry import Patch, broken, nothing
 from turnledger.engine import process, recovery
-from turnledger.engine.attempt import end, takeover, unfinished
+from turnledger.engine.attempt import dead_process, end, unfinished_output
 from turnledger.engine.history.history import History
 from turnledger.engine.lifecycle import delete
 from turnledger.engine.process import Process
@@ -37,7 +37,7 @@ def raises_the_fence_over_any_holder() -> list[Patch]:
         else:
             await tables.save_branch(branch)
 
-    return [(takeover, "take_over", take_over)]
+    return [(dead_process, "take_over", take_over)]
 
 
 @broken
@@ -71,7 +71,7 @@ def compares_the_fence_alone() -> list[Patch]:
     def holds_lane(branch: Any, _: Any, fence: int) -> bool:
         return branch is not None and branch.fence == fence
 
-    return [(each, "holds_lane", holds_lane) for each in (commit, journal_module, process, end, takeover)]
+    return [(each, "holds_lane", holds_lane) for each in (commit, journal_module, process, end, dead_process)]
 
 
 @broken
@@ -96,7 +96,7 @@ def takes_over_despite_a_newer_beat() -> list[Patch]:
     async def is_dead(tables: Any, lease: Any, dead: Any) -> bool:
         return lease in dead
 
-    return [(takeover, "is_dead", is_dead)]
+    return [(dead_process, "is_dead", is_dead)]
 
 
 @broken
@@ -189,7 +189,7 @@ def runs_a_call_of_unknown_outcome_again() -> list[Patch]:
             journal.started.pop(place, None)
         return branch, journal, count
 
-    return [(unfinished, "resume_results", lambda journal: ()), (begin, "take_up", take_up)]
+    return [(unfinished_output, "resume_results", lambda journal: ()), (begin, "take_up", take_up)]
 
 
 @broken

@@ -75,6 +75,16 @@ def hides_effects_from_parallel_turns() -> list[Patch]:
 
 
 @broken
+def copies_effects_to_a_parallel_turn_without_sync() -> list[Patch]:
+    true = parallel._make_side_branch
+
+    async def make(*arguments: Any) -> Any:
+        return await true(*arguments[:-1], lambda: None)
+
+    return [(parallel, "_make_side_branch", make)]
+
+
+@broken
 def retries_a_parallel_turn_on_another_branch() -> list[Patch]:
     true = parallel.branch_after
 

@@ -8,9 +8,9 @@ from typing import Any
 from tests.simulation.broken.registry import Patch, broken
 from turnledger.engine.resend.match import Continuation, MatchedEdit, SentMessages, decide
 from turnledger.engine.resend.transcript import ClientTranscript
-from turnledger.engine.turn import begin, resend
+from turnledger.engine.turn import begin, resent_request
 from turnledger.engine.turn.begin import HistoryMoved
-from turnledger.engine.turn.resend import ResentRequest
+from turnledger.engine.turn.resent_request import ResentRequest
 from turnledger.model.turn import Turn
 
 # A resent history is read against the line when the lane is free.
@@ -43,7 +43,7 @@ def treats_a_resent_history_as_new() -> list[Patch]:
     ) -> Any:
         return decide(turns, messages, SentMessages.NEW)
 
-    return [(resend, "decide", all_new)]
+    return [(resent_request, "decide", all_new)]
 
 
 @broken
@@ -54,7 +54,7 @@ def appends_an_edited_history_to_the_head() -> list[Patch]:
             return Continuation(meaning.new, meaning.instructions)
         return meaning
 
-    return [(resend, "decide", behind_the_head)]
+    return [(resent_request, "decide", behind_the_head)]
 
 
 @broken
@@ -75,4 +75,4 @@ def treats_a_trimmed_history_as_whole() -> list[Patch]:
     def whole(turns: Sequence[Turn], messages: Sequence[Mapping[str, Any]], sent: SentMessages | None) -> Any:
         return decide(turns, messages, SentMessages.FULL)
 
-    return [(resend, "decide", whole)]
+    return [(resent_request, "decide", whole)]

@@ -9,14 +9,13 @@ from msgspec.structs import replace
 
 from tests.simulation.broken.registry import Patch, broken, nothing
 from turnledger.engine import recovery
-from turnledger.engine.attempt import durable, end, stop, takeover, unfinished
+from turnledger.engine.attempt import dead_process, end, interrupted_job, stop, unfinished_output
 from turnledger.engine.attempt.end import Outcome
 from turnledger.engine.events import reader
-from turnledger.engine.lane import queue
 from turnledger.engine.ports import Sync
 from turnledger.engine.process import Process
 from turnledger.engine.tables.jobs import ReadyJob
-from turnledger.engine.turn import begin, commit, jobs, worker
+from turnledger.engine.turn import begin, commit, jobs, queue, worker
 from turnledger.engine.turn.running_turn import Draft
 from turnledger.model.conversation import NOBODY
 from turnledger.model.turn import AttemptState
@@ -66,7 +65,7 @@ def passes_work_that_waits_for_a_process() -> list[Patch]:
         before, own = await true(tables, branch, attempt, **how)
         return [ticket for ticket in before if ticket.lease != NOBODY], own
 
-    return [(begin, "queue_before", queue_before)]
+    return [(queue, "queue_before", queue_before)]
 
 
 @broken
@@ -90,7 +89,7 @@ def ends_the_work_of_a_dead_process() -> list[Patch]:
     async def leave_to_resume(*_: Any) -> bool:
         return False
 
-    return [(takeover, "leave_to_resume", leave_to_resume)]
+    return [(dead_process, "leave_to_resume", leave_to_resume)]
 
 
 @broken
@@ -107,17 +106,17 @@ def counts_no_resumes() -> list[Patch]:
         await tables.save_attempt(replace(attempt, lease=NOBODY, fence=raised.fence))
         return True
 
-    return [(where, "leave_to_resume", leave_to_resume) for where in (takeover, end)]
+    return [(where, "leave_to_resume", leave_to_resume) for where in (dead_process, end)]
 
 
 @broken
 def counts_a_closed_ledger_as_a_death() -> list[Patch]:
-    return [(durable, "UNCOUNTED", frozenset())]
+    return [(interrupted_job, "UNCOUNTED", frozenset())]
 
 
 @broken
 def resumes_without_raising_the_fence() -> list[Patch]:
-    true = durable.leave_to_resume
+    true = interrupted_job.leave_to_resume
 
     async def leave_to_resume(tables: Any, raised: Any, attempt: Any, cause: Any = None) -> bool:
         return await true(tables, replace(raised, fence=raised.fence - 1), attempt, cause)
@@ -133,7 +132,7 @@ def resumes_without_raising_the_fence() -> list[Patch]:
 
     true_resume = jobs._resume
     return [
-        (takeover, "leave_to_resume", leave_to_resume),
+        (dead_process, "leave_to_resume", leave_to_resume),
         (end, "leave_to_resume", leave_to_resume),
         (jobs, "_resume", resume),
     ]
@@ -157,22 +156,22 @@ def reruns_started_calls_when_it_resumes() -> list[Patch]:
 
 @broken
 def resumes_without_stating_unknown_outcomes() -> list[Patch]:
-    return [(jobs, "unfinished", _SilentResume)]
+    return [(jobs, "unfinished_output", _SilentResume)]
 
 
 class _SilentResume:
     resume_results = staticmethod(lambda journal: ())
-    kept_output = unfinished.kept_output
+    kept_output = unfinished_output.kept_output
 
 
 @broken
 def resumes_work_that_was_stopped() -> list[Patch]:
-    true = durable.leave_to_resume
+    true = interrupted_job.leave_to_resume
 
     async def leave_to_resume(tables: Any, raised: Any, attempt: Any, cause: Any = None) -> bool:
         return await true(tables, raised, replace(attempt, stop=None), cause)
 
-    return [(where, "leave_to_resume", leave_to_resume) for where in (takeover, end)]
+    return [(where, "leave_to_resume", leave_to_resume) for where in (dead_process, end)]
 
 
 @broken
@@ -236,9 +235,9 @@ def resumes_without_voiding_the_text() -> list[Patch]:
 
 @broken
 def enqueues_work_after_any_turn_behind_the_head() -> list[Patch]:
-    true = begin._enqueue
+    true = begin.enqueue
 
     async def enqueue(tables: Any, conversation: Any, branch: Any, *others: Any) -> Any:
         return await true(tables, conversation, await tables.branch(conversation.branch), *others)
 
-    return [(begin, "_enqueue", enqueue)]
+    return [(begin, "enqueue", enqueue)]

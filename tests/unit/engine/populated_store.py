@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from turnledger import Ledger
 from turnledger.chat import Chat
-from turnledger.engine.attempt.takeover import PurgeRequest, purge
 from turnledger.engine.check.check import CheckRequest, check
+from turnledger.engine.lifecycle.purge import PurgeRequest, purge
 from turnledger.engine.ports import Store
 from turnledger.model.check import Finding, Rule
 from turnledger.model.conversation import Branch

@@ -6,9 +6,11 @@ import logging
 
 import pytest
 
-from turnledger.engine.clock import TrustedClock
+from turnledger import Ledger
+from turnledger.engine.clock import TrustedClock, read_clock_marks
 from turnledger.engine.tables.maintenance import ClockMark
 from turnledger.testing.fake_clock import FakeClock
+from turnledger.testing.machine import MemoryMachine
 
 START = 1_700_000_000_000
 HOUR = 3600.0
@@ -238,3 +240,12 @@ def test_due_time_after_a_reboot_takes_a_wall_clock_within_the_tolerance() -> No
     trusted = made(clock)
     trusted.compare(ClockMark("another boot", 0, 0, START - 1_800_000), None)
     assert trusted.due_ms() == trusted.now_ms() == START
+
+
+async def test_first_clock_mark_of_a_store_survives_a_failover() -> None:
+    """Without it, a process that starts while the clock is wrong has nothing to compare it with."""
+    machine = MemoryMachine()
+    async with await Ledger.over(await machine.open()):
+        machine.fail_over()
+        mark, _ = await (await machine.open()).read_whole(read_clock_marks, None)
+        assert mark is not None

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tests.unit.engine.stage import BRANCH, CONVERSATION, attempt, branch, conversation, drive, memory_tables
 from tests.unit.model.shapes import assistant, call, result, some_id, user
 from turnledger import Ledger
-from turnledger.engine.attempt.divergence import Divergence, fork_at, open_branch, place_of, reuse_input
+from turnledger.engine.attempt.fork import Divergence, fork_at, open_branch, place_of, reuse_input
 from turnledger.engine.lifecycle.create import ResetRequest, reset
 from turnledger.engine.lifecycle.moves import SWITCHES_KEPT, Switch, move
 from turnledger.errors import IdempotencyMismatch, InvalidInput, Superseded

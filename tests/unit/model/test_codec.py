@@ -26,7 +26,7 @@ from turnledger.model.event import (
     TurnStarted,
 )
 from turnledger.model.event_log import LogChunk, WholeLog
-from turnledger.model.item import Item
+from turnledger.model.item import Item, checked_items, raws, stored_items
 from turnledger.model.job import JobBody
 from turnledger.model.journal import JournalRecord
 from turnledger.model.retention import ResetPolicy
@@ -107,15 +107,15 @@ def test_document_of_every_type_survives_a_round_trip(document: codec.Document) 
 @repeatable
 @given(st.lists(any_items, max_size=6))
 def test_items_survive_a_document_byte_for_byte(items: list[Item]) -> None:
-    body = codec.decode(TurnBody, codec.encode(TurnBody(input=0, items=codec.raws(items))))
-    found = codec.items(body.items)
+    body = codec.decode(TurnBody, codec.encode(TurnBody(input=0, items=raws(items))))
+    found = stored_items(body.items)
     assert [each.raw for each in found] == [each.raw for each in items]
 
 
 def test_item_with_surrounding_white_space_survives_a_document() -> None:
     spaced = Item(b' {"type":"note"}\n')
-    body = codec.decode(TurnBody, codec.encode(TurnBody(input=0, items=codec.raws([spaced]))))
-    assert codec.items(body.items) == (spaced,)
+    body = codec.decode(TurnBody, codec.encode(TurnBody(input=0, items=raws([spaced]))))
+    assert stored_items(body.items) == (spaced,)
 
 
 @repeatable
@@ -171,7 +171,7 @@ def test_document_of_random_bytes_is_refused(raw: bytes) -> None:
 @repeatable
 @given(st.data())
 def test_document_with_a_changed_or_missing_byte_raises_only_store_errors(data: st.DataObject) -> None:
-    written = bytearray(codec.encode(TurnBody(input=1, items=codec.raws((user("ünï"), call())))))
+    written = bytearray(codec.encode(TurnBody(input=1, items=raws((user("ünï"), call())))))
     at = data.draw(st.integers(0, len(written) - 1))
     if data.draw(st.booleans()):
         del written[at:]
@@ -189,8 +189,8 @@ def test_document_nested_too_deeply_is_corrupt() -> None:
 def test_stored_item_that_is_invalid_is_corrupt() -> None:
     raws = codec.decode(TurnBody, b'{"v":1,"input":0,"items":[5]}').items
     with pytest.raises(StoreCorrupt):
-        codec.checked_items(raws)
-    [item] = codec.items(raws)
+        checked_items(raws)
+    [item] = stored_items(raws)
     with pytest.raises(StoreCorrupt):
         _ = item.role
     with pytest.raises(AttributeError):

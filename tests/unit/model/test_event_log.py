@@ -39,7 +39,7 @@ from turnledger.model.event_log import (
     failure_of,
     rebuild,
 )
-from turnledger.model.item import Item, call_of, message
+from turnledger.model.item import Item, call_of, message, raws
 from turnledger.model.turn import AttemptState, Failure
 
 EVENTS: list[tuple[Event, str]] = [
@@ -247,7 +247,7 @@ def test_whole_log_survives_storage_and_is_distinct_from_a_turns_log() -> None:
     whole = WholeLog(
         log=bytes([ITEM, 5]),
         text="Hi",
-        items=codec.raws([call("a")]),
+        items=raws([call("a")]),
         state=AttemptState.FAILED,
         failure=FAILED,
     )

@@ -12,7 +12,7 @@ from tests.unit.model.shapes import assistant, call, journals, repeatable, resul
 from turnledger.errors import StoreCorrupt, StoreTooNew
 from turnledger.model import codec
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
-from turnledger.model.item import Item, message
+from turnledger.model.item import Item, message, stored_items
 from turnledger.model.journal import Journal, item_record, start_record
 from turnledger.model.turn import MOVES, Attempt, AttemptBody, AttemptState, Failure, Instructions
 
@@ -197,7 +197,7 @@ def test_attempt_may_end_at_time_zero() -> None:
 
 def test_attempt_body_holds_input_and_partial_text() -> None:
     body = codec.decode(AttemptBody, attempt().body)
-    assert codec.items(body.input) == (user(),)
+    assert stored_items(body.input) == (user(),)
     assert body.partial == "so f"
     assert body.given_instructions is None
     assert b"instruct" not in attempt().body
@@ -209,4 +209,4 @@ def test_attempt_body_holds_its_instructions(items: tuple[Item, ...], is_lasting
     given = Instructions(items, is_lasting)
     body = codec.decode(AttemptBody, replace(attempt(), instructions=given).body)
     assert body.given_instructions == given
-    assert codec.items(body.input) == (user(),)
+    assert stored_items(body.input) == (user(),)

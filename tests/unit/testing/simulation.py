@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
-from turnledger.testing.loop import SimulatedLoop
+from turnledger.testing.simulated_loop import SimulatedLoop
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from turnledger.engine.lane.lease import all_leases, renew
+from turnledger.engine.lane.lease_watch import all_leases, renew
 from turnledger.engine.ports import WholeStore
 from turnledger.errors import OutcomeUnknown, StoreFull, StoreUnavailable
 from turnledger.model.conversation import Lease

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.unit.testing.simulation import forbidden, simulation
-from turnledger.testing.loop import Deadlock, SimulatedLoop, SimulatedProcess
+from turnledger.testing.simulated_loop import Deadlock, SimulatedLoop, SimulatedProcess
 
 # Owning
 

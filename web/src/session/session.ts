@@ -26,13 +26,12 @@ interface SessionControls {
   signOut(): void;
 }
 
-/** The modal dialog that is open; null if there is none. */
-type OpenDialog =
+/** A modal dialog; each time it is opened, another object. */
+export type OpenDialog =
   | { readonly kind: "share" | "tags"; readonly row: ChatRow }
   | { readonly kind: "chat settings"; readonly thread: Thread }
   | { readonly kind: "settings" }
-  | { readonly kind: "admin" }
-  | null;
+  | { readonly kind: "admin" };
 
 /** Where a browser keeps the chat that it showed last. */
 const LAST_CHAT = "last chat";
@@ -57,7 +56,7 @@ export class Session {
   readonly composers: Composers;
   readonly shortcuts: ShortcutSettings;
   readonly allChats = new AllChats(this);
-  readonly dialog: Signal<OpenDialog> = signal(null);
+  readonly dialog: Signal<OpenDialog | null> = signal(null);
   readonly models: Signal<readonly Model[]> = signal([]);
   readonly #areModelsKnown = signal(false);
   /** The model for new turns; null: not known yet, or there is none. */

@@ -4,11 +4,14 @@
 import { batch, computed, signal, type ReadonlySignal } from "@preact/signals";
 import { errors, type CallOptions, type Chat, type ChatInfo, type ChatPage } from "turnledger";
 import type { Turn, TurnFlags } from "turnledger";
+import { nextFrame } from "../browser/next-frame";
 
 /** Turns to read first: enough for a large screen. */
 const FIRST_PAGE = 12;
 /** Older turns to read at once. */
 const OLDER_PAGE = 40;
+/** Turns to show in one frame: more would delay it. */
+const SLICE = 10;
 /** Turns to read to find new ones. */
 const UPDATE_PAGE = 3;
 /** Most turns to read to restore a position after a switch. */
@@ -104,11 +107,15 @@ export class History {
     try {
       const page = await this.#page({ before: last.number + OLDER_PAGE + 1, limit: OLDER_PAGE });
       const later = page.turns.filter(({ number }) => number > last.number);
-      if (this.#turns.peek().at(-1)?.id !== last.id || later[0]?.parent !== last.id) return; // the branch has changed
-      batch(() => {
-        this.#turns.value = [...this.#turns.peek(), ...later];
-        this.#noteCount(page.chat);
-      });
+      for (let at = 0; at < later.length; at += SLICE) {
+        if (at > 0) await nextFrame();
+        const turns = this.#turns.peek();
+        if (turns.at(-1)?.id !== later[at]?.parent) return; // the branch has changed
+        batch(() => {
+          this.#turns.value = [...turns, ...later.slice(at, at + SLICE)];
+          this.#noteCount(page.chat);
+        });
+      }
     } finally {
       this.#isReadingNewer = false;
     }
@@ -130,15 +137,21 @@ export class History {
     const before = this.#before.peek();
     if (before === null || this.#isReadingOlder) return;
     this.#isReadingOlder = true;
-    const first = this.#turns.peek()[0];
     try {
       const page = await this.#page({ before, limit: OLDER_PAGE, ...this.#branch() });
-      const isSame = this.#before.peek() === before && this.#turns.peek()[0]?.id === first?.id;
-      if (!isSame || (first && page.turns.at(-1)?.id !== first.parent)) return; // the branch has changed
-      batch(() => {
-        this.#turns.value = [...page.turns, ...this.#turns.peek()];
-        this.#before.value = page.before;
-      });
+      let shownFrom: number | null = before;
+      for (let end = page.turns.length; end > 0; end -= SLICE) {
+        if (end < page.turns.length) await nextFrame();
+        const turns = this.#turns.peek();
+        const isSame = this.#before.peek() === shownFrom && (!turns[0] || turns[0].parent === page.turns[end - 1]?.id);
+        if (!isSame) return; // the branch has changed
+        const older = page.turns.slice(Math.max(0, end - SLICE), end);
+        shownFrom = end > SLICE ? (older[0]?.number ?? null) : page.before;
+        batch(() => {
+          this.#turns.value = [...older, ...turns];
+          this.#before.value = shownFrom;
+        });
+      }
     } catch (problem) {
       // The branch was deleted: a change reports the new one.
       if (!(problem instanceof errors.BranchNotFound)) throw problem;

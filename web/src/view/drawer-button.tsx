@@ -1,6 +1,6 @@
 /** The button that shows and hides the chats: at the same place in the sidebar and above the chat. */
 
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import type { Drawer } from "./drawer";
 import { SidebarIcon } from "./icons";
 import { strings } from "../strings";
@@ -9,7 +9,8 @@ export function DrawerButton({ drawer, hides = false }: { drawer: Drawer; hides?
   const button = useRef<HTMLButtonElement>(null);
   const isShown = drawer.isShown.value;
   const label = hides ? strings.layout.hideChats : strings.layout.showChats;
-  useEffect(() => {
+  // Before the next key.
+  useLayoutEffect(() => {
     if (!hides && !isShown && drawer.takesFocus("button")) button.current?.focus();
   }, [isShown]);
   return (

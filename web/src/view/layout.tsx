@@ -1,6 +1,6 @@
 /** The layout: sidebar and chat side by side, or the sidebar over the chat on narrow screens. */
 
-import { useEffect, useMemo, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { Experiments, type ExperimentThread } from "../first-run/experiments";
 import type { Session } from "../session/session";
 import type { Thread } from "../thread/thread";
@@ -81,7 +81,8 @@ function SideView({ session, drawer, theme }: { session: Session; drawer: Drawer
   const side = useRef<HTMLDivElement>(null);
   const isOver = drawer.isOver.value;
   const isShown = drawer.isShown.value;
-  useEffect(() => {
+  // Before the next key.
+  useLayoutEffect(() => {
     if (!isShown) return;
     const first = (which: string): void => side.current?.querySelector<HTMLElement>(which)?.focus();
     if (drawer.takesFocus("search")) first("[type=search]");

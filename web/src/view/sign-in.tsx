@@ -1,6 +1,6 @@
 /** The page of a user who is not signed in: a form, a reason, or a retry. */
 
-import { useEffect, useId, useRef } from "preact/hooks";
+import { useId, useLayoutEffect, useRef } from "preact/hooks";
 import "../style/sign-in.css";
 import type { SignInState } from "../session/sign-in-state";
 import type { SignIn } from "../session/sign-in";
@@ -71,7 +71,8 @@ function TokenForm({ signIn, state }: { signIn: SignIn; state: SignedOut }) {
   const isBusy = state.kind === "signing in";
   const { why = null, hasEnded = false, problem = null } = state.kind === "signed out" ? state : {};
   const submit = (): void => void signIn.submitToken(field.current?.value ?? "");
-  useEffect(() => {
+  // Before the next key.
+  useLayoutEffect(() => {
     // In a frame, the embedding page decides about the focus.
     if (!isBusy && window.top === window) field.current?.focus();
   }, [isBusy]);

@@ -1,7 +1,7 @@
 /** A banner on a chat that is not kept, with a question before the user leaves it; and the switch that makes a new chat
  * temporary. */
 
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import "../style/sign-in.css";
 import { releaseFocus } from "../chats/open-chat";
 import type { Session } from "../session/session";
@@ -22,7 +22,8 @@ export function UnkeptBanner({ session: { router, threads } }: { session: Sessio
 
 function LeavingView({ leave, stay }: { leave: () => void; stay: () => void }) {
   const staying = useRef<HTMLButtonElement>(null);
-  useEffect(() => staying.current?.focus(), []);
+  // Before the next key.
+  useLayoutEffect(() => staying.current?.focus(), []);
   return (
     <div
       class="strip unkept"

@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Chat, Turn } from "turnledger";
+import { waitFor } from "../../src/browser/wait-for";
 import { continuation, History } from "../../src/thread/history";
 import { MadeUpChat, turnOf, turnsOf } from "./fakes";
 
@@ -87,6 +88,41 @@ describe("a history", () => {
     await history.catchUp(20);
     expect(numbers(history)[0]).toBeLessThanOrEqual(20);
     expect(history.turns.value.at(-1)?.id).toBe("turn_60b");
+  });
+
+  it("shows some turns of a page in each frame", async () => {
+    const chat = new MadeUpChat();
+    chat.turns = turnsOf(1, 100);
+    const history = historyOf(chat);
+    await history.catchUp();
+    const lengths: number[] = [];
+    const stop = history.turns.subscribe(({ length }) => lengths.push(length));
+    await history.older();
+    stop();
+    expect(lengths).toEqual([12, 22, 32, 42, 52]);
+    expect(history.hasOlder.value).toBe(true);
+
+    const visited = historyOf(chat, true);
+    await visited.catchUp();
+    lengths.length = 0;
+    const leave = visited.turns.subscribe(({ length }) => lengths.push(length));
+    await visited.newer();
+    leave();
+    expect(lengths).toEqual([12, 22, 32, 42, 52]);
+  });
+
+  it("drops the rest of an older page when another branch is shown", async () => {
+    const chat = new MadeUpChat();
+    chat.turns = turnsOf(1, 60);
+    const history = historyOf(chat);
+    await history.catchUp();
+    const reading = history.older();
+    await waitFor(() => history.turns.value.length > 12);
+    expect(history.turns.value.length).toBeLessThan(52);
+    chat.turns = turnsOf(1, 2);
+    await Promise.all([reading, history.catchUp()]);
+    expect(numbers(history)).toEqual([1, 2]);
+    expect(history.hasOlder.value).toBe(false);
   });
 
   it("drops an older page of a hidden branch", async () => {

@@ -12,10 +12,10 @@ from turnledger.api.access import Share, Token
 from turnledger.api.chats import ListedChat
 from turnledger.api.turns import Turn
 from turnledger.api.views import show_listed, show_share, show_token
-from turnledger.model import codec
 from turnledger.model.catalogue import ChatFilter
 from turnledger.model.conversation import LOCAL
 from turnledger.model.flags import hidden_in_parts, visible_items
+from turnledger.model.item import raws
 
 if TYPE_CHECKING:
     from turnledger.engine.ports import WholeStore
@@ -101,8 +101,8 @@ def without_hidden(turns: Sequence[Turn]) -> tuple[Turn, ...]:
 
 
 def _drop_items(turn: Turn, dropped: Collection[int]) -> Turn:
-    input = codec.raws(visible_items(turn.input, dropped))
-    output = codec.raws(visible_items(turn.output, dropped, len(turn.input)))
+    input = raws(visible_items(turn.input, dropped))
+    output = raws(visible_items(turn.output, dropped, len(turn.input)))
     kept = [place for place in range(len(turn.input) + len(turn.output)) if place not in dropped]
     unsent = tuple(at for at, place in enumerate(kept) if place in turn.hidden_from_model)
     return replace(turn, raw_input=input, raw_output=output, hidden=(), hidden_from_model=unsent)

@@ -33,10 +33,10 @@ from turnledger.engine.limits import Limits
 from turnledger.errors import NotAStore, TokenNotFound
 from turnledger.hosting import Host
 from turnledger.ledger import OWNER, Ledger
-from turnledger.model import codec
 from turnledger.model.access.share import VISIT
 from turnledger.model.access.token import digest_of, is_token_text
 from turnledger.model.ids import TurnId
+from turnledger.model.item import raws
 from turnledger.model.retention import policy_of
 from turnledger.model.transfer import ImportReport
 from turnledger.model.turn import Turn
@@ -113,7 +113,7 @@ class StoreBackend:
     async def context(self, chat: str, *, scope: str, last: int | None, budget: int | None) -> ChatContext:
         found = await self._chat(chat, scope)
         shown = await found.snapshot(context=context_of(last, budget))
-        return view(ChatContext, shown, raw_items=codec.raws(shown.items))
+        return view(ChatContext, shown, raw_items=raws(shown.items))
 
     async def jobs(self, *, limit: int, cursor: str | None) -> Page[Job]:
         found = await (await self._chats()).jobs(after=cursor, limit=limit)

@@ -15,10 +15,10 @@ from rich.text import Text
 from turnledger.cli.chat.backend import BranchSummary, ChatSummary, DisplayedTurn, NewTurn, Version
 from turnledger.cli.chat.picker import title_of
 from turnledger.cli.chat.prompt import truncate
-from turnledger.cli.chat.sanitize import sanitize_line
 from turnledger.cli.chat.session import Session, count_text, line_for
 from turnledger.cli.chat.turn_view import DIM, age_of, describe_turn
 from turnledger.cli.output.file import atomic_writer
+from turnledger.cli.output.sanitize import sanitize_line
 from turnledger.errors import InvalidInput
 
 _COMMAND = re.compile(r"/(?P<name>[^\s/]*)(?:\s+(?P<rest>.*))?", re.DOTALL)

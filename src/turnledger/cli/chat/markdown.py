@@ -19,7 +19,7 @@ from rich.syntax import Syntax
 from rich.text import Text
 from rich.theme import Theme
 
-from turnledger.cli.chat.sanitize import sanitize, sanitize_line
+from turnledger.cli.output.sanitize import sanitize, sanitize_line
 
 THEME = Theme(
     {

@@ -16,8 +16,8 @@ from prompt_toolkit.utils import get_cwidth
 
 from turnledger.cli.chat.backend import ChatSummary
 from turnledger.cli.chat.prompt import fit_line, truncate
-from turnledger.cli.chat.sanitize import sanitize, sanitize_line
 from turnledger.cli.chat.turn_view import age_of
+from turnledger.cli.output.sanitize import sanitize, sanitize_line
 from turnledger.errors import TurnledgerError
 
 Search = Callable[[str, int], Awaitable[list[ChatSummary]]]

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from turnledger.cli.chat.backend import AnswerRestarted, ChatHandle, NewTurn, TurnInProgress, TurnUpdate
 from turnledger.cli.chat.interrupts import catch_interrupts
-from turnledger.cli.chat.sanitize import escape_controls, sanitize
+from turnledger.cli.output.sanitize import escape_controls, sanitize
 from turnledger.cli.output.streams import print_message
 from turnledger.errors import NoNewInput, TurnledgerError, TurnStopped
 from turnledger.model.event import ItemDone, RefusalDelta, TextDelta, TurnFinished, TurnResumed

@@ -18,7 +18,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.styles import Style
 from prompt_toolkit.utils import get_cwidth
 
-from turnledger.cli.chat.sanitize import sanitize_line
+from turnledger.cli.output.sanitize import sanitize_line
 
 LARGEST_HISTORY = 512 * 1024
 """Bytes of the history file; a larger one loses its older half."""

@@ -16,7 +16,7 @@ from rich.segment import Segment, Segments
 from rich.text import Text
 
 from turnledger.cli.chat.markdown import THEME, Markdown, MarkdownBlock
-from turnledger.cli.chat.sanitize import sanitize
+from turnledger.cli.output.sanitize import sanitize
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"  # synchronized output, where supported

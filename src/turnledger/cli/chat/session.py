@@ -25,7 +25,6 @@ from turnledger.cli.chat.backend import (
 )
 from turnledger.cli.chat.interrupts import Interrupts, drop_keys
 from turnledger.cli.chat.picker import title_of
-from turnledger.cli.chat.sanitize import sanitize_line
 from turnledger.cli.chat.screen import Screen
 from turnledger.cli.chat.turn_view import (
     DIM,
@@ -37,6 +36,7 @@ from turnledger.cli.chat.turn_view import (
     render_question,
     show_turn,
 )
+from turnledger.cli.output.sanitize import sanitize_line
 from turnledger.errors import ServerUnavailable, TurnledgerError, TurnStopped
 
 OPENED_TURNS = 5

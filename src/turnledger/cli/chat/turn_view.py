@@ -18,8 +18,8 @@ from rich.text import Text
 from turnledger.cli.chat.backend import AnswerRestarted, DisplayedTurn, TurnInProgress, TurnUpdate
 from turnledger.cli.chat.interrupts import Interrupts
 from turnledger.cli.chat.markdown import MAX_BLOCK, MarkdownBlock, blocks_of
-from turnledger.cli.chat.sanitize import sanitize, sanitize_line
 from turnledger.cli.chat.screen import Screen
+from turnledger.cli.output.sanitize import sanitize, sanitize_line
 from turnledger.errors import TurnledgerError
 from turnledger.model.event import (
     ArgumentsDelta,

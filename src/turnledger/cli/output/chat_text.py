@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from turnledger.api.chats import ChatInfo, Hit
 from turnledger.api.turns import ChatContext, ChatHistory, Job, Turn
-from turnledger.cli.chat.sanitize import sanitize, sanitize_line
 from turnledger.cli.options import date_of
+from turnledger.cli.output.sanitize import sanitize, sanitize_line
 from turnledger.cli.output.table import Column, Record
 from turnledger.model.item import Item
 from turnledger.model.text.plain import plain

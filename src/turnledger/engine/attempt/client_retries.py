@@ -299,7 +299,7 @@ class Deliveries:
         except LedgerClosed:
             return
         except StoreError as error:
-            log.warning("%d delivery notes are stored later: %s", len(self._notes), error.code)
+            self._process.outage.note(error, "delivery_notes_postponed")
         except Exception:
             log.exception("%d delivery notes could not be stored", len(self._notes))
 

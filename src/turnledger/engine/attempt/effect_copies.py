@@ -14,17 +14,17 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from turnledger.engine.attempt import unfinished
-from turnledger.engine.conversations.resolve import preview_at
+from turnledger.engine.attempt import unfinished_output
+from turnledger.engine.conversations.list_entry import preview_at
 from turnledger.engine.history import line
 from turnledger.engine.limits import store_turn
 from turnledger.engine.ports import Tables
-from turnledger.model import codec, event_log
+from turnledger.model import event_log
 from turnledger.model.conversation import Branch
 from turnledger.model.event_log import WholeLog
 from turnledger.model.flags import Flags, FlagsByTurn
 from turnledger.model.ids import BranchId, TurnId, mark_uuid7
-from turnledger.model.item import Item, adapt_input
+from turnledger.model.item import Item, adapt_input, raws
 from turnledger.model.transfer import one_line
 from turnledger.model.turn import AttemptState, Turn, TurnKind
 
@@ -50,7 +50,7 @@ async def make_copies(
     made: list[Copy] = []
     for number, turn in enumerate(originals, end.length + 1):
         input = adapt_input(() if made else end.pending, turn.input)
-        output = unfinished.carried_output(turn)
+        output = unfinished_output.carried_output(turn)
         copy = Turn.of(
             id=derive_copy_id(turn.id, end.id),
             branch=end.id,
@@ -107,7 +107,7 @@ async def _log(tables: Tables, original: Turn) -> bytes:
     whole = WholeLog(
         log=log,
         text="",
-        items=codec.raws(original.output),
+        items=raws(original.output),
         state=AttemptState.KEPT,
         failure=event_log.failure_of(log),
     )
@@ -153,7 +153,11 @@ _Identity: TypeAlias = tuple[int, int, tuple[bytes, ...]]
 
 def _identity(turn: Turn) -> _Identity:
     """Return what a turn shares with all its copies, and with no other turn of the conversation."""
-    return turn.created_at, turn.committed_at, tuple(item.raw for item in unfinished.carried_output(turn))
+    return (
+        turn.created_at,
+        turn.committed_at,
+        tuple(item.raw for item in unfinished_output.carried_output(turn)),
+    )
 
 
 def _effect_id(turn: Turn) -> bytes:

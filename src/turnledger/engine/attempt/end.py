@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from turnledger.engine.attempt import unfinished
-from turnledger.engine.attempt.divergence import CommitPlace, open_branch, place_of
-from turnledger.engine.attempt.durable import INTERRUPTIONS, drop_job, leave_to_resume
-from turnledger.engine.attempt.effect_copies import move_flags
+from turnledger.engine.attempt import unfinished_output
+from turnledger.engine.attempt.fork import CommitPlace, open_branch, place_of
+from turnledger.engine.attempt.interrupted_job import INTERRUPTIONS, drop_job, leave_to_resume
 from turnledger.engine.attempt.sent_log import (
     SentLog,
     kept_turn_log,
-    load_attempt_log,
     load_flushed,
     store_attempt_log,
-    unfinished_items,
-    unfinished_text,
 )
-from turnledger.engine.conversations.resolve import hidden_of, preview_at, update_entry
+from turnledger.engine.attempt.unfinished_output import unfinished_items, unfinished_text
+from turnledger.engine.conversations.list_entry import preview_at, update_entry
+from turnledger.engine.conversations.title import hidden_of
 from turnledger.engine.feed import record_change, record_commit
 from turnledger.engine.limits import count_set_aside, store_turn
 from turnledger.engine.ports import Tables
@@ -29,9 +26,8 @@ from turnledger.errors import MalformedItems, Superseded
 from turnledger.model import event_log
 from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Branch, ConversationState, Ticket, holds_lane
-from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, TurnId
-from turnledger.model.item import Item, adapt_input, open_calls
+from turnledger.model.item import Item, open_calls
 from turnledger.model.journal import Journal
 from turnledger.model.turn import (
     Attempt,
@@ -144,7 +140,7 @@ async def end_running(
     if not (forget or drop) and is_kept(attempt, failure):
         place = await place_of(tables, branch, attempt.fork) if attempt.fork else None
         partial = unfinished_items(sent, journal)
-        output = unfinished.kept_output(journal, partial)
+        output = unfinished_output.kept_output(journal, partial)
         if is_well_formed(place.pending if place else branch.pending, attempt, output):
             log = kept_turn_log(sent, journal, output, partial, failure)
             branch, ended = await _keep(tables, branch, place, attempt, journal, output, log, failure, now)
@@ -212,7 +208,7 @@ async def _keep(
         await tables.save_branch(branch)
         branch = await open_branch(tables, branch, place)
     log = event_log.encode_log(sent_log, output)
-    effects = unfinished.effect_places(journal, output)
+    effects = unfinished_output.effect_places(journal, output)
     turn = turn_behind(branch, attempt, TurnKind.INTERRUPTED, output, now, effects=effects)
     branch = await add_turn(tables, branch, turn, log)
     if effects:
@@ -235,34 +231,6 @@ async def _touch(tables: Tables, attempt: Attempt, now: int) -> None:
         await tables.touch_conversation(attempt.conversation, now)
 
 
-async def settle(tables: Tables, branch: Branch, attempt: Attempt, now: int) -> Branch:
-    """Commit the effects of an attempt whose tools have acted; return the branch behind that turn. The turn
-    keeps the events that readers of the attempt received."""
-    turn, flags = await settled_turn(tables, branch, attempt, now)
-    log = event_log.encode_whole(await load_attempt_log(tables, attempt))
-    branch = await add_turn(tables, branch, turn, log)
-    if flags:
-        await tables.save_flags(turn.id, flags)
-    branch = await record_turn(tables, branch, attempt, turn, has_moved=False)
-    await tables.drop_log(attempt.id)
-    await tables.drop_journal(attempt.id)
-    settled = replace(attempt.with_state(AttemptState.SETTLED), journaled=0)
-    await tables.save_attempt(await count_set_aside(tables, settled))
-    return replace(branch, unsettled=None, settled=branch.length)
-
-
-async def settled_turn(
-    tables: Tables, branch: Branch, attempt: Attempt, now: int
-) -> tuple[Turn, Mapping[int, Flags]]:
-    """Return the turn that settling an attempt adds, and its flags. Changes nothing."""
-    output = unfinished.settled_output(Journal.of(await tables.journal(attempt.id)), attempt.failure)
-    moved = replace(attempt, input=settled_input(branch, attempt))
-    turn = turn_behind(branch, moved, TurnKind.SETTLED, output, now)
-    place = await place_of(tables, branch, attempt.fork) if attempt.fork else None
-    asked = place.input_flags if place is not None else {}
-    return turn, move_flags(asked, attempt.input, moved.input) if asked else asked
-
-
 async def record_turn(
     tables: Tables, branch: Branch, attempt: Attempt, turn: Turn, *, has_moved: bool
 ) -> Branch:
@@ -271,12 +239,6 @@ async def record_turn(
     home = await update_entry(tables, attempt.conversation, branch, turn, hidden=hidden)
     await record_commit(tables, home, turn, has_moved=has_moved)
     return replace(branch, preview=await preview_at(tables, turn) or branch.preview)
-
-
-def settled_input(branch: Branch, attempt: Attempt) -> tuple[Item, ...]:
-    """Return the input of an attempt as it is shown behind the head of its lane. An edit's input was meant
-    for another place, with other open calls."""
-    return attempt.input if attempt.fork is None else adapt_input(branch.pending, attempt.input)
 
 
 def turn_behind(

@@ -17,15 +17,13 @@ from turnledger.model.event_log import (
     ITEM,
     KINDS,
     MADE_OF,
-    REASONING,
     REFERRING,
-    REFUSAL,
     TEXT,
     LogChunk,
     WholeLog,
 )
 from turnledger.model.ids import TurnId
-from turnledger.model.item import Item, message, reasoning, refusal
+from turnledger.model.item import Item, raws
 from turnledger.model.journal import Journal
 from turnledger.model.turn import Attempt, AttemptState, Failure
 
@@ -55,33 +53,6 @@ async def load_flushed(tables: Tables, attempt: TurnId, journal: Journal) -> Sen
         "".join(chunk.text for chunk in chunks)[taken:],
         "".join(chunk.more or "" for chunk in chunks),
     )
-
-
-def unfinished_text(sent: SentLog, journal: Journal) -> str:
-    """Return the text that belongs to no item, journaled or sent."""
-    return _without_unsent(sent.tail, TEXT, sent, journal)
-
-
-def unfinished_items(sent: SentLog, journal: Journal) -> tuple[Item, ...]:
-    """Return what belongs to no item, journaled or sent, as items: reasoning, then text and a refusal, marked
-    incomplete. Open calls are left out: half of the arguments cannot be answered."""
-    text = unfinished_text(sent, journal)
-    found = [message("assistant", text, status="incomplete")] if text else []
-    if sent.more:
-        rest = event_log.unfinished(sent.log, journal.items[: sent.items], sent.more)
-        thought, refused = (
-            _without_unsent(rest.get(event_log.spare_source(kind), ""), kind, sent, journal)
-            for kind in (REASONING, REFUSAL)
-        )
-        found[:0] = [reasoning(thought)] if thought else []
-        found += [refusal(refused, status="incomplete")] if refused else []
-    return tuple(found)
-
-
-def _without_unsent(text: str, kind: int, sent: SentLog, journal: Journal) -> str:
-    """Return the text without that of journaled items which were not sent."""
-    unsent = [journal.items[place] for place in sorted(journal.emitted) if place >= sent.items]
-    return text[sum(len(item.body) for item in unsent if event_log.kind_of(item) == kind) :]
 
 
 def kept_turn_log(
@@ -149,7 +120,7 @@ async def store_attempt_log(tables: Tables, attempt: TurnId, journal: Journal, s
     if sent.log:
         items = journal.items[: sent.items]
         log = sent.log + event_log.spare_entries(sent.log, items, sent.more)
-        chunk = LogChunk(log=log, text=sent.tail, items=codec.raws(items))
+        chunk = LogChunk(log=log, text=sent.tail, items=raws(items))
         await tables.add_log_chunk(attempt, 0, codec.encode(chunk))
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from turnledger.engine.attempt.durable import drop_job
 from turnledger.engine.attempt.end import (
     CLAIM_KEPT_MS,
     Outcome,
@@ -21,7 +20,8 @@ from turnledger.engine.attempt.end import (
     return_claim,
 )
 from turnledger.engine.attempt.idempotency import find_under_key
-from turnledger.engine.attempt.wait import wait_for_outcome
+from turnledger.engine.attempt.interrupted_job import drop_job
+from turnledger.engine.attempt.outcome import wait_for_outcome
 from turnledger.engine.conversations.resolve import live_conversation
 from turnledger.engine.feed import record_change
 from turnledger.engine.limits import count_set_aside

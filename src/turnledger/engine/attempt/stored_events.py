@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from turnledger.engine.attempt.dead_process import AttemptRef
 from turnledger.engine.attempt.end import STATE_OF
 from turnledger.engine.attempt.sent_log import load_attempt_log
-from turnledger.engine.attempt.takeover import AttemptRef
 from turnledger.engine.conversations.resolve import live_conversation
 from turnledger.engine.history import line
 from turnledger.engine.ports import Tables
@@ -17,7 +17,7 @@ from turnledger.model.conversation import Conversation
 from turnledger.model.event import Event, TurnFinished
 from turnledger.model.event_log import LogChunk, WholeLog
 from turnledger.model.ids import ConversationId, LeaseId, TurnId
-from turnledger.model.item import Item
+from turnledger.model.item import Item, checked_items
 from turnledger.model.journal import Journal
 from turnledger.model.turn import Attempt, AttemptState, Failure, Turn
 
@@ -66,7 +66,7 @@ class EndedTurnLog:
 
     @classmethod
     def of(cls, whole: WholeLog, *, has_run: bool = True) -> EndedTurnLog:
-        items = codec.checked_items(whole.items)
+        items = checked_items(whole.items)
         return cls(whole.log, items, whole.text, whole.state, whole.failure, has_run)
 
     def events(self) -> Iterator[Event]:

@@ -8,13 +8,12 @@ with the beats of a lease.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from turnledger.engine.attempt.takeover import AttemptRef
+from turnledger.engine.attempt.dead_process import AttemptRef
 from turnledger.engine.ports import Sync, Tables
 from turnledger.errors import StoreError
 from turnledger.model.conversation import Ticket
@@ -23,8 +22,6 @@ from turnledger.model.turn import Attempt, AttemptState, OnStop
 
 if TYPE_CHECKING:
     from turnledger.engine.process import Process
-
-log = logging.getLogger("turnledger")
 
 
 async def note_read(tables: Tables, id: TurnId) -> None:
@@ -54,7 +51,7 @@ class ReaderSign:
         try:
             await process.store.transact(note_read, ref.attempt, ref.owner, Sync.PROCESS)
         except StoreError as error:
-            log.warning("reader_not_counted", extra={"turn": ref.attempt, "code": error.code})
+            process.outage.note(error, "reader_not_counted", turn=ref.attempt)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from turnledger.model.check import Rule
 from turnledger.model.conversation import Branch, Origin, Stretch
 from turnledger.model.flags import WHOLE
 from turnledger.model.ids import TurnId
-from turnledger.model.item import Item, calls_left_open, open_calls
+from turnledger.model.item import Item, calls_left_open, checked_items, open_calls
 from turnledger.model.turn import Attempt, AttemptState, Turn, TurnBody
 
 
@@ -68,7 +68,7 @@ def _rebuild(over: EndedTurnLog) -> None:
         continue
     for code, _, raw, _ in event_log.entries(over.log):
         if code == event_log.INLINE:
-            codec.checked_items((msgspec.Raw(raw),))
+            checked_items((msgspec.Raw(raw),))
 
 
 def _check_item_count(turn: Turn, kept: bytes) -> None:
@@ -284,8 +284,8 @@ NO_DETAILS = msgspec.Raw(b"{}")
 def items_of(turn: Turn) -> tuple[Item, ...]:
     """Decode the items of a turn, with all parts that a reader would defer or trust."""
     body = codec.decode(TurnBody, turn.body)
-    items = codec.checked_items(body.items)
-    codec.checked_items(body.instructions or ())
+    items = checked_items(body.items)
+    checked_items(body.instructions or ())
     codec.object_of(body.details or NO_DETAILS)
     if not 0 <= body.input <= len(items):
         raise StoreCorrupt(f"The turn has {len(items)} items, but counts {body.input} as input.")

@@ -1,7 +1,4 @@
-"""Title, metadata, tags, pin and archive of a chat: what they may be, and how they change.
-
-A title that a user gave is never replaced by one that a model made.
-"""
+"""Title, metadata, tags, pin and archive of a chat: what they may be, and how they change."""
 
 from __future__ import annotations
 
@@ -13,15 +10,13 @@ from unicodedata import normalize
 from msgspec.structs import replace
 
 from turnledger.engine.conversations.resolve import (
-    check_live,
-    first_words_of,
     live_conversation,
-    with_words_as_title,
 )
+from turnledger.engine.conversations.title import renamed
 from turnledger.engine.feed import record_change
 from turnledger.engine.limits import UNLIMITED, Quota, check_quota
 from turnledger.engine.ports import Tables
-from turnledger.errors import ConversationUnavailable, InvalidInput, RevisionConflict
+from turnledger.errors import InvalidInput, RevisionConflict
 from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import (
     LONGEST,
@@ -127,7 +122,7 @@ async def update(tables: Tables, request: UpdateRequest) -> Conversation:
     running turn and does not count as interaction. A repetition after a lost result does not conflict."""
     found = await live_conversation(tables, request.id, request.due)
     changed = replace(
-        await _rename(tables, found, request.title),
+        await renamed(tables, found, request.title),
         metadata=found.metadata if request.metadata is None else dict(request.metadata),
         tags=found.tags if request.tags is None else request.tags,
         pinned=found.pinned if request.pinned is None else request.pinned,
@@ -146,45 +141,3 @@ async def update(tables: Tables, request: UpdateRequest) -> Conversation:
     if changed.is_listed:  # else the feed has not reported it yet
         await record_change(tables, ChangeKind.CHAT_CHANGED, changed, request.now)
     return changed
-
-
-async def _rename(tables: Tables, found: Conversation, title: str | None) -> Conversation:
-    if title is None:
-        return found
-    if title.strip():  # a blank name could be neither seen nor found
-        return replace(found, title=title, named_by=TitleSource.PERSON)
-    if found.named_by is TitleSource.WORDS:
-        return found
-    branch = await tables.branch(found.branch)
-    words = await first_words_of(tables, branch) if branch is not None else None
-    return with_words_as_title(found, words)
-
-
-@dataclass(frozen=True)
-class NameRequest:
-    id: ConversationId
-    title: str
-    now: int
-    due: int
-
-
-async def name_by_model(tables: Tables, request: NameRequest) -> Conversation | None:
-    """Set a title that a model made, if the chat has none or only its first words; never replace a name given
-    by a user or another model. Return the chat, or None if unchanged. The revision stays, so that a
-    concurrent rename does not conflict."""
-    found = await tables.conversation(request.id)
-    try:
-        found = await check_live(tables, found, request.due)
-    except ConversationUnavailable:
-        return None
-    if found.named_by is TitleSource.MODEL and found.title == request.title:
-        return found  # a repetition: the first result was lost
-    if found.named_by not in (None, TitleSource.WORDS) or (
-        found.title is not None and found.named_by is None
-    ):
-        return None
-    named = replace(found, title=request.title, named_by=TitleSource.MODEL)
-    await tables.save_conversation(named)
-    if named.is_listed:
-        await record_change(tables, ChangeKind.CHAT_CHANGED, named, request.now)
-    return named

@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from turnledger.engine.conversations.resolve import live_conversation, rename_by_words, update_previews
+from turnledger.engine.conversations.list_entry import update_previews
+from turnledger.engine.conversations.resolve import live_conversation
+from turnledger.engine.conversations.title import rename_by_words
 from turnledger.engine.feed import record_change
 from turnledger.engine.history import line
 from turnledger.engine.ports import Tables

@@ -1,13 +1,7 @@
-"""Conversations: resolve an id or a conversation_key to its row in one transaction; rename; the list entry.
-
-A chat that a turn created is listed from its first committed turn on, and named by its first words unless it
-has a title. After that, a commit updates only the time of the last interaction and the preview, in rows that
-it writes anyway.
-"""
+"""Resolve an id or a conversation_key to the row of its conversation, in one transaction."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,113 +24,13 @@ from turnledger.model.conversation import (
     Conversation,
     ConversationState,
     Ticket,
-    TitleSource,
     Within,
 )
-from turnledger.model.flags import hidden_from_user
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.retention import NEVER, ResetPolicy
-from turnledger.model.turn import Turn, first_words, preview_of
 
 JOBS = 100
 """Jobs read at once."""
-PREVIEW_TURNS = 16
-"""Turns searched for a preview text, if the last ones are all calls, results or hidden."""
-ENDS = 1_000
-"""The most branches ending with one turn whose preview is updated when its items are hidden."""
-
-
-def is_entry_complete(conversation: Conversation) -> bool:
-    """Return whether a turn adds nothing to the list entry of its chat but the time of use."""
-    return conversation.internal or (conversation.is_listed and conversation.title is not None)
-
-
-async def update_entry(
-    tables: Tables,
-    id: ConversationId,
-    branch: Branch,
-    turn: Turn,
-    at: int | None = None,
-    hidden: Collection[int] = (),
-) -> Conversation | None:
-    """List the chat of a turn that was just added to a branch. Without a title, name it by its first words,
-    hidden items left out. `at` is the time of the interaction, if it was one. The revision stays, since no
-    user gave the name. A side branch names no chat. Return the chat as it was before."""
-    found = await tables.conversation(id)
-    if found is None:
-        return None
-    entered = replace(found, is_listed=True, touched_at=max(found.touched_at, at or 0))
-    if found.title is None and not found.internal and not branch.is_side:
-        entered = with_words_as_title(entered, await _first_words(tables, branch, turn, hidden))
-    if entered != found:
-        await tables.save_conversation(entered)
-    if entered.title != found.title and found.is_listed:
-        await record_change(tables, ChangeKind.CHAT_CHANGED, entered, turn.committed_at)
-    return found
-
-
-def with_words_as_title(conversation: Conversation, title: str | None) -> Conversation:
-    return replace(conversation, title=title, named_by=None if title is None else TitleSource.WORDS)
-
-
-async def _first_words(tables: Tables, branch: Branch, turn: Turn, hidden: Collection[int]) -> str | None:
-    """Return the first words of the branch; if its first turn has none, those of this turn."""
-    is_first = turn.number == branch.start + 1
-    before = None if is_first else await first_words_of(tables, branch)
-    return before or first_words(turn.input, hidden)
-
-
-async def first_words_of(tables: Tables, branch: Branch) -> str | None:
-    """Return the first visible words of the branch's own turns. Shared turns name the other branch."""
-    first = await tables.turns(branch.id, branch.start, branch.start + 1, 1)
-    return first_words(first[0].input, await hidden_of(tables, first[0])) if first else None
-
-
-async def hidden_of(tables: Tables, turn: Turn) -> Collection[int]:
-    return hidden_from_user(await tables.flags((turn.id,))).get(turn.id, ())
-
-
-async def rename_by_words(
-    tables: Tables, conversation: Conversation, turn: Turn, before: Collection[int], now: int
-) -> None:
-    """Rename a chat that was named by the words of a turn, after flags of that turn have changed; `before`
-    are the places hidden until now. A chat without a name may get one."""
-    if conversation.internal or conversation.named_by not in (None, TitleSource.WORDS):
-        return
-    if conversation.title not in (None, first_words(turn.input, before)):
-        return
-    branch = await tables.branch(conversation.branch)
-    title = await first_words_of(tables, branch) if branch is not None else None
-    if title == conversation.title:
-        return
-    named = with_words_as_title(conversation, title)
-    await tables.save_conversation(named)
-    if named.is_listed:
-        await record_change(tables, ChangeKind.CHAT_CHANGED, named, now)
-
-
-async def preview_at(tables: Tables, turn: Turn | None) -> str:
-    """Return the preview of a branch that ends with this turn: the beginning of its last visible text, or
-    that of an earlier turn."""
-    for _ in range(PREVIEW_TURNS):
-        if turn is None:
-            break
-        if preview := preview_of(turn, await hidden_of(tables, turn)):
-            return preview
-        turn = await tables.turn(turn.parent) if turn.parent is not None else None
-    return ""
-
-
-async def update_previews(tables: Tables, conversation: Conversation, turn: Turn) -> None:
-    """Update previews after flags of a turn have changed: of its own branch, of the current one, and of
-    branches that were made from it."""
-    for id in dict.fromkeys((turn.branch, conversation.branch, *await tables.empty_branches_at(turn, ENDS))):
-        branch = await tables.branch(id)
-        if branch is None or branch.head is None:
-            continue
-        preview = await preview_at(tables, await tables.turn(branch.head))
-        if branch.preview != preview:
-            await tables.save_branch(replace(branch, preview=preview))
 
 
 class Target(Struct, frozen=True):

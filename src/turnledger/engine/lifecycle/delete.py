@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from turnledger.engine.attempt.durable import drop_job
 from turnledger.engine.attempt.end import DELETED, end_running, return_claim
+from turnledger.engine.attempt.interrupted_job import drop_job
 from turnledger.engine.conversations.resolve import is_in_use, tickets_beside
 from turnledger.engine.feed import record_change
 from turnledger.engine.ports import Tables, WholeStore

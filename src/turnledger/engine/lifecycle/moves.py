@@ -12,7 +12,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnledger.engine.admission import check_admitted
-from turnledger.engine.attempt.divergence import (
+from turnledger.engine.attempt.effect_copies import carry_effects, forget_effects, missing_effects
+from turnledger.engine.attempt.fork import (
     Divergence,
     fork_at,
     last_turn,
@@ -21,9 +22,8 @@ from turnledger.engine.attempt.divergence import (
     place_of,
     turn_on,
 )
-from turnledger.engine.attempt.effect_copies import carry_effects, forget_effects, missing_effects
-from turnledger.engine.attempt.end import settle
 from turnledger.engine.attempt.idempotency import IdempotencyKey, claim_of, live_conversation_of
+from turnledger.engine.attempt.settle import settle
 from turnledger.engine.conversations.resolve import check_live, live_conversation
 from turnledger.engine.feed import record_change
 from turnledger.engine.history import line

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 from msgspec import Struct
 
-from turnledger.engine.attempt import unfinished
-from turnledger.engine.attempt.divergence import place_of
+from turnledger.engine.attempt import unfinished_output
 from turnledger.engine.attempt.effect_copies import move_flags
-from turnledger.engine.attempt.end import failure_of, settled_input
+from turnledger.engine.attempt.end import failure_of
+from turnledger.engine.attempt.fork import place_of
+from turnledger.engine.attempt.settle import settled_input
 from turnledger.engine.conversations.resolve import check_live
 from turnledger.engine.history import line
 from turnledger.engine.ports import Tables
@@ -144,7 +145,9 @@ async def _to_settle(tables: Tables, branch: Branch) -> UnsettledTurn | None:
         created_at=attempt.created_at,
         committed_at=attempt.ended_at or attempt.created_at,
         input=input,
-        output=unfinished.settled_output(Journal.of(await tables.journal(attempt.id)), attempt.failure),
+        output=unfinished_output.settled_output(
+            Journal.of(await tables.journal(attempt.id)), attempt.failure
+        ),
         instructions=given.items if given else None,
         instructed=instructed_after(given, branch.instructed, branch.length + 1),
         details=attempt.raw_details,

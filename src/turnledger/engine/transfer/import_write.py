@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnledger.engine.attempt.end import failure_of
-from turnledger.engine.conversations.resolve import PREVIEW_TURNS
+from turnledger.engine.conversations.list_entry import PREVIEW_TURNS
 from turnledger.engine.feed import record_change
 from turnledger.engine.history import line
 from turnledger.engine.history.line import STRETCHES_KEPT

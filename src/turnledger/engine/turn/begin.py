@@ -3,7 +3,7 @@
 In order: the claim of the idempotency_key, the conversation, the lane, the input, effects that wait to be
 settled, the new claim, the fence. A turn after any turn takes a lane that is free, or makes one. A refused
 request changes nothing; a waiting one leaves a ticket and claims nothing. A retry resumes the journal of a
-failed attempt. `abandon` withdraws a request that gave up before its turn ran.
+failed attempt.
 """
 
 from __future__ import annotations
@@ -15,27 +15,24 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnledger.engine.admission import Authorization
-from turnledger.engine.attempt import client_retries, idempotency, unfinished
+from turnledger.engine.attempt import client_retries, idempotency, unfinished_output
 from turnledger.engine.attempt.client_retries import Retry
-from turnledger.engine.attempt.divergence import (
+from turnledger.engine.attempt.dead_process import free_of_dead
+from turnledger.engine.attempt.end import (
+    CLAIM_KEPT_MS,
+    Outcome,
+    add_turn,
+    read_outcome,
+    record_turn,
+    turn_behind,
+)
+from turnledger.engine.attempt.fork import (
     CommitPlace,
     Divergence,
     find_replaced,
     fork_at,
     place_of,
     reuse_input,
-)
-from turnledger.engine.attempt.durable import add_job
-from turnledger.engine.attempt.end import (
-    CLAIM_KEPT_MS,
-    Outcome,
-    add_turn,
-    end_running,
-    read_outcome,
-    record_turn,
-    settle,
-    settled_input,
-    turn_behind,
 )
 from turnledger.engine.attempt.idempotency import (
     NOTHING_CLAIMED,
@@ -44,13 +41,14 @@ from turnledger.engine.attempt.idempotency import (
     SharedOutcome,
     Verdict,
 )
-from turnledger.engine.attempt.takeover import free_of_dead
+from turnledger.engine.attempt.resume import can_resume, take_up
+from turnledger.engine.attempt.settle import settle, settled_input
 from turnledger.engine.attempt.unread import note_read
 from turnledger.engine.conversations import resolve
 from turnledger.engine.conversations.resolve import Target
-from turnledger.engine.feed import record_change, record_withdrawal
+from turnledger.engine.feed import record_change
 from turnledger.engine.history.context import ALL, Context
-from turnledger.engine.lane.queue import Dead, beat_of, is_dead, queue_before
+from turnledger.engine.lane.lease_watch import Dead, is_dead
 from turnledger.engine.lifecycle.moves import (
     Move,
     MoveResult,
@@ -60,14 +58,15 @@ from turnledger.engine.lifecycle.moves import (
     find_earlier_move,
     move,
 )
-from turnledger.engine.limits import UNLIMITED, Quota, check_quota, count_set_aside
+from turnledger.engine.limits import UNLIMITED, Quota, check_quota
 from turnledger.engine.ports import Tables
 from turnledger.engine.resend.match import Trimmed
 from turnledger.engine.tables.lanes import Lane
 from turnledger.engine.turn.parallel import branch_after
-from turnledger.errors import AdmissionMoved, ConversationBusy, ConversationNotFound, QueueFull
+from turnledger.engine.turn.queue import Enqueued, Queued, ahead_of, check_room, enqueue, wait_behind
+from turnledger.errors import AdmissionMoved, ConversationNotFound
 from turnledger.model.change import ChangeKind
-from turnledger.model.conversation import FOR_EVER, NOBODY, Branch, Conversation, Ticket
+from turnledger.model.conversation import NOBODY, Branch, Conversation, Ticket
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.item import (
     Item,
@@ -77,12 +76,10 @@ from turnledger.model.item import (
     open_calls,
     without_repeated_answers,
 )
-from turnledger.model.job import TurnJob
 from turnledger.model.journal import Journal
 from turnledger.model.turn import (
     Attempt,
     AttemptState,
-    Failure,
     Instructions,
     OnBusy,
     OnFailure,
@@ -92,7 +89,7 @@ from turnledger.model.turn import (
 )
 
 if TYPE_CHECKING:
-    from turnledger.engine.turn.resend import ResentRequest
+    from turnledger.engine.turn.resent_request import ResentRequest
 
 
 class ExpectedHead(Struct, frozen=True):
@@ -158,6 +155,11 @@ class TurnPolicy(Struct, frozen=True):
     is_interaction: bool = True
     gives_way: bool = False
     """Whether it is stopped, and kept, when others wait and nobody reads it."""
+
+    @property
+    def goes_first(self) -> bool:
+        """Whether it stops the running turn, and passes the queue."""
+        return self.on_busy in (OnBusy.INTERRUPT, OnBusy.ROLLBACK)
 
 
 class BeginBounds(Struct, frozen=True):
@@ -264,51 +266,7 @@ class Begun(Struct, frozen=True):
     """What its model is not shown of the line."""
 
 
-@dataclass(frozen=True)
-class Queued:
-    """Others go first. `in_the_way` are the leases whose death would change that."""
-
-    ticket: Ticket
-    in_the_way: tuple[tuple[LeaseId, int | None], ...]
-    interrupted: TurnId | None
-    is_repeated: bool = False
-    """Whether a request with the same key waits ahead: its attempt may answer this one."""
-
-
-@dataclass(frozen=True)
-class Enqueued:
-    """The turn is durable work, and waits or has begun."""
-
-    attempt: TurnId
-    conversation: ConversationId
-
-
 Beginning: TypeAlias = Begun | Queued | Enqueued | SharedOutcome | MoveResult
-
-
-def can_resume(branch: Branch, earlier: Attempt) -> bool:
-    """Return whether a retry may resume the journal: only on the head it ran on, and not while effects of
-    another attempt must be settled there first."""
-    return (
-        earlier.state is AttemptState.FAILED
-        and earlier.journaled > 0
-        and earlier.base == branch.head
-        and branch.unsettled in (None, earlier.id)
-    )
-
-
-async def take_up(
-    tables: Tables, branch: Branch, earlier: Attempt, attempt: TurnId
-) -> tuple[Branch, Journal, int]:
-    """Move the journal of a failed attempt to its retry, with a stated result for each call of unknown
-    outcome. The effects belong to the retry then, and nothing waits to be settled."""
-    journal = Journal.for_retry(await tables.journal(earlier.id))
-    journal.items += unfinished.resume_results(journal)
-    await tables.drop_journal(earlier.id)
-    resumed = replace(earlier.with_state(AttemptState.RESUMED), journaled=0)
-    await tables.save_attempt(await count_set_aside(tables, resumed))
-    await tables.add_records(attempt, 0, journal.records)
-    return replace(branch, unsettled=None), journal, len(journal.records)
 
 
 async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
@@ -377,11 +335,13 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
             settled = verdict.earlier.id
             return SharedOutcome(settled, await read_outcome(tables, settled), conversation.id)
         if request.job is not None:
-            return await _enqueue(tables, conversation, free, request, verdict)
+            _demand_disk(request)
+            return await enqueue(tables, conversation, free, request, verdict)
         begun = await take_lane(tables, conversation, free, request, verdict)
         return replace(begun, flag_version=lane.flag_version)
     if request.job is not None:
-        return await _enqueue(tables, conversation, branch, request, verdict)
+        _demand_disk(request)
+        return await enqueue(tables, conversation, branch, request, verdict)
     if branch.running is not None:
         held, branch = branch, await _free_of_dead(tables, branch, request)
         if branch is not held and (request.is_resent or request.retry is not None):
@@ -504,29 +464,14 @@ async def _must_wait(
     tables: Tables, conversation: Conversation, branch: Branch, request: BeginRequest, verdict: NewAttempt
 ) -> Queued | None:
     """Return None if the lane is free for this request; else its ticket, new if it has none."""
-    front = request.policy.on_busy in (OnBusy.INTERRUPT, OnBusy.ROLLBACK)
-    before, own = await queue_before(
-        tables, branch, request.attempt, front=front, dead=request.round.dead, now=request.round.due
-    )
-    running = await _running(tables, branch, request)
-    if running is None and not before:
+    ahead = await ahead_of(tables, branch, request)
+    if ahead is None:
         return None
-    if own is None:
-        _check_room(request, len(before))
-        if running is not None and front:
-            await _check_before_stopping(tables, branch, running, request)
-        own = await tables.add_ticket(_ticket(branch, request, verdict, front=front))
-        if request.move is None:
-            await record_change(
-                tables, ChangeKind.TURN_QUEUED, conversation, request.round.now, turn=own.attempt
-            )
-    if running is not None and front and running.stop is None:
-        policy = OnStop.KEEP if request.policy.on_busy is OnBusy.INTERRUPT else OnStop.DISCARD
-        await tables.save_attempt(replace(running, stop=policy))
-    leases = [ticket.lease for ticket in before] + ([running.lease] if running else [])
-    seen = [(lease, await beat_of(tables, lease)) for lease in dict.fromkeys(leases)]
-    is_repeated = request.key is not None and request.key.text in [each.idempotency_key for each in before]
-    return Queued(own, tuple(seen), running.id if running and front else None, is_repeated)
+    if ahead.own is None:
+        check_room(request, ahead)
+        if ahead.running is not None and request.policy.goes_first:
+            await _check_before_stopping(tables, branch, ahead.running, request)
+    return await wait_behind(tables, ahead, conversation, branch, request, verdict)
 
 
 async def _check_before_stopping(
@@ -594,65 +539,6 @@ async def _append(
 
 def _admitted(request: BeginRequest, pending: tuple[Item, ...]) -> tuple[Item, ...]:
     return admit(pending, request.content.input, is_whole=request.content.is_whole)
-
-
-async def _enqueue(
-    tables: Tables, conversation: Conversation, branch: Branch, request: BeginRequest, verdict: NewAttempt
-) -> Enqueued:
-    """Store the request with a place in the queue that belongs to no process, and claim its key."""
-    _demand_disk(request)
-    assert request.job is not None  # noqa: S101 - for the type checker
-    tickets = await tables.tickets(branch.id) if branch.last_ticket else []
-    waiting = [ticket for ticket in tickets if ticket.lease == NOBODY]
-    if len(waiting) >= request.bounds.queue_limit or await tables.count_jobs() >= request.bounds.owner_jobs:
-        raise QueueFull
-    attempt, now = request.attempt, request.round.now
-    ticket = _ticket(branch, request, verdict, front=False)
-    await tables.add_ticket(replace(ticket, lease=NOBODY, deadline=FOR_EVER))
-    await add_job(
-        tables,
-        TurnJob(
-            id=attempt,
-            owner=conversation.owner,
-            conversation=conversation.id,
-            created_at=now,
-            body=request.job,
-        ),
-    )
-    if request.key is not None:
-        claim = idempotency.claim_of(request.key, conversation, attempt, now)
-        await tables.save_claim(replace(claim, expires_at=None))
-    if request.policy.is_interaction and conversation.may_lapse:
-        await tables.touch_conversation(conversation.id, now)
-    await record_change(tables, ChangeKind.TURN_QUEUED, conversation, now, turn=attempt)
-    return Enqueued(attempt, conversation.id)
-
-
-def _check_room(request: BeginRequest, waiting: int) -> None:
-    if request.policy.on_busy is OnBusy.REJECT:
-        raise ConversationBusy
-    if waiting >= request.bounds.queue_limit:
-        raise QueueFull
-
-
-def _ticket(branch: Branch, request: BeginRequest, verdict: NewAttempt, *, front: bool) -> Ticket:
-    return Ticket(
-        attempt=request.attempt,
-        conversation=branch.conversation,
-        branch=branch.id,
-        front=front,
-        lease=request.lease,
-        deadline=request.bounds.wait_until,
-        idempotency_key=request.key.text if request.key else None,
-        fingerprint=request.key.fingerprint if request.key else _retried(request),
-        claimed=verdict.claim.attempt if verdict.claim else None,
-        is_interaction=request.policy.is_interaction,
-    )
-
-
-def _retried(request: BeginRequest) -> bytes:
-    retry = request.retry
-    return retry.name.encode() if retry is not None and retry.may_be_later else b""
 
 
 async def take_lane(
@@ -724,7 +610,7 @@ async def _ready(tables: Tables, branch: Branch, request: BeginRequest) -> tuple
     if waiting is None:
         content = request.content
         return branch, admit(branch.pending, content.input, is_whole=content.is_whole)
-    settled = unfinished.settled_output(Journal.of(await tables.journal(waiting.id)), waiting.failure)
+    settled = unfinished_output.settled_output(Journal.of(await tables.journal(waiting.id)), waiting.failure)
     asked = settled_input(branch, waiting)
     input = request.content.input
     if request.is_resent:
@@ -805,29 +691,3 @@ def _attempt(
         is_durable=request.job is not None,
         reads=0 if request.policy.gives_way else None,
     )
-
-
-GAVE_UP = Failure("gave_up", "its caller gave up before it ran")
-
-
-@dataclass(frozen=True)
-class AbandonRequest:
-    attempt: TurnId
-    now: int
-
-
-async def abandon(tables: Tables, request: AbandonRequest) -> ConversationId | None:
-    """Remove the ticket of a request that gave up, or free the lane that it took unknowingly. Return the
-    conversation it waited for."""
-    ticket = await tables.ticket(request.attempt)
-    await tables.drop_ticket(request.attempt)
-    attempt = await tables.attempt(request.attempt)
-    if attempt is None and ticket is not None:
-        await record_withdrawal(tables, ticket.conversation, ticket.attempt, request.now)
-    if attempt is None or attempt.state is not AttemptState.RUNNING:
-        return ticket.conversation if ticket else None
-    branch = await tables.branch(attempt.branch)
-    if branch is not None and branch.running == attempt.id:
-        # It has not run, so there is nothing to keep, unless an earlier stop demands it.
-        await end_running(tables, branch, attempt, GAVE_UP, request.now, drop=attempt.stop is None)
-    return attempt.conversation

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import sys
-from collections.abc import Callable, Coroutine
-from contextlib import ExitStack, suppress
+from collections.abc import Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -17,16 +16,14 @@ from turnledger.engine.admission import readmitted
 from turnledger.engine.attempt.client_retries import DeliveryNote
 from turnledger.engine.attempt.end import DIED, Outcome
 from turnledger.engine.attempt.idempotency import SharedOutcome
-from turnledger.engine.attempt.wait import committed_turn, poll_outcome, wait_for_outcome
+from turnledger.engine.attempt.outcome import committed_turn, poll_outcome, wait_for_outcome
 from turnledger.engine.events.live_log import EventSink
-from turnledger.engine.lane.lease import all_leases
-from turnledger.engine.lane.queue import Dead
+from turnledger.engine.lane.lease_watch import all_leases
 from turnledger.engine.lane.shield import uninterrupted
 from turnledger.engine.lifecycle.moves import MoveResult
 from turnledger.engine.ports import Runner, Sync
-from turnledger.engine.process import Process, Waiter
+from turnledger.engine.process import Process
 from turnledger.engine.turn.begin import (
-    AbandonRequest,
     AcquireRequest,
     Beginning,
     BeginRequest,
@@ -34,12 +31,11 @@ from turnledger.engine.turn.begin import (
     Freed,
     HistoryMoved,
     MustReachDisk,
-    Queued,
     Round,
-    abandon,
     begin,
 )
 from turnledger.engine.turn.commit import end_as_failed, leave
+from turnledger.engine.turn.queue import AbandonRequest, PlaceInQueue, Queued, QueueSink, abandon
 from turnledger.engine.turn.running_turn import OpenTurn, RunningTurn, generator_around
 from turnledger.engine.turn.snapshot import snapshot
 from turnledger.errors import (
@@ -56,15 +52,9 @@ from turnledger.errors import (
     TurnledgerError,
     TurnReplayed,
     TurnStopped,
-    WaitEnded,
 )
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.turn import Turn
-
-log = logging.getLogger("turnledger")
-
-QueueSink: TypeAlias = Callable[[ConversationId], None]
-"""Is called with the conversation in whose lane a turn waits."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +126,7 @@ async def acquire(
     store is unavailable, recovery removes them later.
     """
     request = asked.begin
-    place = _PlaceInQueue(process, request, on_queued)
+    place: PlaceInQueue | None = None
     is_in_doubt = is_outcome_unknown = False
     try:
         request = await _first_round(process, asked, request)
@@ -169,9 +159,11 @@ async def acquire(
                     raise
             else:
                 if isinstance(answer, Begun | MoveResult):
-                    place.leave(has_begun=isinstance(answer, Begun))
+                    if place is not None:
+                        place.leave(has_begun=isinstance(answer, Begun))
                     return answer
                 if isinstance(answer, Queued):
+                    place = place or PlaceInQueue(process, request, on_queued)
                     lapsed = await place.wait(answer)
                     # The next begin may need less, and no disk.
                     request = _with(request, ticket=answer.ticket, dead=lapsed, is_durable=False)
@@ -180,7 +172,8 @@ async def acquire(
                     request = await _reread(asked, request, answer.conversation)
                 else:
                     assert isinstance(answer, SharedOutcome)  # noqa: S101 - only `enqueue` asks for a job
-                    place.leave()
+                    if place is not None:
+                        place.leave()
                     replayed = await _shared(process, asked, answer)
                     if replayed is not None:
                         return replayed
@@ -192,7 +185,8 @@ async def acquire(
             request = _with(request, now=now, due=due, is_repeated=True)
             await _check_time(asked, request)
     except BaseException as problem:
-        place.leave()
+        if place is not None:
+            place.leave()
         if request.attempt in process.attempts:
             await _give_up(process, asked, request, problem, is_in_doubt=is_in_doubt)
         raise
@@ -236,52 +230,6 @@ async def _reread(
     if asked.resent is None:
         return request
     return replace(request, content=await asked.resent.read(request.target, conversation))
-
-
-class _PlaceInQueue:
-    def __init__(self, process: Process, request: BeginRequest, on_queued: QueueSink | None) -> None:
-        self._process = process
-        self._attempt = request.attempt
-        self._on_queued = on_queued
-        self._conversation: ConversationId | None = None
-        self._enlisted: ExitStack
-        self._waiter: Waiter
-        self._patience_ends: float
-
-    async def wait(self, queued: Queued) -> Dead:
-        """Wait until another begin is worthwhile; return the leases ahead that have lapsed. The first call
-        only registers: a change before that must not be missed. Raises WaitEnded."""
-        process = self._process
-        if self._conversation is None:
-            self._enlist(queued)
-        elif not process.watch.dead_among(queued.in_the_way):
-            left = self._patience_ends - process.clock.monotonic()
-            if left <= 0:
-                raise WaitEnded
-            await self._waiter.wait(min(left, process.limits.lease_time / 4))
-        process.interrupt_here(queued.interrupted)
-        process.check_unread()
-        return process.watch.dead_among(queued.in_the_way)
-
-    def _enlist(self, queued: Queued) -> None:
-        process, ticket = self._process, queued.ticket
-        process.attempts[self._attempt] = True
-        self._patience_ends = process.clock.monotonic() + process.limits.queue_wait
-        self._conversation, self._enlisted = ticket.conversation, ExitStack()
-        place = (not ticket.front, ticket.number)
-        listening = process.waiters.enlist(ticket.conversation, place, self._attempt)
-        self._waiter = self._enlisted.enter_context(listening)
-        if self._on_queued is not None and not queued.is_repeated:
-            self._on_queued(ticket.conversation)
-
-    def leave(self, *, has_begun: bool = False) -> None:
-        if self._conversation is None:
-            return
-        conversation, self._conversation = self._conversation, None
-        self._enlisted.close()
-        if not has_begun:
-            # It may have consumed a ring that was meant for the next in line.
-            self._process.waiters.notify(conversation)
 
 
 async def _shared(process: Process, asked: AcquireRequest, sharing: SharedOutcome) -> Replayed | None:
@@ -372,7 +320,7 @@ async def _withdraw(process: Process, request: BeginRequest) -> None:
     try:
         conversation = await uninterrupted(process.persist(abandon, abandoning, request.target.owner))
     except (StoreError, LedgerClosed) as error:
-        log.warning("a ticket is left to be withdrawn later: %s", error.code)
+        process.outage.note(error, "ticket_left", turn=request.attempt)
     else:
         if conversation is not None:
             process.waiters.notify(conversation)

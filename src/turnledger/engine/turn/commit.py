@@ -7,7 +7,6 @@ attempt by its policy.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,10 +15,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnledger.engine.attempt.client_retries import DeliveryNote, record_deliveries
-from turnledger.engine.attempt.divergence import open_branch, place_of
-from turnledger.engine.attempt.durable import drop_job
 from turnledger.engine.attempt.end import CLAIM_KEPT_MS, EndRequest, Outcome, end
-from turnledger.engine.conversations.resolve import is_entry_complete, update_entry
+from turnledger.engine.attempt.fork import open_branch, place_of
+from turnledger.engine.attempt.interrupted_job import drop_job
+from turnledger.engine.conversations.list_entry import update_entry
 from turnledger.engine.feed import record_commit
 from turnledger.engine.history.history import History, LatestLine
 from turnledger.engine.lane.shield import is_cancelled, uninterrupted
@@ -130,7 +129,7 @@ async def commit(tables: Tables, request: CommitRequest) -> Turn:
             [DeliveryNote(attempt.owner, request.unheard, turn.id, is_delivered=False, at=request.now)],
         )
     home = request.home or await tables.conversation(attempt.conversation)
-    if home is not None and not is_entry_complete(home):
+    if home is not None and not home.is_entry_complete:
         at = request.now if attempt.is_interaction else None
         home = await update_entry(tables, home.id, branch, turn, at, hidden_among(asked))
     elif attempt.is_interaction:
@@ -196,8 +195,6 @@ async def _committed(tables: Tables, id: TurnId) -> Turn | None:
     turn = await tables.turn(id)
     return turn if turn is not None and turn.kind is TurnKind.COMPLETED else None
 
-
-log = logging.getLogger("turnledger")
 
 SUPERSEDED = Failure("superseded", "another process took its lane")
 UNKNOWN = " ".join((CommitOutcomeUnknown.__doc__ or "").split())
@@ -469,8 +466,7 @@ def put_off_end(
     process: Process, request: EndRequest, running: OpenTurn | None, error: TurnledgerError
 ) -> None:
     """Leave the end of an attempt to recovery, until the store can write it."""
-    ids = {"turn": request.attempt, "conversation": request.conversation}
-    log.warning("turn_end_postponed", extra={**ids, "code": error.code})
+    process.outage.note(error, "turn_end_postponed", turn=request.attempt, conversation=request.conversation)
     process.unfinished[request.attempt] = (request, running)
 
 

@@ -11,14 +11,13 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from turnledger.engine.attempt import unfinished
+from turnledger.engine.attempt import unfinished_output
+from turnledger.engine.attempt.dead_process import free_of_dead
 from turnledger.engine.attempt.end import end_running
 from turnledger.engine.attempt.idempotency import IdempotencyKey, NewAttempt
 from turnledger.engine.attempt.sent_log import ALL
 from turnledger.engine.attempt.stop import end_queued
-from turnledger.engine.attempt.takeover import free_of_dead
 from turnledger.engine.conversations.resolve import Target, check_live
-from turnledger.engine.lane.queue import queue_before
 from turnledger.engine.ports import Tables, WholeStore
 from turnledger.engine.tables.jobs import ReadyJob
 from turnledger.engine.turn.begin import (
@@ -30,6 +29,7 @@ from turnledger.engine.turn.begin import (
     TurnPolicy,
     take_lane,
 )
+from turnledger.engine.turn.queue import queue_before
 from turnledger.errors import AdmissionMoved, TurnReplayed
 from turnledger.model.access.token import Token
 from turnledger.model.conversation import NOBODY, Branch, Ticket, Within
@@ -154,7 +154,7 @@ async def _resume(tables: Tables, request: TakeRequest, attempt: Attempt) -> Beg
     if attempt.lease == NOBODY:
         branch = replace(branch, fence=branch.fence + 1)
         await tables.save_branch(branch)
-        stated = unfinished.resume_results(journal)
+        stated = unfinished_output.resume_results(journal)
         if stated:
             await tables.add_records(attempt.id, len(records), [item_record(item) for item in stated])
         journal.items += stated

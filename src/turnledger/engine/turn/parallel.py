@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from turnledger.engine.attempt.divergence import CommitPlace, Divergence, fork_at, make_branch
 from turnledger.engine.attempt.effect_copies import carry_effects, missing_effects
-from turnledger.engine.attempt.end import settle
-from turnledger.engine.conversations.resolve import preview_at
+from turnledger.engine.attempt.fork import CommitPlace, Divergence, fork_at, make_branch
+from turnledger.engine.attempt.settle import settle
+from turnledger.engine.conversations.list_entry import preview_at
 from turnledger.engine.history import line
 from turnledger.engine.ports import Tables, WholeStore
 from turnledger.engine.tables.maintenance import UnusedBranch
@@ -43,8 +43,8 @@ async def branch_after(
 ) -> Branch | None:
     """Return the branch on which an attempt after a turn runs; its lane is free. `earlier` is the failed one
     that it retries, on the same branch. If that has moved on, effects of `earlier` are settled there and
-    None is returned: a retry must not act again. Calls `demand_disk` before it settles. Raises
-    TurnNotFound."""
+    None is returned: a retry must not act again. Calls `demand_disk` before it settles or copies effects,
+    which others may read. Raises TurnNotFound."""
     turn = await tables.turn(after)
     if turn is None:
         raise TurnNotFound
@@ -65,7 +65,7 @@ async def branch_after(
             demand_disk()
             sources[place] = await settle(tables, branch, waiting, now)
             await tables.save_branch(sources[place])
-    return await _make_side_branch(tables, sources, turn, side_branch_of(attempt), now)
+    return await _make_side_branch(tables, sources, turn, side_branch_of(attempt), now, demand_disk)
 
 
 async def free_branch(tables: Tables, current: Branch, turn: Turn, *others: Branch | None) -> Branch | None:
@@ -120,7 +120,12 @@ async def _has_turn(tables: Tables, branch: Branch, turn: Turn) -> bool:
 
 
 async def _make_side_branch(
-    tables: Tables, sources: list[Branch], turn: Turn, id: BranchId, now: int
+    tables: Tables,
+    sources: list[Branch],
+    turn: Turn,
+    id: BranchId,
+    now: int,
+    demand_disk: Callable[[], None],
 ) -> Branch:
     """Make the branch from the first of these lines, with the settled turns directly behind the turn and the
     effects of all of them."""
@@ -134,6 +139,7 @@ async def _make_side_branch(
     for each in sources:
         missing = await missing_effects(tables, each, made)
         if missing:
+            demand_disk()
             made = await carry_effects(tables, made, missing)
     return made
 

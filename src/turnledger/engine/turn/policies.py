@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnledger.engine.resend.match import SentMessages
-from turnledger.engine.turn.resend import OnDivergence
+from turnledger.engine.turn.resent_request import OnDivergence
 from turnledger.errors import InvalidInput
 from turnledger.model.turn import OnBusy, OnFailure, OnStop
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from turnledger.engine.attempt.divergence import CommitPlace, Divergence, fork_at
 from turnledger.engine.attempt.effect_copies import Copy, effects_behind, make_copies, missing_effects
-from turnledger.engine.attempt.end import settled_turn
+from turnledger.engine.attempt.fork import CommitPlace, Divergence, fork_at
+from turnledger.engine.attempt.settle import settled_turn
 from turnledger.engine.conversations.resolve import live_conversation
 from turnledger.engine.history import line
 from turnledger.engine.ports import Tables

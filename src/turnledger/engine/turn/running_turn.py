@@ -767,7 +767,7 @@ class RunningTurn:
     def messages_json(self) -> bytes:
         """The messages as a JSON list: for a long history much cheaper than `messages`."""
         snapshot, history = self._snapshot, self._snapshot.history
-        if not snapshot.shows_all or not isinstance(history, History):
+        if not isinstance(history, History) or not snapshot.shows_all(self.input, self._shown_steps):
             return msgspec.json.encode(self.messages)
         return self._after(*self._open.process.cache.chat_json_through(history))
 
@@ -776,7 +776,7 @@ class RunningTurn:
         snapshot, history = self._snapshot, self._snapshot.history
         if len(history if snapshot.recent is None else snapshot.recent) < LONG:
             return self.messages_json
-        if not snapshot.shows_all or not isinstance(history, History):
+        if not isinstance(history, History) or not snapshot.shows_all(self.input, self._shown_steps):
             return await asyncio.to_thread(lambda: msgspec.json.encode(self.messages))
         return self._after(*await self._open.process.cache.load_chat_json_through(history))
 

@@ -169,13 +169,18 @@ class Snapshot(Struct, frozen=True, dict=True):
     recent: tuple[Turn, ...] | None = None
     """The last turns, if the context shows no others."""
 
-    @property
-    def shows_all(self) -> bool:
-        return self.context is ALL and not self.hidden and not self.hidden_input
+    def shows_all(self, input: tuple[Item, ...], steps: tuple[Item, ...]) -> bool:
+        """Return whether everything is shown, as far as that is certain without decoding the history."""
+        if self.hidden or self.hidden_input or self.recent is not None:
+            return False
+        if self.context is ALL:
+            return True
+        history, around = self.history, (*self.instructions, *self.primer, *input, *steps)
+        return isinstance(history, History) and self.context.surely_shows(len(history), history.size, around)
 
     def shown(self, input: tuple[Item, ...], steps: tuple[Item, ...]) -> tuple[Item, ...]:
         """Return the items for the model, for a turn with this input and these steps."""
-        if self.shows_all:
+        if self.shows_all(input, steps):
             assembled = (*self._before, *input, *without_open_reasoning(steps))
             open_calls(assembled)
             return tuple(without_empty_answers(assembled))
@@ -230,7 +235,8 @@ async def snapshot(
         instructions = await _in_force(process, begun, base, history)
     else:
         base = Base.of(begun)
-        instructions = await _in_force(process, begun, base, ())
+        cached = process.cache.prefix(base.line.id, base.head, base.length)
+        instructions = await _in_force(process, begun, base, cached)
         around = ContextParts(instructions, primer, begun.attempt.input, hidden=_hidden_input(begun))
         history, flags = await tail(process, base, context, around)
     if trimmed is not None:
@@ -239,7 +245,10 @@ async def snapshot(
         context = replace(context, turns=left if context.turns is None else min(left, context.turns))
     hidden = hidden_from_model(flags) if flags else NOTHING_HIDDEN
     shown = Snapshot(history, instructions, primer, context, hidden, _hidden_input(begun))
-    return shown if context is ALL else _recent(shown, begun.attempt.input, trimmed)
+    is_cut = trimmed is not None and trimmed.items
+    if context is ALL or (not is_cut and shown.shows_all(begun.attempt.input, ())):
+        return shown
+    return _recent(shown, begun.attempt.input, trimmed)
 
 
 def _recent(snapshot: Snapshot, input: tuple[Item, ...], trimmed: Trimmed | None) -> Snapshot:

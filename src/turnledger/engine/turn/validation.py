@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from turnledger.engine.admission import Authorization
 from turnledger.engine.attempt.client_retries import DERIVED, Retry, check_retry, retry_within
-from turnledger.engine.attempt.divergence import Divergence
+from turnledger.engine.attempt.fork import Divergence
 from turnledger.engine.attempt.idempotency import NARROWED, IdempotencyKey, claim_name, fingerprint
 from turnledger.engine.attempt.stop import StopRequest
 from turnledger.engine.conversations.resolve import Target, new_conversation
@@ -27,7 +27,7 @@ from turnledger.engine.turn.begin import (
     TurnContent,
     TurnPolicy,
 )
-from turnledger.engine.turn.resend import ChatMessage, OnDivergence, ResentRequest
+from turnledger.engine.turn.resent_request import ChatMessage, OnDivergence, ResentRequest
 from turnledger.errors import InvalidInput, LedgerClosed, NoNewInput
 from turnledger.model.conversation import (
     EVERYWHERE,

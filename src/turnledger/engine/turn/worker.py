@@ -15,14 +15,14 @@ from typing import NamedTuple, TypeAlias
 from msgspec.structs import replace as replace_struct
 
 from turnledger.engine.admission import readmitted
-from turnledger.engine.attempt.durable import UNCOUNTED, UNHELD
 from turnledger.engine.attempt.end import Outcome, log_job_end
 from turnledger.engine.attempt.idempotency import SharedOutcome
+from turnledger.engine.attempt.interrupted_job import UNCOUNTED, UNHELD
 from turnledger.engine.history.context import ALL, Context
 from turnledger.engine.lane.shield import is_cancelled, uninterrupted
 from turnledger.engine.process import Process, flush
 from turnledger.engine.tables.jobs import ReadyJob
-from turnledger.engine.turn.begin import AcquireRequest, Begun, Enqueued, begin
+from turnledger.engine.turn.begin import AcquireRequest, Begun, begin
 from turnledger.engine.turn.commit import abandon_block, end_as_failed, failure_of, leave
 from turnledger.engine.turn.jobs import (
     Admitted,
@@ -35,6 +35,7 @@ from turnledger.engine.turn.jobs import (
     ready_jobs,
     take,
 )
+from turnledger.engine.turn.queue import Enqueued
 from turnledger.engine.turn.running_turn import OpenTurn, RunningTurn
 from turnledger.engine.turn.snapshot import snapshot
 from turnledger.errors import (
@@ -146,7 +147,7 @@ class JobWorker:
             limit = free + len(process.attempts) + len(self._damaged)
             ready = await process.store.read_whole(ready_jobs, limit)
         except StoreError as error:
-            log.warning("background_turns_postponed", extra={"code": error.code})
+            process.outage.note(error, "background_turns_postponed")
             return
         taken = process.attempts.keys() | self._damaged
         for job in [job for job in ready if job.id not in taken][:free]:

@@ -255,9 +255,12 @@ def head_of(
     if proxy is not None and not address.is_secure:  # otherwise the proxy only sees a tunnel
         target = f"http://{address.authority}{target}"
         fields += proxy.fields
-    if api_key:
-        fields.append(f"Authorization: Bearer {check_api_key(api_key)}")
-    return "\r\n".join([f"{method} {target} HTTP/1.1", *fields, ""]).encode()
+    return "\r\n".join([f"{method} {target} HTTP/1.1", *fields, ""]).encode() + authorization_of(api_key)
+
+
+def authorization_of(api_key: str | None) -> bytes:
+    """Return the last field of a head. Raises InvalidInput for an invalid api_key."""
+    return f"Authorization: Bearer {check_api_key(api_key)}\r\n".encode() if api_key else b""
 
 
 async def get(

@@ -23,7 +23,7 @@ from turnledger.server.access.guard import RequestHead, is_loopback
 from turnledger.server.access.limits import Link
 from turnledger.server.config.settings import Settings
 from turnledger.server.errors import RequestRefused
-from turnledger.server.ops.logs import log
+from turnledger.server.ops.logs import log_repeating
 from turnledger.tokens import Tokens
 
 CACHE_SIZE = 10_000
@@ -173,7 +173,7 @@ class Authenticator:
         try:
             await self._tokens.record_uses(uses)
         except TurnledgerError as problem:
-            log.warning("token_uses_not_noted", code=problem.code)
+            log_repeating("token_uses_not_noted", code=problem.code)
             self._uses = {**uses, **self._uses}
 
     def _record_use(self, token: TokenId, now: int) -> None:

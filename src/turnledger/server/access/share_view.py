@@ -13,10 +13,9 @@ from msgspec.structs import replace
 
 from turnledger.api.turns import ShownChat, Turn
 from turnledger.chat import Chat
-from turnledger.model import codec
 from turnledger.model.change import ChangeKind, LiveChange
 from turnledger.model.conversation import TitleSource
-from turnledger.model.item import Item
+from turnledger.model.item import Item, raws
 from turnledger.model.retention import NEVER
 from turnledger.model.turn import first_words
 
@@ -76,8 +75,8 @@ def _show_turn(turn: Turn) -> Turn:
     count = len(turn.input)
     return replace(
         turn,
-        raw_input=codec.raws(_messages(enumerate(turn.input), turn.hidden)),
-        raw_output=codec.raws(_messages(enumerate(turn.output, count), turn.hidden)),
+        raw_input=raws(_messages(enumerate(turn.input), turn.hidden)),
+        raw_output=raws(_messages(enumerate(turn.output, count), turn.hidden)),
         hidden=(),
         hidden_from_model=(),
         details={"finish_reason": "length"} if turn.details.get("finish_reason") == "length" else {},

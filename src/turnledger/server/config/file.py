@@ -35,7 +35,7 @@ from turnledger.server.config.settings import (
     is_origin,
     split_skip_rule,
 )
-from turnledger.stores.url import SCHEMES, is_postgresql
+from turnledger.stores.url import SCHEMES, names_store
 
 FILE_NAME = "turnledger.toml"
 STORE_NAME = "chats.db"
@@ -315,8 +315,7 @@ class _SettingsReader:
                 raise self._error((*keys, name), message)
 
     def _check(self, settings: Settings) -> None:
-        known = ("memory:", "sqlite:")
-        if settings.store and not settings.store.startswith(known) and not is_postgresql(settings.store):
+        if settings.store and not names_store(settings.store):
             raise self._error(("server", "store"), f"unknown kind of store URL. Known: {SCHEMES}.")
         if settings.workers > 1:
             self._check_workers(settings)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from time import monotonic
 from typing import Any, TextIO
 
 import msgspec
@@ -21,6 +22,8 @@ import msgspec
 from turnledger.model.access.share import PREFIX as CODE
 from turnledger.model.access.token import PREFIX as TOKEN
 from turnledger.model.text.plain import plain
+
+REPEATED_EVERY, MOST_REPEATING = 60.0, 1_000
 
 _NUMBERS = {name: getattr(logging, name.upper()) for name in ("debug", "info", "warning", "error")}
 
@@ -31,6 +34,8 @@ current_request: ContextVar[str | None] = ContextVar("current_request", default=
 
 _package_logger = logging.getLogger("turnledger")
 _server_logger = logging.getLogger("turnledger.server")
+_repeating: dict[tuple[str, str, str], tuple[float, int]] = {}
+"""When an error was last logged, and how often it was left out since."""
 _SECRET = re.compile(rf"({TOKEN}|{CODE})[0-9A-Za-z]+")
 
 
@@ -63,6 +68,21 @@ class Log:
 
 def log_unexpected(problem: BaseException, **ids: str | None) -> None:
     log.error("internal_error", exc_info=problem, **ids)
+
+
+def log_repeating(event: str, *, code: str, details: str = "") -> None:
+    """Log an error that may repeat with every request: the same one once a minute, with the number left
+    out."""
+    now, key = monotonic(), (event, code, details)
+    logged_at, repeated = _repeating.get(key, (-REPEATED_EVERY, 0))
+    if now - logged_at < REPEATED_EVERY:
+        _repeating[key] = logged_at, repeated + 1
+        return
+    if len(_repeating) >= MOST_REPEATING:
+        _repeating.clear()
+    _repeating[key] = now, 0
+    fields = {"code": code, "details": details, "repeated": repeated}
+    log.error(event, **{name: value for name, value in fields.items() if value})
 
 
 def configure(format: str, level: str, stream: TextIO, *, worker: int | None = None) -> None:

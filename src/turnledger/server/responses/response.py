@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from turnledger.engine.attempt.wait import TurnStatus
+from turnledger.engine.attempt.outcome import TurnStatus
 from turnledger.errors import ModelRefused
 from turnledger.model.flags import HiddenItems
 from turnledger.model.ids import ConversationId, TurnId, time_of

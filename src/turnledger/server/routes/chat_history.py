@@ -9,9 +9,9 @@ from turnledger.api.turns import ChatContext, ShownChat
 from turnledger.api.views import show_listed_as, show_turn, view
 from turnledger.engine.history.context import context_of
 from turnledger.errors import BranchNotFound, InvalidInput
-from turnledger.model import codec
 from turnledger.model.access.token import TokenScope
 from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.item import raws
 from turnledger.server.access.auth import Principal
 from turnledger.server.access.share_view import show_to_reader
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
@@ -67,7 +67,7 @@ def endpoints(service: Service) -> list[Endpoint]:
         size = sum(len(item.raw) for item in shown.items)
         if size > CONTEXT_BYTES:
             raise InvalidInput(f"The context has {size} bytes, over {CONTEXT_BYTES}. Give last or budget.")
-        return json_response(view(ChatContext, shown, raw_items=codec.raws(shown.items)))
+        return json_response(view(ChatContext, shown, raw_items=raws(shown.items)))
 
     return [
         Endpoint(

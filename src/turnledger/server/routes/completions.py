@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from turnledger.engine.resend.match import SentMessages
 from turnledger.engine.turn.policies import OnDisconnect
-from turnledger.engine.turn.resend import OnDivergence
+from turnledger.engine.turn.resent_request import OnDivergence
 from turnledger.model.access.token import TokenScope
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.turn import CONTEXT, BeginKind, OnBusy, OnFailure, OnStop

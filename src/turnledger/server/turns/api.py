@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from turnledger.api.json import encode
 from turnledger.api.turns import TurnAnswer
 from turnledger.api.views import show_listed, show_turn
-from turnledger.engine.attempt.wait import committed_turn
+from turnledger.engine.attempt.outcome import committed_turn
 from turnledger.engine.history.context import context_of
 from turnledger.engine.turn.policies import OnDisconnect
 from turnledger.engine.turn.running_turn import RunningTurn

@@ -15,9 +15,9 @@ import msgspec
 from msgspec.structs import replace
 
 from turnledger.api.json import encode
-from turnledger.engine.attempt.wait import committed_turn
+from turnledger.engine.attempt.outcome import committed_turn
 from turnledger.engine.turn.policies import OnDisconnect
-from turnledger.engine.turn.resend import OnDivergence
+from turnledger.engine.turn.resent_request import OnDivergence
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import InvalidInput, ModelError, ServerUnavailable
 from turnledger.model.event import (

@@ -17,7 +17,7 @@ from starlette.types import Scope
 from turnledger.api.json import encode
 from turnledger.chat import Chat
 from turnledger.chats import Chats
-from turnledger.engine.attempt.wait import TurnStatus, committed_turn
+from turnledger.engine.attempt.outcome import TurnStatus, committed_turn
 from turnledger.engine.history.context import Context
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.engine.turn.policies import OnDisconnect

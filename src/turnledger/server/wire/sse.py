@@ -23,7 +23,7 @@ from turnledger.server.access.auth import Principal, missing_token_error, token_
 from turnledger.server.access.limits import Quotas
 from turnledger.server.errors import shutdown_error
 from turnledger.server.models.redaction import redact_failure
-from turnledger.server.ops.logs import log
+from turnledger.server.ops.logs import log_repeating
 from turnledger.server.ops.metrics import Metrics
 from turnledger.server.wire.client_stream import ClientStream, Headers, cut_of
 from turnledger.server.wire.events import COMMENT, HEARTBEAT_EVERY, error_event
@@ -201,7 +201,7 @@ class Streams:
             try:
                 await self.check_tokens()
             except TurnledgerError as problem:
-                log.warning("tokens_not_looked_up", code=problem.code)
+                log_repeating("tokens_not_looked_up", code=problem.code)
 
     async def check_tokens(self) -> None:
         """Look up the tokens of all readers at once, and cancel readers whose token has ended."""

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 
-from turnledger.engine.attempt.takeover import end_lease
-from turnledger.engine.lane.lease import renew
+from turnledger.engine.attempt.dead_process import end_lease
+from turnledger.engine.lane.lease_watch import renew
 from turnledger.engine.lane.shield import Home
 from turnledger.engine.ports import InspectOperation, Operation, Request, Result, Sync, WholeOperation
 from turnledger.errors import LedgerClosed

@@ -1,9 +1,12 @@
-"""Connections to PostgreSQL: their URL, their settings, and the pool."""
+"""Connections to PostgreSQL: their URL, their settings, hosts that do not answer, and the pool."""
 
 from __future__ import annotations
 
+import asyncio
 import re
-from dataclasses import dataclass
+import socket
+from dataclasses import dataclass, field, replace
+from time import monotonic
 from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
@@ -31,6 +34,12 @@ LIBPQ = re.compile(
     "require_auth|requirepeer|servicefile|sslcertmode|sslcompression|sslcrldir|sslsni|tcp_user_timeout"
 )
 """Those that the driver lacks. Any other may be part of a password, and is not repeated."""
+
+HEAD_START = 0.3
+"""Seconds after which the next host of a cluster is tried beside the one before it."""
+LONG, PAUSE = 1.0, 0.5
+"""Seconds of an attempt after which a host counts as silent, and between two attempts to reach it."""
+SILENT = "the host does not answer"
 
 _ESCAPE, _NUL, _ITSELF = "\ue000", "\ue000\ue001", "\ue000\ue002"
 
@@ -65,6 +74,13 @@ class DatabaseSettings:
     connect_timeout: float | None = None
     """Seconds that a new connection may take, 0 for any; None: as `wait`."""
     application_name: str = "turnledger"
+    hosts: list[tuple[str, int | None]] = field(default_factory=list)
+    """Several hosts of a cluster with their ports, the one that answered last first."""
+
+    @property
+    def patience(self) -> float | None:
+        """Seconds to wait for a host that does not answer; None for any number."""
+        return self.wait if self.connect_timeout is None else self.connect_timeout or None
 
 
 def settings_of(url: str) -> DatabaseSettings:
@@ -96,6 +112,8 @@ def settings_of(url: str) -> DatabaseSettings:
                 "Percent-encode the password."
             )
         host = ",".join(each.hostname or "" for each in hosts) or dict(rest).get("host", "")
+        if len(hosts) > 1 and not {"host", "port"} & dict(rest).keys():
+            settings["hosts"] = [(each.hostname or "localhost", each.port) for each in hosts]
         place = f"postgresql://{host}{parts.path}"
     except (ValueError, KeyError):
         raise NotAStore(
@@ -134,7 +152,7 @@ def arguments(settings: DatabaseSettings) -> dict[str, Any]:
         "dsn": settings.dsn,
         "connection_class": QuietConnection,
         "command_timeout": settings.timeout,
-        "timeout": settings.wait if settings.connect_timeout is None else settings.connect_timeout or None,
+        "timeout": settings.patience,
     }
     if settings.pgbouncer:
         given["statement_cache_size"] = 0
@@ -168,16 +186,113 @@ def check_server(connection: AnyConnection, settings: DatabaseSettings) -> None:
 
 async def connect(settings: DatabaseSettings) -> AnyConnection:
     """Open a connection beside the pool."""
-    connection: AnyConnection = await asyncpg.connect(**arguments(settings))
+    connection = await open_connection(settings)
     await prepare(connection)
     return connection
 
 
-async def open_pool(settings: DatabaseSettings) -> asyncpg.Pool[Any]:
+async def open_connection(settings: DatabaseSettings) -> AnyConnection:
+    """Open a connection to the database: of several hosts, to the first that answers and is as wanted. The
+    driver would wait for a silent one until its time is over."""
+    hosts, tries, errors = list(settings.hosts), [], []
+    if not hosts:
+        return _bounded(await asyncpg.connect(**arguments(settings)), settings)
+    waiting: set[asyncio.Task[AnyConnection]] = set()
+    try:
+        while hosts or waiting:
+            if hosts:
+                host, port = hosts.pop(0)
+                opening = asyncpg.connect(**arguments(settings), host=host, port=port)
+                tries.append(asyncio.create_task(opening, name=host))
+                waiting.add(tries[-1])
+            done, waiting = await asyncio.wait(
+                waiting, timeout=HEAD_START if hosts else None, return_when=asyncio.FIRST_COMPLETED
+            )
+            for each in done:
+                error = each.exception()
+                if error is None:
+                    best = settings.hosts[tries.index(each)]
+                    settings.hosts.sort(key=lambda other: other != best)
+                    return _bounded(tries.pop(tries.index(each)).result(), settings)
+                errors.append(error)
+        refused = [each for each in errors if isinstance(each, asyncpg.PostgresError)]
+        raise (refused or errors)[-1]
+    finally:
+        for each in tries:
+            each.cancel()
+            each.add_done_callback(_drop)
+
+
+def _drop(opening: asyncio.Task[AnyConnection]) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().terminate()
+
+
+def _bounded(connection: AnyConnection, settings: DatabaseSettings) -> AnyConnection:
+    """Let the kernel end the connection when the host no longer acknowledges what was sent to it: a slow
+    statement has all of `timeout`, a machine without power has not."""
+    made = connection._transport.get_extra_info("socket")
+    option = getattr(socket, "TCP_USER_TIMEOUT", None)
+    if settings.patience and option is not None and made.family != socket.AF_UNIX:
+        with made.dup() as same:
+            same.setsockopt(socket.IPPROTO_TCP, option, round(settings.patience * 1000))
+    return connection
+
+
+class Connector:
+    """Opens the connections of a pool. After an attempt that took long and failed, as to a machine without
+    power, others fail at once, while one task tries until an attempt succeeds or fails soon."""
+
+    def __init__(self, settings: DatabaseSettings) -> None:
+        self._settings = settings
+        self._long = min((settings.patience or LONG) / 2, LONG)
+        self._connected_at = 0.0
+        self._trying: asyncio.Task[None] | None = None
+
+    async def connect(self, *_: object, **__: object) -> AnyConnection:
+        """Open a connection, with the arguments of the pool."""
+        if self._trying is not None:
+            raise ConnectionError(SILENT)
+        began = monotonic()
+        try:
+            connection = await open_connection(self._settings)
+        except BaseException as error:  # also because the caller waits no longer
+            is_long = monotonic() - began >= self._long and self._connected_at < began
+            if is_long and self._trying is None:
+                self._trying = asyncio.create_task(self._try_again(), name="turnledger-connect")
+            if isinstance(error, TimeoutError):
+                raise ConnectionError(SILENT) from error
+            raise
+        self._connected_at = monotonic()
+        return connection
+
+    async def _try_again(self) -> None:
+        settings = self._settings
+        if settings.patience is None:
+            settings = replace(settings, connect_timeout=settings.wait)
+        while True:
+            began = monotonic()
+            try:
+                (await open_connection(settings)).terminate()
+                break
+            except Exception:
+                if monotonic() - began < self._long:
+                    break
+            await asyncio.sleep(PAUSE)
+        self._trying = None
+
+    async def close(self) -> None:
+        if self._trying is not None:
+            self._trying.cancel()
+            await asyncio.wait((self._trying,))
+
+
+async def open_pool(settings: DatabaseSettings, connector: Connector) -> asyncpg.Pool[Any]:
     pool: asyncpg.Pool[Any] = await asyncpg.create_pool(
-        **arguments(settings),
+        connect=connector.connect,
+        connection_class=QuietConnection,
         init=prepare,
-        min_size=1,
+        min_size=0,
         max_size=settings.pool,
         max_inactive_connection_lifetime=300.0,
     )

@@ -50,16 +50,22 @@ class LeaseThread:
         self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
         self._ready.set()
         wait = self._every
+        has_failed = False
         while not await self._is_over(wait):
             try:
                 # A dead peer must not cost more than one beat: the lease lasts only a few.
                 async with asyncio.timeout(self._every):
                     await self._beat()
                 wait = self._every
+                if has_failed:
+                    logger.info("the lease is renewed again")
+                has_failed = False
             except FAILED as error:
                 self._disconnect()
                 wait = min(AGAIN, self._every)
-                logger.warning("the lease was not renewed, next try soon: %s", reason(error))
+                if not has_failed:
+                    logger.warning("the lease is not renewed, and tried again: %s", reason(error))
+                has_failed = True
         self._disconnect()
 
     async def _beat(self) -> None:

@@ -18,9 +18,9 @@ from weakref import WeakValueDictionary
 
 import asyncpg
 
-from turnledger.engine.attempt.takeover import end_lease
+from turnledger.engine.attempt.dead_process import end_lease
 from turnledger.engine.feed import newest_position
-from turnledger.engine.lane.lease import renew
+from turnledger.engine.lane.lease_watch import renew
 from turnledger.engine.lane.shield import Home, Unstoppable
 from turnledger.engine.ports import (
     InspectOperation,
@@ -33,7 +33,7 @@ from turnledger.engine.ports import (
 from turnledger.errors import LedgerClosed, StoreUnavailable
 from turnledger.model.ids import ConversationId, LeaseId
 from turnledger.stores.postgresql import connections
-from turnledger.stores.postgresql.connections import DatabaseSettings
+from turnledger.stores.postgresql.connections import Connector, DatabaseSettings
 from turnledger.stores.postgresql.examination import check_exists
 from turnledger.stores.postgresql.failures import (
     FAILED,
@@ -73,8 +73,9 @@ AnyOperation: TypeAlias = Callable[[Any], Awaitable[Any]]
 class PostgresStore:
     """The connections of one process. Made by `open`, and used on that event loop."""
 
-    def __init__(self, settings: DatabaseSettings, pool: Pool[Any]) -> None:
+    def __init__(self, settings: DatabaseSettings, connector: Connector, pool: Pool[Any]) -> None:
         self._settings = settings
+        self._connector = connector
         self._pool = pool
         self._home = Home()
         self._home.check()
@@ -115,16 +116,18 @@ class PostgresStore:
     ) -> PostgresStore:
         settings = connections.settings_of(url)
         try:
-            pool = await connections.open_pool(settings)
+            connection = await connections.connect(settings)
         except BaseException as error:
             raise connect_failure(error, settings.place) from error
         try:
-            async with pool.acquire(timeout=settings.wait) as connection:
-                await prepare(connection, settings)
+            await prepare(connection, settings)
         except BaseException as error:
-            pool.terminate()
             raise translate(error, settings.place) from error
-        return cls(settings, pool)
+        finally:
+            connection.terminate()
+        connector = Connector(settings)
+        pool = await connections.open_pool(settings, connector)
+        return cls(settings, connector, pool)
 
     async def transact(
         self,
@@ -247,7 +250,11 @@ class PostgresStore:
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[AnyConnection]:
-        connection = await self._pool.acquire(timeout=self._settings.wait)
+        wait = self._settings.wait
+        try:
+            connection = await self._pool.acquire(timeout=wait)
+        except TimeoutError:
+            raise TimeoutError(f"no connection within {wait:g} seconds") from None
         try:
             yield connection
         finally:
@@ -320,4 +327,5 @@ class PostgresStore:
                     raise failure from error
                 logger.warning("the lease was not ended, and lapses by itself: %s", failure)
         await self._notices.close()
+        await self._connector.close()
         await self._pool.close()

@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import apsw
 
-from turnledger.engine.attempt.takeover import end_lease
-from turnledger.engine.lane.lease import renew
+from turnledger.engine.attempt.dead_process import end_lease
+from turnledger.engine.lane.lease_watch import renew
 from turnledger.engine.lane.shield import Home, Unstoppable, is_cancelled
 from turnledger.engine.ports import (
     InspectOperation,

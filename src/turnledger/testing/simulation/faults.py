@@ -11,7 +11,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from turnledger.engine.lane.lease import renew
+from turnledger.engine.lane.lease_watch import renew
 from turnledger.engine.ports import Store, Sync
 from turnledger.engine.turn.begin import HistoryMoved, MustReachDisk
 from turnledger.engine.wrapped_store import AnyOperation, WrappedStore, Write

@@ -87,13 +87,14 @@ class Power:
         """Lose all unsynced writes, and no process."""
         assert isinstance(self._machine, MemoryMachine)
         world = self._world
-        begun, runs = set(world.begun_at), world.runs
+        begun, runs, stops = set(world.begun_at), world.runs, dict(world.recorded_stops)
         self._note_losses()
         self._machine.fail_over()
         world.has_failed_over = True
         world.runs = runs  # they go on
         lost = begun - world.begun_at.keys()
         world.taken_over |= lost
+        world.lost_stops |= {id: stops[id] for id in stops.keys() - world.recorded_stops.keys()}
         world.lost_begins |= {world.requests[each].token for each in lost}
 
     def _note_losses(self) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 from turnledger.engine.ports import Store
 from turnledger.errors import TurnledgerError
 from turnledger.model.retention import ResetPolicy
-from turnledger.testing.loop import Deadlock, Livelock, SimulatedLoop
 from turnledger.testing.machine import Machine
+from turnledger.testing.simulated_loop import Deadlock, Livelock, SimulatedLoop
 from turnledger.testing.simulation.clients import actions
 from turnledger.testing.simulation.clients.durable_work import WorkClients
 from turnledger.testing.simulation.clients.flags import flag_and_send

@@ -13,7 +13,7 @@ from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Store
 from turnledger.ledger import OWNER, Ledger
 from turnledger.model.ids import LeaseId
-from turnledger.testing.loop import SimulatedLoop, SimulatedProcess
+from turnledger.testing.simulated_loop import SimulatedLoop, SimulatedProcess
 from turnledger.testing.simulation.clients.names import Names
 from turnledger.testing.simulation.faults import CALM, FaultyStore, Medium
 from turnledger.testing.simulation.oracle.observer import observe

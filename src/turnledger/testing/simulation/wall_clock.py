@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
-from turnledger.testing.loop import SimulatedLoop
+from turnledger.testing.simulated_loop import SimulatedLoop
 
 START_MS = 1_700_000_000_000
 WITHIN_TOLERANCE = (0.5, 7.0)

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from turnledger.engine.turn.begin import Queued
+from turnledger.engine.turn.queue import Queued
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.model.event import Event
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.item import Item, ItemLike
 from turnledger.model.turn import OnBusy, OnFailure, OnStop, Turn, TurnKind
-from turnledger.testing.loop import SimulatedLoop
+from turnledger.testing.simulated_loop import SimulatedLoop
 from turnledger.testing.simulation.clients.briefing_options import SILENT, Briefing
 from turnledger.testing.simulation.clients.transcript import SentHistory
 
@@ -240,6 +240,7 @@ OBSERVED = (
     "holders",
     "lost_answers",
     "used_at",
+    "read_at",
     "resumes",
     "left_by_closing",
     "deleted",
@@ -300,6 +301,8 @@ class World:
     has_failed_over: bool = False
     lost_begins: set[str] = field(default_factory=set)
     """Requests whose begin a failover has lost."""
+    lost_stops: dict[TurnId, OnStop] = field(default_factory=dict)
+    """Recorded stops that a failover has lost; the process of the attempt may have read them before."""
     records_model_views: bool = False
     """Whether `Run.view` is set: only where items are hidden, instructed or left out."""
     flags: dict[TurnId, dict[int, Flags]] = field(default_factory=dict)
@@ -393,6 +396,10 @@ class World:
         # A failover may lose beats, so that they seem to stand still.
         if lease not in self.dead and silence < LEASE_TIME and not self.has_failed_over:
             self.violations.append(f"{lease} was judged dead {silence:.1f} s after its last beat")
+
+    def stops_of(self, attempt: TurnId) -> tuple[OnStop | None, ...]:
+        """Return the policies by which it may have been stopped."""
+        return self.recorded_stops.get(attempt), self.lost_stops.get(attempt)
 
     def was_taken_over(self, request: ClientRequest) -> bool:
         """Return whether another process has ended an attempt of this request."""

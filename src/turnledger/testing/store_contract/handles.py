@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from turnledger.engine.lane.lease import renew
+from turnledger.engine.lane.lease_watch import renew
 from turnledger.engine.ports import Store
 from turnledger.errors import LedgerClosed
 from turnledger.model.ids import LeaseId

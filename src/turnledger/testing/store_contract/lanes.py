@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from turnledger.chat import Chat
-from turnledger.engine.attempt.takeover import take_over, withdraw
+from turnledger.engine.attempt.dead_process import take_over, withdraw
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.commit import commit, resolve_doubt
 from turnledger.errors import Superseded

@@ -11,7 +11,7 @@ import pytest
 
 from turnledger.chat import Chat
 from turnledger.chats import Chats
-from turnledger.engine.attempt.durable import EXHAUSTED
+from turnledger.engine.attempt.interrupted_job import EXHAUSTED
 from turnledger.engine.attempt.stop import request_stop
 from turnledger.engine.history.history import read_turns
 from turnledger.engine.limits import Limits

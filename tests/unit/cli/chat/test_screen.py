@@ -12,8 +12,8 @@ from rich.text import Text
 
 from tests.unit.cli.chat.memory_screen import COLOURS, MemoryScreen
 from turnledger.cli.chat.markdown import MAX_BLOCK, MarkdownBlock, blocks_of, parser, splitter
-from turnledger.cli.chat.sanitize import escape_controls, sanitize, sanitize_line
 from turnledger.cli.chat.screen import is_light
+from turnledger.cli.output.sanitize import escape_controls, sanitize, sanitize_line
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from turnledger.model.conversation import Branch, Stretch
 from turnledger.model.event_log import INLINE, ITEM, LogChunk, WholeLog
 from turnledger.model.flags import Flags
 from turnledger.model.ids import ConversationId, TurnId
+from turnledger.model.item import raws
 from turnledger.model.turn import AttemptState, TurnBody
 from turnledger.stores.memory import Database
 from turnledger.types import Rule, TurnKind
@@ -107,7 +108,7 @@ def made(database: Database, chat: Chat) -> Branch:
 
 
 def body(*items: Any, input: int = 1) -> bytes:
-    return codec.encode(TurnBody(input=input, items=codec.raws(items)))
+    return codec.encode(TurnBody(input=input, items=raws(items)))
 
 
 def lose_a_turn(database: Database, populated: PopulatedStore) -> None:

@@ -9,8 +9,9 @@ import pytest
 from tests.unit.model.shapes import some_id
 from turnledger import Ledger, Limits
 from turnledger.engine.conversations import search as search_module
-from turnledger.engine.conversations.resolve import is_entry_complete, new_conversation, with_words_as_title
+from turnledger.engine.conversations.resolve import new_conversation
 from turnledger.engine.conversations.search import cursor_at, index_some, index_texts, place_of
+from turnledger.engine.conversations.title import with_words_as_title
 from turnledger.errors import InvalidInput
 from turnledger.model.conversation import Conversation, TitleSource, Within
 from turnledger.model.ids import BranchId, ConversationId, TurnId
@@ -106,7 +107,7 @@ def conversation(**details: object) -> Conversation:
 def test_chat_is_entered_in_the_catalogue_if_internal_or_listed_with_a_title(
     details: dict[str, object], entered: bool
 ) -> None:
-    assert is_entry_complete(conversation(**details)) is entered
+    assert conversation(**details).is_entry_complete is entered
 
 
 def test_title_by_words_is_removed_when_there_are_no_words() -> None:

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.model.shapes import repeatable, result
-from turnledger.engine.attempt import unfinished
-from turnledger.engine.attempt.sent_log import SentLog, kept_turn_log, unfinished_items
+from turnledger.engine.attempt import unfinished_output
+from turnledger.engine.attempt.sent_log import SentLog, kept_turn_log
+from turnledger.engine.attempt.unfinished_output import unfinished_items
 from turnledger.engine.events.live_log import STRIDE, EmittedText, LiveLog
 from turnledger.engine.limits import Limits
 from turnledger.engine.turn.open_parts import Addition, OpenParts
@@ -163,7 +164,7 @@ def test_log_of_an_attempt_set_aside_rebuilds_the_events_that_were_sent(played: 
 @given(plays)
 def test_log_of_a_kept_turn_rebuilds_the_events_that_were_sent_and_then_its_rest(played: Played) -> None:
     partial = unfinished_items(played.sent, played.journal)
-    output = unfinished.kept_output(played.journal, partial)
+    output = unfinished_output.kept_output(played.journal, partial)
     log = encode_log(kept_turn_log(played.sent, played.journal, output, partial, None), output)
     rebuilt = list(rebuild(decode_log(log, output), output, "", AttemptState.KEPT, None))
     count = len(played.events)

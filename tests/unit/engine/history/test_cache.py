@@ -15,7 +15,7 @@ from tests.unit.model.shapes import assistant, call, result, some_id, turn, user
 from turnledger import Ledger
 from turnledger.engine.conversations.resolve import Target
 from turnledger.engine.history.history import ENTRY_BYTES, LINE_BYTES, BranchCache, History, LatestLine
-from turnledger.engine.turn.resend import current, guess_line
+from turnledger.engine.turn.resent_request import current, guess_line
 from turnledger.model.conversation import Branch, Conversation, Stretch, Within
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, TurnId

@@ -399,6 +399,37 @@ async def test_messages_json_encodes_each_turn_once(chat: Chat, monkeypatch: pyt
     assert len(counted) == 4
 
 
+@pytest.mark.parametrize("context", [Context.budget(10_000), Context(turns=9, tokens=10_000)])
+async def test_messages_json_within_a_budget_that_all_fits_encodes_each_turn_once(
+    chat: Chat, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[int] = []
+    made = history.encode_messages
+    monkeypatch.setattr(history, "encode_messages", lambda items: counted.append(1) or made(items))
+    for number in range(5):
+        async with chat.turn(f"q{number}", context=context) as turn:
+            assert as_json(turn) == turn.messages
+            assert len(turn.messages) == 2 * number + 1
+            turn.emit("a")
+    assert len(counted) == 4
+
+
+@pytest.mark.parametrize("tokens", range(40, 200, 7))
+async def test_messages_json_within_any_budget_equals_messages(chat: Chat, tokens: int) -> None:
+    for number in range(5):
+        async with chat.turn(f"q{number}", context=Context.budget(tokens)) as turn:
+            for _ in range(3):
+                expected = assemble(
+                    list(turn.history),
+                    ContextParts((), (), turn.input, turn.steps),
+                    Context.budget(tokens),
+                    {},
+                )
+                assert list(turn.items) == list(expected)
+                assert as_json(turn) == turn.messages
+                await turn.add({"type": "message", "role": "assistant", "content": "a step"})
+
+
 async def test_messages_json_of_a_limited_context_with_steps_equals_messages(chat: Chat) -> None:
     await run_turn(chat, "q1")
     await run_turn(chat, "q2")
@@ -551,12 +582,13 @@ async def test_turn_on_a_cached_history_reads_nothing_from_the_store(
     assert store.operations == ["begin", "commit"]
 
 
+@pytest.mark.parametrize("context", [ALL, Context.last(0), Context.budget(10_000)])
 async def test_instructions_in_force_are_not_read_again_on_a_cached_history(
-    counted: Chat, store: GatedStore
+    counted: Chat, store: GatedStore, context: Context
 ) -> None:
     await shown_to(counted, "q", instructions="Be brief.")
     store.operations.clear()
-    assert (await shown_to(counted, "q"))[0] == "Be brief."
+    assert (await shown_to(counted, "q", context=context))[0] == "Be brief."
     assert store.operations == ["begin", "commit"]
 
 

@@ -28,7 +28,7 @@ from turnledger.engine import process
 from turnledger.engine.history import history as history_module
 from turnledger.engine.history import line
 from turnledger.engine.history.history import DEEPEST, History, TurnsRequest, read_turns
-from turnledger.engine.turn import resend, running_turn
+from turnledger.engine.turn import resent_request, running_turn
 from turnledger.errors import ConversationDeleted, StoreCorrupt, TurnNotFound
 from turnledger.model.conversation import Branch, Origin, Stretch
 from turnledger.model.ids import BranchId, TurnId
@@ -333,9 +333,9 @@ LENGTH = 7
 @pytest.fixture
 async def store(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[GatedStore]:
     """A store with a chat of some turns, which count as many."""
-    for module in (history_module, running_turn, resend):
+    for module in (history_module, running_turn, resent_request):
         monkeypatch.setattr(module, "LONG", 2)
-    for module in (process, resend):
+    for module in (process, resent_request):
         monkeypatch.setattr(module, "TURNS_AT_ONCE", 3)
     store = GatedStore(MemoryStore())
     async with await Ledger.over(store, limits=Limits(lease_time=600.0)) as ledger:
@@ -395,7 +395,7 @@ async def test_long_history_is_decoded_off_the_event_loop(
 async def test_long_resent_history_is_compared_off_the_event_loop(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen, _ = threads_of(monkeypatch, resend, "decide")
+    seen, _ = threads_of(monkeypatch, resent_request, "decide")
     reached: list[int] = []
     reach = history_module.BranchCache.extend_shown
 

@@ -297,6 +297,6 @@ async def test_resent_messages_and_calls_beyond_the_limit_are_refused_before_any
             [{"role": "system", "content": "x"}] * 4 + [question],
         ):
             with monkeypatch.context() as patch, pytest.raises(MalformedItems, match="too large"):
-                patch.setattr("turnledger.engine.turn.resend.items_of_messages", never)
+                patch.setattr("turnledger.engine.turn.resent_request.items_of_messages", never)
                 async with ledger.resent(messages):
                     pass

@@ -24,10 +24,10 @@ from turnledger.runners.upstream.upstream import Upstream
 from turnledger.server.access.auth import Principal
 from turnledger.server.config.settings import ModelSettings, ModelTimeouts, Settings
 from turnledger.server.errors import RequestRefused
-from turnledger.server.models import titles as titles_module
+from turnledger.server.models import title_queue as titles_module
 from turnledger.server.models.models import ContextWindow, Models, ResolvedModel, make_models
 from turnledger.server.models.redaction import RedactedModel
-from turnledger.server.models.titles import Titles
+from turnledger.server.models.title_queue import Titles
 from turnledger.testing.gates import Gate
 
 ANYBODY = Principal("local", frozenset(), 0)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.unit.server.asgi import HOST, breaks, endpoint, fetch, run_app
 from tests.unit.server.logging_state import kept_logging
-from turnledger.server.ops.logs import configure, log, log_unexpected
+from turnledger.server.ops.logs import configure, log, log_repeating, log_unexpected
 
 
 @pytest.fixture(autouse=True)
@@ -209,3 +209,16 @@ def test_closed_log_stream_does_not_fail_requests() -> None:
     configure("json", "info", stream)
     stream.close()
     log.info("request", status=200)
+
+
+def test_failure_that_repeats_is_logged_once_a_minute_with_its_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("turnledger.server.ops.logs.monotonic", lambda: now)
+    stream = io.StringIO()
+    configure("json", "info", stream)
+    for _ in range(70):
+        log_repeating("store_failed", code="store_unavailable", details="db1 is gone")
+        now += 1.0
+    log_repeating("store_failed", code="store_unavailable", details="db2 is gone")
+    logged = [(line["details"], line.get("repeated")) for line in lines_of(stream)]
+    assert logged == [("db1 is gone", None), ("db1 is gone", 59), ("db2 is gone", None)]

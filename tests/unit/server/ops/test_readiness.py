@@ -16,7 +16,7 @@ import pytest
 from tests.unit.server.asgi import fetch, run_app
 from tests.unit.server.logging_state import kept_logging
 from turnledger import Ledger
-from turnledger.engine.lane.lease import renew
+from turnledger.engine.lane.lease_watch import renew
 from turnledger.errors import LedgerClosed, StoreFull, StoreReadOnly
 from turnledger.server.app import make_app
 from turnledger.server.config.settings import Settings

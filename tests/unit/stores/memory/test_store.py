@@ -19,7 +19,7 @@ from tests.unit.engine.stage import HandClock, drive, memory_tables, memory_whol
 from tests.unit.model.shapes import EXAMPLES, assistant, repeatable, some_id, user
 from turnledger import Ledger
 from turnledger.chat import Chat
-from turnledger.engine.attempt.takeover import PurgeRequest, purge
+from turnledger.engine.lifecycle.purge import PurgeRequest, purge
 from turnledger.engine.ports import Tables
 from turnledger.errors import (
     ConversationDeleted,

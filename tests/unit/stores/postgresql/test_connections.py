@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 import time
-from urllib.parse import quote
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import quote, urlsplit
 
 import asyncpg
 import pytest
@@ -239,7 +244,8 @@ async def test_servers_that_start_at_once_create_the_tables_once(url: str) -> No
 
 
 async def test_burst_beyond_the_pool_waits_and_then_is_unavailable(url: str) -> None:
-    store = await PostgresStore.open(f"{url}&pool=2&wait=0.2")
+    store = await PostgresStore.open(f"{url}&pool=2&wait=60")
+    patient = store._settings
     gate, holding = asyncio.Event(), asyncio.Semaphore(0)
 
     async def hold(tables: object, _: None) -> None:
@@ -253,11 +259,118 @@ async def test_burst_beyond_the_pool_waits_and_then_is_unavailable(url: str) -> 
     async def newest(whole: object, _: None) -> object:
         return await whole.newest_time()  # type: ignore[attr-defined]
 
-    with pytest.raises(StoreUnavailable):
+    store._settings = replace(patient, wait=0.05)
+    with pytest.raises(StoreUnavailable, match=r"no connection within 0\.05 seconds"):
         await store.read_whole(newest, None)
+    store._settings = patient
     gate.set()
     await asyncio.gather(*held)
     assert await asyncio.gather(*(store.read_whole(newest, None) for _ in range(50))) == [None] * 50
     await store.close()
     with pytest.raises(LedgerClosed):
         await store.read_whole(newest, None)
+
+
+class SilentHost:
+    """Accepts connections and forwards them to a server or, while it is silent, never answers."""
+
+    def __init__(self, server: Path) -> None:
+        self._server = server
+        self.is_silent = False
+        self.connections = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: list[asyncio.StreamWriter] = []
+
+    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self._writers.append(writer)
+        if not self.is_silent:
+            self._tasks.add(asyncio.create_task(self._connect(reader, writer)))
+
+    def fall_silent(self) -> None:
+        """Cut all connections, and answer no new one."""
+        self.is_silent = True
+        self.connections = 0
+        for each in self._writers:
+            each.transport.abort()
+
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        received, sender = await asyncio.open_unix_connection(self._server / ".s.PGSQL.5432")
+        self._writers.append(sender)
+        self._tasks.add(asyncio.create_task(self._forward(reader, sender)))
+        self._tasks.add(asyncio.create_task(self._forward(received, writer)))
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while received := await reader.read(1 << 16):
+                writer.write(received)
+        writer.close()
+
+    async def close(self) -> None:
+        for each in self._writers:
+            each.transport.abort()
+        await asyncio.gather(*self._tasks)
+
+
+@asynccontextmanager
+async def silent_host(server: Path) -> AsyncIterator[tuple[SilentHost, int]]:
+    """Yield a host that may fall silent, and its port."""
+    host = SilentHost(server)
+    listening = await asyncio.start_server(host.accept, "127.0.0.1", 0)
+    yield host, listening.sockets[0].getsockname()[1]
+    listening.close()
+    await host.close()
+
+
+async def probe(store: PostgresStore) -> object:
+    return await store.read_whole(lambda whole, _: whole.newest_time(), None)
+
+
+async def test_host_that_falls_silent_is_tried_by_one_task_while_requests_fail_at_once(
+    server: PostgresServer, url: str
+) -> None:
+    async with silent_host(server.folder) as (host, port):
+        place = f"postgresql://postgres@127.0.0.1:{port}{urlsplit(url).path}?sslmode=disable"
+        store = await PostgresStore.open(f"{place}&wait=60&connect_timeout=1")
+        host.fall_silent()
+        with pytest.raises(StoreUnavailable):
+            while True:  # the pool may still have its connection
+                await probe(store)
+        tried = host.connections
+        for _ in range(100):
+            with pytest.raises(StoreUnavailable, match="does not answer"):
+                await probe(store)
+        assert host.connections <= tried + 1
+        host.is_silent = False
+        while True:
+            with suppress(StoreUnavailable):
+                await probe(store)
+                break
+            await asyncio.sleep(0)
+        await store.close()
+
+
+async def test_first_host_of_a_cluster_that_is_silent_does_not_keep_from_the_second(
+    server: PostgresServer, url: str
+) -> None:
+    async with silent_host(server.folder) as (silent, first), silent_host(server.folder) as (_, second):
+        silent.is_silent = True
+        hosts = f"127.0.0.1:{first},127.0.0.1:{second}"
+        settings = "sslmode=disable&target_session_attrs=primary&wait=60&connect_timeout=50"
+        store = await PostgresStore.open(f"postgresql://postgres@{hosts}{urlsplit(url).path}?{settings}")
+        await probe(store)
+        tried = silent.connections
+        await (await connect(store._settings)).close()
+        assert silent.connections == tried  # the one that answered is tried first
+        await store.close()
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="a setting of Linux")
+async def test_connection_to_a_host_that_falls_silent_is_bounded(server: PostgresServer, url: str) -> None:
+    """The kernel ends a connection whose packets nobody acknowledges."""
+    async with silent_host(server.folder) as (_, port):
+        place = f"postgresql://postgres@127.0.0.1:{port}{urlsplit(url).path}?sslmode=disable"
+        connection = await connect(settings_of(f"{place}&connect_timeout=7"))
+        with connection._transport.get_extra_info("socket").dup() as made:
+            assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 7_000
+        await connection.close()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from turnledger import Ledger
-from turnledger.engine.lane.lease import renew
+from turnledger.engine.lane.lease_watch import renew
 from turnledger.engine.ports import Tables
 from turnledger.errors import TurnReplayed
 from turnledger.model.conversation import Branch, Conversation

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 
 import asyncpg
+import pytest
 
 from tests.unit.stores.postgresql.test_outcomes import Proxy, proxied
 from turnledger.model.ids import LeaseId
-from turnledger.stores.postgresql import PostgresStore
-from turnledger.stores.postgresql.connections import settings_of
+from turnledger.stores.postgresql import PostgresStore, connections
+from turnledger.stores.postgresql.connections import AnyConnection, DatabaseSettings, connect, settings_of
 from turnledger.stores.postgresql.leases import LeaseThread
 from turnledger.stores.postgresql.notices import Notices
 
@@ -41,6 +43,32 @@ async def test_lease_is_renewed_on_a_new_connection_when_the_old_one_hangs(
     await beats(connection, id)
     await beats(connection, id)
     await asyncio.to_thread(thread.stop)
+    await connection.close()
+
+
+async def test_failed_beats_in_a_row_are_logged_once_and_so_is_the_next_one(
+    url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a database that is away fills the log."""
+    await (await PostgresStore.open(url)).close()
+    connection, id = await asyncpg.connect(url), LeaseId.trusted(os.urandom(16))
+    failures = 0
+
+    async def fails(settings: DatabaseSettings) -> AnyConnection:
+        nonlocal failures
+        if failures < 3:
+            failures += 1
+            raise ConnectionRefusedError("Connection refused")
+        return await connect(settings)
+
+    monkeypatch.setattr("turnledger.stores.postgresql.leases.AGAIN", 0.01)
+    monkeypatch.setattr(connections, "connect", fails)
+    with caplog.at_level(logging.INFO, "turnledger"):
+        thread = LeaseThread(settings_of(url), id, 0.2)
+        await beats(connection, id)
+        await beats(connection, id)
+        await asyncio.to_thread(thread.stop)
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
     await connection.close()
 
 

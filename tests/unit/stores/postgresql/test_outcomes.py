@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 
 from turnledger import Ledger
-from turnledger.engine.lane.lease import renew
+from turnledger.engine.lane.lease_watch import renew
 from turnledger.engine.ports import Tables
 from turnledger.errors import InvalidInput, OutcomeUnknown, StoreUnavailable
 from turnledger.hosting import Host

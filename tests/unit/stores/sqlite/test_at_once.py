@@ -17,7 +17,7 @@ import pytest
 
 from tests.unit.stores.sqlite.operations import ids
 from turnledger import Chat, Ledger
-from turnledger.engine.attempt.divergence import Divergence
+from turnledger.engine.attempt.fork import Divergence
 from turnledger.engine.attempt.idempotency import IdempotencyKey
 from turnledger.engine.conversations.resolve import Target
 from turnledger.engine.feed import ChangeReader

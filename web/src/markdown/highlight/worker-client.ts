@@ -15,8 +15,11 @@ interface HighlightJob {
   readonly answer: (marks: HighlightSpans | null) => void;
 }
 
+type WorkerMessage = "ready" | { readonly number: number; readonly marks: HighlightSpans | null };
+
 class HighlightQueue {
   #worker: Worker | null = null;
+  #isReady = false;
   #failures = 0;
   #numbers = 0;
   #jobs: HighlightJob[] = [];
@@ -38,6 +41,10 @@ class HighlightQueue {
     if (worker === null) return this.#finish(null);
     const { number, code, language } = job;
     worker.postMessage({ number, code, language });
+    if (this.#isReady) this.#limitTime();
+  }
+
+  #limitTime(): void {
     this.#timer = setTimeout(() => this.#fail(), TIMEOUT);
   }
 
@@ -50,6 +57,7 @@ class HighlightQueue {
   #fail(): void {
     this.#worker?.terminate();
     this.#worker = null;
+    this.#isReady = false;
     this.#failures += 1;
     this.#finish(null);
   }
@@ -58,8 +66,12 @@ class HighlightQueue {
     if (this.#worker !== null || this.#failures > MAX_FAILURES) return this.#worker;
     try {
       const worker = new Worker(trustedScriptUrl("highlighter"), { type: "module" });
-      worker.addEventListener("message", ({ data }: MessageEvent<{ number: number; marks: HighlightSpans | null }>) => {
-        if (data.number === this.#jobs[0]?.number) this.#finish(data.marks);
+      worker.addEventListener("message", ({ data }: MessageEvent<WorkerMessage>) => {
+        if (data === "ready") {
+          // Its first code waited for it to load, which is no fault of the code.
+          this.#isReady = true;
+          this.#limitTime();
+        } else if (data.number === this.#jobs[0]?.number) this.#finish(data.marks);
       });
       worker.addEventListener("error", () => this.#fail());
       this.#worker = worker;

@@ -18,3 +18,4 @@ addEventListener("message", ({ data }: MessageEvent<HighlightRequest>) => {
   }
   postMessage({ number, marks });
 });
+postMessage("ready");

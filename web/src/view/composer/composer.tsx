@@ -2,7 +2,7 @@
 
 import "../../style/composer.css";
 import { useSignal, type Signal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { releaseFocus } from "../../chats/open-chat";
 import type { Composer } from "../../composer/composer";
 import { isTextField } from "../../composer/shortcuts";
@@ -117,7 +117,8 @@ function OfferedView({ composer, onDone }: { composer: Composer; onDone: () => v
 /** Global shortcuts; the list of chats has its own. */
 function useShortcuts(session: Session, focusField: () => void, isPanelOpen: Signal<boolean>): void {
   const { shortcuts } = session;
-  useEffect(() => {
+  // Before the next key: those of the chat before are gone.
+  useLayoutEffect(() => {
     // In a text field, a sign is text.
     const isPanelKey = (event: KeyboardEvent): boolean =>
       shortcuts.isPressed("shortcuts", event) && (event.ctrlKey || event.metaKey || !isTextField(event.target));

@@ -1,6 +1,6 @@
 /** The message field, as high as its text, up to a limit. */
 
-import { useSignalEffect } from "@preact/signals";
+import { effect } from "@preact/signals";
 import type { RefObject, TargetedKeyboardEvent } from "preact";
 import { useLayoutEffect } from "preact/hooks";
 import type { Composer } from "../../composer/composer";
@@ -25,13 +25,17 @@ export function MessageField({ composer, shortcuts, field }: FieldProps) {
     const active = document.activeElement;
     if (!isTouch && (active === null || active === document.body)) field.current?.focus({ preventScroll: true });
   }, []);
-  useSignalEffect(() => {
-    const text = composer.text.value;
-    const shown = field.current;
-    if (!shown) return;
-    if (shown.value !== text) replace(shown, text);
-    grow(shown);
-  });
+  // Not in the next frame: another key may come first, and would continue a message that was sent.
+  useLayoutEffect(
+    () =>
+      effect(() => {
+        const text = composer.text.value;
+        const shown = field.current as HTMLTextAreaElement;
+        if (shown.value !== text) replace(shown, text);
+        grow(shown);
+      }),
+    [],
+  );
   return (
     <textarea
       ref={field}

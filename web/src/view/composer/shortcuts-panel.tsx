@@ -1,7 +1,7 @@
 /** The list of keyboard shortcuts, in a panel that is not modal. */
 
 import type { Signal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { keyLabels, SHORTCUTS, type Shortcut, type ShortcutSettings } from "../../composer/shortcuts";
 import { CloseIcon } from "../icons";
 import { strings } from "../../strings";
@@ -27,7 +27,8 @@ export function ShortcutsButton({ isOpen }: { isOpen: Signal<boolean> }) {
 export function ShortcutsPanel({ settings, close }: { settings: ShortcutSettings; close: () => void }) {
   const panel = useRef<HTMLElement>(null);
   const before = useRef(document.activeElement);
-  useEffect(() => panel.current?.focus(), []);
+  // Before the next key.
+  useLayoutEffect(() => panel.current?.focus(), []);
   const leave = (): void => {
     close();
     (before.current as HTMLElement | null)?.focus();

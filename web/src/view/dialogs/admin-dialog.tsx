@@ -9,7 +9,6 @@ import { ConfirmDelete } from "../../chats/confirm-delete";
 import { copyText } from "../../markdown/clipboard";
 import { safeText } from "../../markdown/safe-text";
 import type { Session } from "../../session/session";
-import { Dialog } from "./dialog";
 import { EXPIRIES, timeOf, type Expiry } from "./share-dialog";
 import { CopyIcon, KeyIcon } from "../icons";
 import { strings } from "../../strings";
@@ -17,13 +16,13 @@ import { strings } from "../../strings";
 /** How many lines of usage are shown. */
 const MAX_LINES = 200;
 
-export function AdminDialog({ session, onClose }: { session: Session; onClose: () => void }) {
+export function AdminView({ session }: { session: Session }) {
   return (
-    <Dialog title={strings.admin.title} onClose={onClose}>
+    <>
       {/* First: the list of tokens may be long. */}
       <UsageView session={session} />
       <TokensView session={session} />
-    </Dialog>
+    </>
   );
 }
 

@@ -8,16 +8,9 @@ import type { Session } from "../../session/session";
 import { MAX_INSTRUCTIONS } from "../../chats/chat-settings";
 import type { Thread } from "../../thread/thread";
 import { mayChangeSettings } from "../composer/chat-settings-button";
-import { Dialog } from "./dialog";
 import { strings } from "../../strings";
 
-interface DialogProps {
-  readonly session: Session;
-  readonly thread: Thread;
-  readonly onClose: () => void;
-}
-
-export function ChatSettingsDialog({ session, thread, onClose }: DialogProps) {
+export function ChatSettingsView({ session, thread }: { session: Session; thread: Thread }) {
   const instructions = useRef<HTMLTextAreaElement>(null);
   const temperature = useRef<HTMLInputElement>(null);
   const maxTokens = useRef<HTMLInputElement>(null);
@@ -77,7 +70,7 @@ export function ChatSettingsDialog({ session, thread, onClose }: DialogProps) {
   const common = { class: "field", readOnly: !mayChange, "aria-describedby": name };
   const number = { ...common, type: "number", placeholder: texts.default, autocomplete: "off" } as const;
   return (
-    <Dialog title={texts.title} onClose={onClose}>
+    <>
       {mayChange && <p>{texts.explanation}</p>}
       <div class="chat-settings-fields" onKeyDown={onKey}>
         <label>
@@ -116,7 +109,7 @@ export function ChatSettingsDialog({ session, thread, onClose }: DialogProps) {
           </button>
         </div>
       )}
-    </Dialog>
+    </>
   );
 }
 

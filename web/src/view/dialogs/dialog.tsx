@@ -8,20 +8,27 @@ import { strings } from "../../strings";
 
 interface DialogProps {
   readonly title: string;
+  /** Whether its content is still being loaded. */
+  readonly isBusy: boolean;
   readonly onClose: () => void;
   readonly children: ComponentChildren;
 }
 
-export function Dialog({ title, onClose, children }: DialogProps) {
+export function Dialog({ title, isBusy, onClose, children }: DialogProps) {
   const dialog = useRef<HTMLDialogElement>(null);
   const name = useId();
-  // Before painting: the focus moves into it, and back when it is closed.
-  useLayoutEffect(() => dialog.current?.showModal(), []);
+  // Before the next key press: the focus moves into it, and back when it is closed or removed.
+  useLayoutEffect(() => {
+    const shown = dialog.current!;
+    shown.showModal();
+    return () => shown.close();
+  }, []);
   return (
     <dialog
       ref={dialog}
       class="dialog"
       aria-labelledby={name}
+      aria-busy={isBusy}
       onClose={onClose}
       // The page behind has shortcuts.
       onKeyDown={(event) => event.stopPropagation()}

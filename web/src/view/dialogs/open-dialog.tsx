@@ -1,11 +1,14 @@
-/** The open dialog of the page, if there is one. Each is loaded when it is first opened. */
+/** The open dialog of the page, if there is one. The content of each is loaded when it is first opened. */
 
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import { useEffect } from "preact/hooks";
-import type { Session } from "../../session/session";
+import { useLayoutEffect } from "preact/hooks";
+import { chatTitle } from "../../chats/chat-row";
+import { safeText } from "../../markdown/safe-text";
+import type { OpenDialog, Session } from "../../session/session";
 import type { Language } from "../../strings/language";
 import type { Theme } from "../theme";
+import { Dialog } from "./dialog";
 import { strings } from "../../strings";
 
 interface OpenDialogProps {
@@ -16,56 +19,72 @@ interface OpenDialogProps {
 
 export function OpenDialogView({ session, theme, language }: OpenDialogProps) {
   const open = session.dialog.value;
-  const onClose = (): void => {
-    session.dialog.value = null;
-  };
   if (open === null) return null;
-  const common = { session, onClose };
+  const common = {
+    session,
+    open,
+    // The browser reports late that a dialog was closed: another may be open by then.
+    onClose: () => {
+      if (session.dialog.peek() === open) session.dialog.value = null;
+    },
+  };
   switch (open.kind) {
     case "settings":
       return (
-        <Loaded key="settings" {...common} load={() => import("./settings-dialog")}>
-          {({ SettingsDialog }) => <SettingsDialog {...common} theme={theme} language={language} />}
-        </Loaded>
+        <LazyDialog key={open} {...common} title={strings.settings.title} load={() => import("./settings-dialog")}>
+          {({ SettingsView }) => <SettingsView session={session} theme={theme} language={language} />}
+        </LazyDialog>
       );
     case "admin":
       return (
-        <Loaded key="admin" {...common} load={() => import("./admin-dialog")}>
-          {({ AdminDialog }) => <AdminDialog {...common} />}
-        </Loaded>
+        <LazyDialog key={open} {...common} title={strings.admin.title} load={() => import("./admin-dialog")}>
+          {({ AdminView }) => <AdminView session={session} />}
+        </LazyDialog>
       );
     case "chat settings":
       return (
-        <Loaded key="chat settings" {...common} load={() => import("./chat-settings-dialog")}>
-          {({ ChatSettingsDialog }) => <ChatSettingsDialog {...common} thread={open.thread} />}
-        </Loaded>
+        <LazyDialog
+          key={open}
+          {...common}
+          title={strings.chatSettings.title}
+          load={() => import("./chat-settings-dialog")}
+        >
+          {({ ChatSettingsView }) => <ChatSettingsView session={session} thread={open.thread} />}
+        </LazyDialog>
       );
-    case "tags":
+    case "tags": {
+      const title = strings.tags.title(safeText(chatTitle(open.row)));
       return (
-        <Loaded key="tags" {...common} load={() => import("./tags-dialog")}>
-          {({ TagsDialog }) => <TagsDialog {...common} row={open.row} />}
-        </Loaded>
+        <LazyDialog key={open} {...common} title={title} load={() => import("./tags-dialog")}>
+          {({ TagsView }) => <TagsView session={session} row={open.row} />}
+        </LazyDialog>
       );
-    case "share":
+    }
+    case "share": {
+      const title = strings.share.title(safeText(chatTitle(open.row)));
       return (
-        <Loaded key="share" {...common} load={() => import("./share-dialog")}>
-          {({ ShareDialog }) => <ShareDialog {...common} row={open.row} />}
-        </Loaded>
+        <LazyDialog key={open} {...common} title={title} load={() => import("./share-dialog")}>
+          {({ ShareView }) => <ShareView session={session} row={open.row} />}
+        </LazyDialog>
       );
+    }
   }
 }
 
-interface LoadedProps<Module> {
+interface LazyDialogProps<Module> {
   readonly session: Session;
+  readonly open: OpenDialog;
+  readonly title: string;
   readonly onClose: () => void;
   readonly load: () => Promise<Module>;
   readonly children: (module: Module) => ComponentChildren;
 }
 
-/** Without a connection the dialog closes again, with a notice that offers to open it. */
-function Loaded<Module>({ session, onClose, load, children }: LoadedProps<Module>) {
+/** Opens at once, so that no key reaches the page behind. Without a connection it closes again, with a notice that
+ * offers to open it. */
+function LazyDialog<Module>({ session, open, title, onClose, load, children }: LazyDialogProps<Module>) {
   const loaded = useSignal<{ readonly module: Module } | null>(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     let isOpen = true;
     load().then(
       (module) => {
@@ -73,8 +92,7 @@ function Loaded<Module>({ session, onClose, load, children }: LoadedProps<Module
       },
       () => {
         if (!isOpen) return;
-        const wanted = session.dialog.peek();
-        const run = (): void => void (session.dialog.value = wanted);
+        const run = (): void => void (session.dialog.value = { ...open });
         session.notices.problem(new Error(strings.layout.dialogNotLoaded), {
           action: { label: strings.common.tryAgain, run },
         });
@@ -85,5 +103,9 @@ function Loaded<Module>({ session, onClose, load, children }: LoadedProps<Module
       isOpen = false;
     };
   }, []);
-  return <>{loaded.value && children(loaded.value.module)}</>;
+  return (
+    <Dialog title={title} isBusy={loaded.value === null} onClose={onClose}>
+      {loaded.value && children(loaded.value.module)}
+    </Dialog>
+  );
 }

@@ -1,13 +1,12 @@
 /** Settings: how the page looks, how it is written in, and all chats as a file. */
 
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import type { ImportReport } from "turnledger";
 import type { AllChats } from "../../chats/all-chats";
 import { keyLabels } from "../../composer/shortcuts";
 import { safeText } from "../../markdown/safe-text";
 import type { Session } from "../../session/session";
 import type { StoredChoice } from "../../session/stored-choice";
-import { Dialog } from "./dialog";
 import { download } from "../header/export-file";
 import { DownloadIcon, KeyIcon, TrashIcon, UploadIcon } from "../icons";
 import type { Language } from "../../strings/language";
@@ -22,16 +21,15 @@ interface SettingsProps {
   readonly session: Session;
   readonly theme: Theme;
   readonly language: Language;
-  readonly onClose: () => void;
 }
 
-export function SettingsDialog({ session, theme, language, onClose }: SettingsProps) {
+export function SettingsView({ session, theme, language }: SettingsProps) {
   const { shortcuts, mayRun } = session;
   const { settings } = strings;
   const languages = { browser: settings.browserLanguage, ...LANGUAGES };
   const sendKeys = { Enter: keyLabels("Enter").join("+"), "Mod+Enter": keyLabels("Mod+Enter").join("+") };
   return (
-    <Dialog title={settings.title} onClose={onClose}>
+    <>
       <section class="settings">
         <ChoiceField label={settings.language} choice={language.choice} names={languages} />
         <ChoiceField label={strings.account.theme} choice={theme.choice} names={strings.account.themes} />
@@ -40,7 +38,7 @@ export function SettingsDialog({ session, theme, language, onClose }: SettingsPr
         <ChoiceField label={strings.shortcuts.title} choice={shortcuts.mode} names={settings.shortcutModes} />
         {mayRun && <ModelField session={session} />}
       </section>
-      {session.mayAdminister && <AdminView session={session} />}
+      {session.mayAdminister && <AdminEntry session={session} />}
       {session.me.id == null && (
         <section>
           <h3>{strings.admin.title}</h3>
@@ -48,11 +46,11 @@ export function SettingsDialog({ session, theme, language, onClose }: SettingsPr
         </section>
       )}
       {session.keeps && session.mayRead && <AllChatsView all={session.allChats} mayWrite={session.mayWrite} />}
-    </Dialog>
+    </>
   );
 }
 
-function AdminView({ session }: { session: Session }) {
+function AdminEntry({ session }: { session: Session }) {
   return (
     <section>
       <h3>{strings.admin.title}</h3>
@@ -121,7 +119,7 @@ function ModelField({ session }: { session: Session }) {
 
 function AllChatsView({ all, mayWrite }: { all: AllChats; mayWrite: boolean }) {
   const file = useRef<HTMLInputElement>(null);
-  useEffect(() => all.reset(), [all]);
+  useLayoutEffect(() => all.reset(), [all]);
   const isBusy = all.isBusy.value;
   const save = async (): Promise<void> => {
     const exported = await all.export();
@@ -179,7 +177,8 @@ function ConfirmView({ all }: { all: AllChats }) {
   const group = useRef<HTMLDivElement>(null);
   const count = all.condemned.value?.length ?? 0;
   const isAsking = count > 0;
-  useEffect(() => {
+  // Before the next key.
+  useLayoutEffect(() => {
     if (isAsking) group.current?.querySelector("button")?.focus();
   }, [isAsking]);
   if (!isAsking) return null;

@@ -4,11 +4,10 @@ import { useSignal, type Signal } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import type { Share } from "turnledger";
 import { ChatLinks } from "../../chats/chat-links";
-import { chatTitle, type ChatRow } from "../../chats/chat-row";
+import type { ChatRow } from "../../chats/chat-row";
 import { copyText } from "../../markdown/clipboard";
 import { safeText } from "../../markdown/safe-text";
 import type { Session } from "../../session/session";
-import { Dialog } from "./dialog";
 import { CopyIcon, LinkIcon } from "../icons";
 import { locale, strings } from "../../strings";
 
@@ -18,7 +17,7 @@ export const EXPIRIES = { never: null, day: DAY, week: 7 * DAY, month: 30 * DAY 
 
 export type Expiry = keyof typeof EXPIRIES;
 
-export function ShareDialog({ session, row, onClose }: { session: Session; row: ChatRow; onClose: () => void }) {
+export function ShareView({ session, row }: { session: Session; row: ChatRow }) {
   const links = useMemo(() => new ChatLinks(session, row), [session, row.id, row.scope]);
   const kind = useSignal<Share["kind"]>("chat");
   const status = useSignal("");
@@ -36,7 +35,7 @@ export function ShareDialog({ session, row, onClose }: { session: Session; row: 
   };
   const created = links.created.value;
   return (
-    <Dialog title={strings.share.title(safeText(chatTitle(row)))} onClose={onClose}>
+    <>
       <p>
         {kind.value === "chat" ? strings.share.forReaders : strings.share.forGuests(safeText(links.guestScope))}
       </p>
@@ -62,7 +61,7 @@ export function ShareDialog({ session, row, onClose }: { session: Session; row: 
         </p>
       )}
       <LinkList links={links} onRevoke={() => (status.value = strings.share.revoked)} />
-    </Dialog>
+    </>
   );
 }
 

@@ -3,17 +3,16 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useId, useMemo, useRef } from "preact/hooks";
 import { ChatTags } from "../../chats/chat-tags";
-import { chatTitle, type ChatRow } from "../../chats/chat-row";
+import type { ChatRow } from "../../chats/chat-row";
 import { safeText } from "../../markdown/safe-text";
 import type { Session } from "../../session/session";
 import { CloseIcon, TagIcon } from "../icons";
-import { Dialog } from "./dialog";
 import { strings } from "../../strings";
 
 /** Characters of a tag. */
 const MAX_LENGTH = 64;
 
-export function TagsDialog({ session, row, onClose }: { session: Session; row: ChatRow; onClose: () => void }) {
+export function TagsView({ session, row }: { session: Session; row: ChatRow }) {
   const all = useMemo(() => new ChatTags(session, row), [session, row.id]);
   const field = useRef<HTMLInputElement>(null);
   const status = useSignal("");
@@ -38,7 +37,7 @@ export function TagsDialog({ session, row, onClose }: { session: Session; row: C
     if (await all.remove(tag)) status.value = strings.tags.removed(safeText(tag));
   };
   return (
-    <Dialog title={strings.tags.title(safeText(chatTitle(row)))} onClose={onClose}>
+    <>
       <div class="dialog-fields">
         <label>
           {strings.tags.new}
@@ -93,6 +92,6 @@ export function TagsDialog({ session, row, onClose }: { session: Session; row: C
           ))}
         </ul>
       )}
-    </Dialog>
+    </>
   );
 }

@@ -128,8 +128,8 @@ function NameField({ state }: { state: SidebarState }) {
   const end = (isKept: boolean): void => {
     const line = field.current?.closest<HTMLElement>("[data-line]");
     state.renamed(isKept);
-    // After rendering, when the link is back.
-    requestAnimationFrame(() => line?.querySelector<HTMLElement>(".line-main")?.focus());
+    // After rendering, when the link is back, and before the next key.
+    queueMicrotask(() => line?.querySelector<HTMLElement>(".line-main")?.focus());
   };
   return (
     <input

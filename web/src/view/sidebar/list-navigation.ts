@@ -1,7 +1,7 @@
 /** Keyboard navigation in a list, and a stable focus and scroll position while its lines change. */
 
 import type { TargetedKeyboardEvent } from "preact";
-import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 
 export interface ListEntry {
   readonly id: string;
@@ -28,7 +28,7 @@ export function useStableFocus({ lines, indexes, scroller }: ListLines, active: 
   const isDrawing = useRef(true);
   const before = useRef(indexes);
   isDrawing.current = true;
-  useEffect(() => {
+  useLayoutEffect(() => {
     const leave = ({ relatedTarget }: FocusEvent): void => {
       // While lines move, the browser takes the focus from them.
       if (!isDrawing.current && !scroller.current?.contains(relatedTarget as Node | null)) focus.current = null;

@@ -105,9 +105,9 @@ export class SidebarState {
   }
 }
 
-/** Focus the list after rendering: what had the focus is gone, or the user goes on there. */
+/** Focus the list after rendering, before the next key: what had the focus is gone, or the user goes on there. */
 function focusList(): void {
-  requestAnimationFrame(() =>
+  queueMicrotask(() =>
     document.querySelector<HTMLElement>(".sidebar .lines .line-main[tabindex='0']")?.focus({ preventScroll: true }),
   );
 }

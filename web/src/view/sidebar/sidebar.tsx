@@ -1,7 +1,7 @@
 /** The list of chats beside the thread. */
 
 import type { TargetedKeyboardEvent } from "preact";
-import { useEffect, useMemo, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import "../../style/sidebar.css";
 import { listLines, type ChatListLine } from "../../chats/date-groups";
 import { openNewChat } from "../../chats/open-chat";
@@ -53,7 +53,7 @@ export function SidebarView({ session, reveal, leave }: SidebarProps) {
   }, [session, current]);
   const kind = session.chats.kind.value;
   const tag = session.chats.tags.chosen.value;
-  useEffect(() => state.selection.stop(), [state, kind, tag]);
+  useLayoutEffect(() => state.selection.stop(), [state, kind, tag]);
   const isSearching = state.search.isOn.value;
   return (
     <nav class="sidebar" aria-label={strings.chats.lists.chats}>
@@ -248,7 +248,7 @@ function useSearchKeys(
   field: { readonly current: HTMLInputElement | null },
   reveal: (() => void) | undefined,
 ): void {
-  useEffect(() => {
+  useLayoutEffect(() => {
     const find = (event: KeyboardEvent): void => {
       const isLetter = !event.ctrlKey && !event.metaKey && isTextField(event.target);
       if (isLetter || !shortcuts.isPressed("search", event)) return;

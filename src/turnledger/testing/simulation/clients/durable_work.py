@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from random import Random
 
-from turnledger.engine.attempt.durable import EXHAUSTED, INTERRUPTIONS
+from turnledger.engine.attempt.interrupted_job import EXHAUSTED, INTERRUPTIONS
 from turnledger.errors import (
     ConversationUnavailable,
     LedgerClosed,

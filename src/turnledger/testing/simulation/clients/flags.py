@@ -40,7 +40,8 @@ def _flag(scene: Scene, name: str) -> Work:
             place = random.choice((None, random.randrange(len(turn.items))))
             to_model, to_user = random.choice((*[(False, None)] * 4, (None, False), (True, True)))
             await chat.flag(turn.id, place, to_model=to_model, to_user=to_user)
-            if turn.id not in world.flags:
+            # To show what nothing hides writes nothing, so that a failover may lose that it was asked.
+            if (to_model, to_user) != (True, True) and turn.id not in world.flags:
                 world.violations.append(f"a flag of {turn.id} was acknowledged, and not written")
 
     return flag

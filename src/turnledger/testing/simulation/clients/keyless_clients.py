@@ -14,7 +14,7 @@ from random import Random
 
 from turnledger.engine.attempt.client_retries import Retry
 from turnledger.engine.attempt.end import Outcome
-from turnledger.engine.attempt.wait import committed_turn
+from turnledger.engine.attempt.outcome import committed_turn
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.errors import TurnledgerError, TurnReplayed
 from turnledger.hosting import Host

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from turnledger.engine.attempt.end import Outcome
-from turnledger.engine.attempt.wait import committed_turn
+from turnledger.engine.attempt.outcome import committed_turn
 from turnledger.engine.turn.block import TurnBlock, append_items
 from turnledger.engine.turn.validation import append_request, target_of, turn_request
 from turnledger.errors import Superseded, TurnledgerError, TurnReplayed

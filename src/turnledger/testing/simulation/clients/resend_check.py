@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from turnledger.engine.resend.match import SentMessages
-from turnledger.engine.turn.resend import OnDivergence
+from turnledger.engine.turn.resent_request import OnDivergence
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.turn import Turn, TurnKind

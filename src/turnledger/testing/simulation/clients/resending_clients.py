@@ -8,7 +8,7 @@ from dataclasses import replace
 from random import Random
 
 from turnledger.engine.resend.match import SentMessages
-from turnledger.engine.turn.resend import OnDivergence
+from turnledger.engine.turn.resent_request import OnDivergence
 from turnledger.model.turn import OnBusy, OnFailure
 from turnledger.testing.simulation.clients import actions
 from turnledger.testing.simulation.clients.briefing_options import SILENT, Briefing

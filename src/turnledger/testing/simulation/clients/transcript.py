@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from turnledger.engine.resend.match import SentMessages
-from turnledger.engine.turn.resend import OnDivergence
+from turnledger.engine.turn.resent_request import OnDivergence
 from turnledger.model.item import NOT_ANSWERED, Item
 from turnledger.model.turn import Turn
 

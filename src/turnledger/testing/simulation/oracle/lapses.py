@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from turnledger.engine.attempt.takeover import PurgeRequest
 from turnledger.engine.conversations.resolve import ResolveRequest
 from turnledger.engine.lifecycle.delete import EndDueRequest
+from turnledger.engine.lifecycle.purge import PurgeRequest
 from turnledger.engine.ports import Inspection, Tables
 from turnledger.engine.turn.begin import BeginRequest
 from turnledger.ledger import OWNER

@@ -8,19 +8,20 @@ from typing import Any
 import msgspec
 
 from turnledger.engine.attempt.client_retries import DeliveryNote
+from turnledger.engine.attempt.dead_process import BuryRequest, TakeOverRequest, WithdrawRequest
 from turnledger.engine.attempt.end import EndRequest, Outcome
 from turnledger.engine.attempt.idempotency import SharedOutcome
 from turnledger.engine.attempt.stop import StopRequest
-from turnledger.engine.attempt.takeover import BuryRequest, TakeOverRequest, WithdrawRequest
 from turnledger.engine.attempt.unread import GiveWayRequest, note_read
 from turnledger.engine.conversations.flags import FlagRequest
 from turnledger.engine.lifecycle.delete import DeleteRequest, EndDueRequest
 from turnledger.engine.lifecycle.moves import ForkRequest, MoveResult
 from turnledger.engine.ports import Inspection, Tables
 from turnledger.engine.process import FlushRequest
-from turnledger.engine.turn.begin import AbandonRequest, BeginRequest, Begun, Enqueued, Queued
+from turnledger.engine.turn.begin import BeginRequest, Begun
 from turnledger.engine.turn.commit import CommitRequest, DoubtRequest
 from turnledger.engine.turn.jobs import TakeRequest
+from turnledger.engine.turn.queue import AbandonRequest, Enqueued, Queued
 from turnledger.engine.turn.running_turn import RecordRequest
 from turnledger.engine.wrapped_store import AnyOperation
 from turnledger.errors import ConversationExpired, LedgerClosed
@@ -177,8 +178,8 @@ async def _run_begin(tables: Tables, operation: AnyOperation, request: BeginRequ
         world.violations.append(f"{request.attempt} waits, although it runs in parallel")
     if isinstance(result, Queued):
         world.waiting_since.setdefault(request.attempt, world.begins)
-        if result.interrupted:
-            interrupted = await tables.attempt(result.interrupted)
+        if result.interrupted is not None:
+            interrupted = await tables.attempt(result.interrupted.id)
             if interrupted is not None:
                 _note_recorded(interrupted, world)
     if isinstance(result, Begun):

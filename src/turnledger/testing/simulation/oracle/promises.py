@@ -210,7 +210,7 @@ def _check_kind(world: World, turn: Turn, turns: dict[TurnId, Turn]) -> Iterator
         yield f"{turn.id} is {turn.kind} without the details it began with"
     if turn.id in world.stopped_in_queue:
         yield f"{turn.id} was stopped before it ran and is in the history"
-    is_stopped = world.recorded_stops.get(turn.id) is OnStop.KEEP
+    is_stopped = OnStop.KEEP in world.stops_of(turn.id)
     if turn.kind is TurnKind.INTERRUPTED and not is_stopped and request.on_failure is not OnFailure.KEEP:
         yield f"{turn.id} was kept without a policy for it"
     has_text = (RequestKind.TURN, RequestKind.EDIT, RequestKind.APPEND)

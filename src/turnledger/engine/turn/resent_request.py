@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from turnledger.engine.attempt.divergence import Divergence
+from turnledger.engine.attempt.fork import Divergence
 from turnledger.engine.attempt.idempotency import IdempotencyKey
 from turnledger.engine.conversations.resolve import Target, check_live, find
 from turnledger.engine.history.history import BranchCache, LatestLine

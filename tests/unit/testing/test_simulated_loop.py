@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.unit.testing.simulation import forbidden, run, simulation
-from turnledger.testing.loop import Deadlock, Livelock, SimulatedLoop, SimulatedProcess
+from turnledger.testing.simulated_loop import Deadlock, Livelock, SimulatedLoop, SimulatedProcess
 
 SEEDS = range(200)
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from turnledger.engine.attempt.dead_process import AttemptRef, take_over_from
 from turnledger.engine.attempt.end import DELETED, Outcome, read_outcome
 from turnledger.engine.attempt.stored_events import QueuedTurn, is_shown_in
-from turnledger.engine.attempt.takeover import AttemptRef, take_over_from
 from turnledger.engine.attempt.unread import ReaderSign
 from turnledger.engine.conversations.flags import is_deleted_response
 from turnledger.engine.conversations.read import InfoRequest, read_entry

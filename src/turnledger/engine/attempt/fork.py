@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnledger.engine.attempt.effect_copies import Copy, add_copies, make_copies, move_flags
-from turnledger.engine.conversations.resolve import preview_at
+from turnledger.engine.conversations.list_entry import preview_at
 from turnledger.engine.history import line
 from turnledger.engine.ports import Tables
 from turnledger.errors import InvalidInput, Superseded, TurnNotFound

@@ -30,12 +30,12 @@ from tests.unit.model.shapes import (
     user,
 )
 from turnledger import Ledger
-from turnledger.engine.attempt import unfinished
+from turnledger.engine.attempt import unfinished_output
 from turnledger.engine.attempt.end import DELETED, Outcome, is_well_formed
+from turnledger.engine.attempt.outcome import OutcomeRequest, committed_turn, outcome
 from turnledger.engine.attempt.sent_log import SentLog, kept_turn_log, store_attempt_log, unsent_items
 from turnledger.engine.attempt.stored_events import CHUNKS, RunningTurnLog, TurnLogRequest, read_turn_log
-from turnledger.engine.attempt.unfinished import kept_output, resume_results, settled_output
-from turnledger.engine.attempt.wait import OutcomeRequest, committed_turn, outcome
+from turnledger.engine.attempt.unfinished_output import kept_output, resume_results, settled_output
 from turnledger.errors import ConversationDeleted, ConversationExpired, Superseded, TurnFailed, TurnNotFound
 from turnledger.hosting import Host
 from turnledger.model import codec, event_log
@@ -160,7 +160,7 @@ def test_look_at_a_running_turn_returns_its_log_in_bounded_steps() -> None:
 
 
 def items_of(log: bytes, journal: Journal) -> list[bytes]:
-    output = unfinished.kept_output(journal, ())
+    output = unfinished_output.kept_output(journal, ())
     events = event_log.rebuild(log, output, "", AttemptState.KEPT, None)
     return [bytes(event.item) for event in events if isinstance(event, ItemDone)]
 
@@ -168,7 +168,7 @@ def items_of(log: bytes, journal: Journal) -> list[bytes]:
 def test_event_log_of_a_kept_turn_keeps_reasoning_that_was_sent() -> None:
     journal = Journal([assistant("so"), reasoning()])
     log = kept_turn_log(
-        SentLog(bytes([ITEM, ITEM]), 2, ""), journal, unfinished.kept_output(journal, ()), (), None
+        SentLog(bytes([ITEM, ITEM]), 2, ""), journal, unfinished_output.kept_output(journal, ()), (), None
     )
     assert items_of(log, journal) == [assistant("so").raw, reasoning().raw]
 

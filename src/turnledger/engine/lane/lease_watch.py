@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from turnledger.engine.ports import Clock, Inspection, Store, Tables, WholeStore
 from turnledger.engine.tables.inspection import Owned
+from turnledger.engine.tables.lanes import LeaseRows
 from turnledger.errors import OutcomeUnknown, StoreCorrupt, StoreUnavailable
 from turnledger.model.conversation import NOBODY, Lease
 from turnledger.model.ids import BranchId, LeaseId
@@ -106,3 +107,17 @@ async def _read_as_a_turn(tables: Tables, request: tuple[BranchId, LeaseId]) -> 
     await tables.tickets(id)
     await tables.claim("")
     await tables.newest_position()
+
+
+Dead = Mapping[LeaseId, int | None]
+"""Leases found dead, with their beat at that time: one that beats again is alive."""
+
+
+async def is_dead(tables: LeaseRows, lease: LeaseId, dead: Dead) -> bool:
+    """Return whether the lease still has the beat at which it was found dead."""
+    return lease in dead and await beat_of(tables, lease) == dead[lease]
+
+
+async def beat_of(tables: LeaseRows, lease: LeaseId) -> int | None:
+    found = await tables.lease(lease)
+    return found.beat if found else None

@@ -1,4 +1,4 @@
-"""Takeover: end the attempts of dead processes, drop their tickets and leases, and purge old rows."""
+"""What a dead process leaves: its attempts are ended, its tickets and lease dropped."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from turnledger.engine.attempt.durable import EXHAUSTED, cause_of_death, leave_to_resume
 from turnledger.engine.attempt.end import DIED, Outcome, end_running, log_job_end, outcome_name
-from turnledger.engine.feed import PURGED_AT_ONCE, record_withdrawal
-from turnledger.engine.lane.queue import Dead, is_dead
+from turnledger.engine.attempt.interrupted_job import EXHAUSTED, cause_of_death, leave_to_resume
+from turnledger.engine.feed import record_withdrawal
+from turnledger.engine.lane.lease_watch import Dead, is_dead
 from turnledger.engine.ports import Tables, WholeStore
 from turnledger.engine.tables.lanes import HeldTicket
 from turnledger.model.conversation import Branch, holds_lane
@@ -136,26 +136,3 @@ async def end_lease(whole: WholeStore, lease: LeaseId) -> None:
 
 async def _is_named(whole: WholeStore, lease: LeaseId) -> bool:
     return bool(await whole.running_attempts(lease) or await whole.held_tickets(lease))
-
-
-@dataclass(frozen=True)
-class PurgeRequest:
-    due: int
-    attempts_kept_ms: int
-    limit: int
-    tokens_kept_ms: int = 30 * 24 * 3600 * 1000
-    changes_kept_ms: int = 3600 * 1000
-    changes_kept: int = 100_000
-
-
-async def purge(whole: WholeStore, request: PurgeRequest) -> int:
-    """Remove a bounded number of unreachable rows; return how many."""
-    removed = await whole.purge_ended(request.limit)
-    removed += await whole.purge_claims(request.due, request.limit)
-    removed += await whole.purge_attempts(request.due - request.attempts_kept_ms, request.limit)
-    removed += await whole.purge_tokens(request.due - request.tokens_kept_ms, request.limit)
-    removed += await whole.purge_shares(request.due - request.tokens_kept_ms, request.limit)
-    removed += await whole.purge_changes(
-        request.due - request.changes_kept_ms, request.changes_kept, PURGED_AT_ONCE
-    )
-    return removed

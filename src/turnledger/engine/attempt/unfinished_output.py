@@ -1,4 +1,4 @@
-"""How an unfinished turn is shown to the model: pure functions over its journal.
+"""What is shown of an unfinished turn: pure functions over its journal, and over what its readers received.
 
 The wording matters. A model that reads "cancelled" runs finished tools again, so each result states what is
 known: the call was not started, or it was started and its outcome is unknown.
@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from turnledger.model.item import NOT_STARTED, OUTCOME_UNKNOWN, Item, message, result_of
+from turnledger.engine.attempt.sent_log import SentLog
+from turnledger.model import event_log
+from turnledger.model.event_log import REASONING, REFUSAL, TEXT
+from turnledger.model.item import NOT_STARTED, OUTCOME_UNKNOWN, Item, message, reasoning, refusal, result_of
 from turnledger.model.journal import Journal
 from turnledger.model.turn import Failure, Turn, TurnKind
 
@@ -95,3 +98,30 @@ def _without_stranded_reasoning(output: Sequence[Item]) -> tuple[Item, ...]:
         if not item.is_reasoning or follows_well:
             remaining.append(item)
     return tuple(reversed(remaining))
+
+
+def unfinished_text(sent: SentLog, journal: Journal) -> str:
+    """Return the text that belongs to no item, journaled or sent."""
+    return _without_unsent(sent.tail, TEXT, sent, journal)
+
+
+def unfinished_items(sent: SentLog, journal: Journal) -> tuple[Item, ...]:
+    """Return what belongs to no item, journaled or sent, as items: reasoning, then text and a refusal, marked
+    incomplete. Open calls are left out: half of the arguments cannot be answered."""
+    text = unfinished_text(sent, journal)
+    found = [message("assistant", text, status="incomplete")] if text else []
+    if sent.more:
+        rest = event_log.unfinished(sent.log, journal.items[: sent.items], sent.more)
+        thought, refused = (
+            _without_unsent(rest.get(event_log.spare_source(kind), ""), kind, sent, journal)
+            for kind in (REASONING, REFUSAL)
+        )
+        found[:0] = [reasoning(thought)] if thought else []
+        found += [refusal(refused, status="incomplete")] if refused else []
+    return tuple(found)
+
+
+def _without_unsent(text: str, kind: int, sent: SentLog, journal: Journal) -> str:
+    """Return the text without that of journaled items which were not sent."""
+    unsent = [journal.items[place] for place in sorted(journal.emitted) if place >= sent.items]
+    return text[sum(len(item.body) for item in unsent if event_log.kind_of(item) == kind) :]
