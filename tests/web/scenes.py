@@ -93,6 +93,8 @@ class Scene:
         """Open a chat with these turns, by default with every kind of content."""
         self.open(import_chat(self.person, turns, title))
         expect(self.page.locator("[data-turn]")).to_have_count(len(turns))
+        if turns is TURNS:  # a worker colours the code
+            expect(self.page.locator(".code-string").first).to_be_attached()
 
     def send(self, text: str) -> None:
         """Send by the button: Enter does not send on touch devices."""
@@ -155,7 +157,7 @@ def thread(scene: Scene) -> None:
 def steps(scene: Scene) -> None:
     scene.chat()
     scene.page.locator("details > summary").first.click()
-    expect(scene.page.locator("details[open]").first).to_be_visible()
+    expect(scene.page.locator("details[open] .code-string").first).to_be_visible()
 
 
 def running(scene: Scene) -> None:

@@ -279,6 +279,7 @@ def test_failed_message_is_offered_beside_a_newer_draft(tab: Page, person: Perso
     offered = failed_meanwhile(tab, person)
     expect(offered).to_contain_text("Will fail")
     expect(message_field(tab)).to_have_value("Something else")
+    expect(tab.locator("[data-failed]")).to_contain_text("The chat is unchanged.")
     tab.reload()
     expect(message_field(tab)).to_have_value("Something else")
     offered.get_by_role("button", name="Restore").click()

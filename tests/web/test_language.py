@@ -82,6 +82,46 @@ def test_foreign_or_deleted_chat_is_reported_once_in_the_language_of_the_page(
         assert [each for each in page.evaluate(SHOWN) if "onversation" in each] == []
 
 
+def lines(element: Locator) -> int:
+    """How many lines its text takes."""
+    return int(
+        element.evaluate(
+            """element => {
+              const range = document.createRange();
+              range.selectNodeContents(document.createTreeWalker(element, NodeFilter.SHOW_TEXT).nextNode());
+              return range.getClientRects().length;
+            }"""
+        )
+    )
+
+
+@long_only
+def test_german_words_are_whole_where_there_is_little_room(person: Person, profile: Profile) -> None:
+    gate = Gate()
+    person.server.model.add_script("Langsam", gate, ".")
+    page = profile(person, locale="de", viewport={"width": 320, "height": 640}).new_page()
+    page.goto(person.server.url)
+    field_of(page).fill("Hallo")
+    field_of(page).press("Enter")
+    expect(page.get_by_text("Langsam")).to_be_visible()
+    field_of(page).fill("Und dann")
+    policies = page.locator(".segments label")
+    expect(policies).to_have_count(3)
+    assert [lines(each) for each in policies.all()] == [1, 1, 1]
+    person.server.model.release(gate)
+    page.get_by_role("button", name="Chats einblenden").click()
+    page.get_by_role("button", name="Weitere Chats").click()
+    page.get_by_role("menuitem", name="Chats auswählen").click()
+    page.get_by_role("checkbox", name="Hallo").check()
+    page.get_by_role("button", name="Löschen", exact=True).click()
+    for name in ("1 Chat löschen?", "Auswahl beenden"):
+        expect(page.get_by_role("button", name=name)).to_be_in_viewport(ratio=1)
+    page.get_by_role("button", name="Einstellungen").click()
+    page.get_by_role("button", name="Tokens und Nutzung").click()
+    page.get_by_role("button", name="Nutzung zählen").click()
+    assert lines(page.get_by_role("columnheader", name="Besitzer")) == 1
+
+
 @long_only
 def test_page_of_another_language_is_english(person: Person, profile: Profile) -> None:
     page = profile(person, locale="fr-FR").new_page()

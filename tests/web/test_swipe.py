@@ -44,6 +44,7 @@ def test_swipe_opens_and_closes_the_chat_list_without_taking_other_gestures(
     # Gestures of the browser at the edge, of two fingers, of wide code, of the field, and of the thread.
     swipe(page, (5, 400), (250, 0))
     swipe(page, (60, 300), (250, 0), fingers=2)
+    swipe(page, middle(code), (150, 0))  # it is at its beginning
     swipe(page, middle(code), (-120, 0))
     page.wait_for_function("code => code.scrollLeft > 0", arg=code.element_handle())
     swipe(page, middle(code), (100, 0))

@@ -12,7 +12,7 @@ from typing import Any
 from playwright.sync_api import Locator, Page, expect
 
 from tests.long_form import long_only
-from tests.web.page_server import PATIENCE, Person
+from tests.web.page_server import PATIENCE, Person, Profile
 from tests.web.thread import answers, import_chat, message_item, open_chat, turns_in_history
 from tools.node_package import PAGE
 from turnledger import Ledger
@@ -263,3 +263,15 @@ def test_settled_turn_is_marked_as_failed_and_reasoning_is_folded(tab: Page, per
     expect(tab.get_by_text("They want a number.")).to_have_count(0)
     tab.locator(".thought summary").click()
     expect(tab.get_by_text("They want a number.")).to_be_visible()
+
+
+@long_only
+def test_state_of_a_step_stays_on_one_line_beside_a_long_name(person: Person, profile: Profile) -> None:
+    output = [call("send_" * 13, "1"), message_item("Sent", "assistant")]
+    page = profile(person, viewport={"width": 320, "height": 640}).new_page()
+    open_chat(page, person, import_chat(person, [{"input": [message_item("Send it")], "output": output}]))
+    chip = page.locator(".step .chip")
+    expect(chip).to_have_text("No result")
+    box = chip.bounding_box()
+    assert box is not None
+    assert box["height"] < 30

@@ -356,7 +356,7 @@ export const german: Strings = {
     stopAndDiscardHint: "Entfernt die Antwort und legt deine Nachricht zurück ins Feld.",
     whenBusy: "Wenn du jetzt sendest",
     busyPolicies: {
-      queue: { label: "Danach senden", hint: "Deine Nachricht wartet auf die laufende Antwort." },
+      queue: { label: "Danach", hint: "Deine Nachricht wartet auf die laufende Antwort." },
       interrupt: { label: "Unterbrechen", hint: "Hält die laufende Antwort an und behält sie, so weit sie ist." },
       rollback: { label: "Ersetzen", hint: "Hält die laufende Antwort an und entfernt sie samt ihrer Frage." },
     },

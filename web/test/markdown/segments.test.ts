@@ -70,6 +70,9 @@ describe("segments", () => {
     ["stars", `a${"*".repeat(15_000)}a`],
     ["links without an end", "[](".repeat(5_000)],
     ["beginnings of addresses", "http".repeat(4_000)],
+    ["words between stars and underlines", "*a_ ".repeat(301)],
+    ["words between tildes", "~~a~ ".repeat(301)],
+    ["a table of stars", `|*|\n|-|\n${"|*a_|\n".repeat(1_001)}`],
   ])("are plain text: %s", (_, text) => {
     expect(segmentsOf(text).every(({ kind }) => kind === "plain")).toBe(true);
     expect(segmentsOf(`${text}\n`).every(({ kind }) => kind === "plain")).toBe(true);

@@ -14,8 +14,9 @@ interface FailureProps {
 
 export function FailureCard({ session, thread, failed }: FailureProps) {
   const { message, detail, isStopped, isLocal, replaces, text } = failed;
-  // The composer takes it back, unless something else clears it.
-  const isBack = isLocal && replaces === null && session.composers.of(thread).text.value !== "";
+  // The composer takes it back, or offers it beside a newer draft, unless something else clears it.
+  const { text: written, offered } = session.composers.of(thread);
+  const isBack = isLocal && replaces === null && written.value !== "" && offered.value === null;
   return (
     <section
       class={isStopped ? "card failure" : "card bad failure"}
