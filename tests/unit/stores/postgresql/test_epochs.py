@@ -230,15 +230,25 @@ async def test_holder_of_a_lost_begin_writes_nothing_beside_the_next_turn(cluste
             async with chats[0].turn("Where is my order?") as turn:
                 turn.emit("On its way.")
         wal_writer = await freeze_wal_writer(url)
-        with pytest.raises(Superseded):
+        begun, resumed = asyncio.Event(), asyncio.Event()
+
+        async def hold() -> None:  # in a task of its own, which is cancelled when it is superseded
             async with chats[0].turn("And now?") as lost:
-                cluster.kill()
-                os.kill(wal_writer, signal.SIGKILL)
-                await asyncio.to_thread(cluster.resume)
-                await once_available(lambda: there.list())
-                async with chats[1].turn("And now?") as turn:
-                    lost.emit("In Rome.")
-                    await once_available(here._process.flusher.flush)
-                    turn.emit("In Oslo.")
+                begun.set()
+                await resumed.wait()
+                lost.emit("In Rome.")
+                await once_available(here._process.flusher.flush)
+
+        holder = asyncio.create_task(hold())
+        await begun.wait()
+        cluster.kill()
+        os.kill(wal_writer, signal.SIGKILL)
+        await asyncio.to_thread(cluster.resume)
+        await once_available(lambda: there.list())
+        async with chats[1].turn("And now?") as turn:
+            resumed.set()
+            with pytest.raises(Superseded):
+                await holder
+            turn.emit("In Oslo.")
         assert [each.text for each in await chats[1].turns()] == ["On its way.", "On its way.", "In Oslo."]
         assert await there.check() == []
