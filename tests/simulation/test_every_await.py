@@ -193,7 +193,7 @@ async def a_turn_that_is_stopped(scene: Scene) -> Coroutine[Any, Any, None]:
 
 
 async def a_turn_that_is_stopped_as_it_ends(scene: Scene) -> Coroutine[Any, Any, None]:
-    return scene.play(scene.chat.turn("q"), lambda turn: scene.ledger._process.interrupt_here(turn.id))
+    return scene.play(scene.chat.turn("q"), lambda turn: scene.ledger._process.interrupt_here(turn.id, None))
 
 
 async def a_resumed_turn(scene: Scene) -> Coroutine[Any, Any, None]:

@@ -178,7 +178,8 @@ async def test_delivery_note_that_failed_is_written_with_the_next(
     store.refuse(record_deliveries, StoreFull())
     Host(ledger).delivered(first)
     await written(ledger)
-    assert "1 delivery notes are stored later: store_full" in caplog.text
+    logged = [(each.getMessage(), vars(each)["code"]) for each in caplog.records]
+    assert logged == [("store_fails", "store_full")]
     Host(ledger).delivered(second)
     await written(ledger)
     assert database.claims == {}

@@ -545,7 +545,7 @@ async def test_stop_that_arrives_at_the_end_of_the_block_takes_back_only_its_own
         try:
             async with chat.turn("q") as turn:
                 turn.emit("half")
-                ledger._process.interrupt_here(turn.id)
+                ledger._process.interrupt_here(turn.id, None)
                 if cancelled_too:
                     asyncio.get_running_loop().call_soon(this.cancel)
                 if problem is not None:
