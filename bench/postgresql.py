@@ -11,7 +11,7 @@ import argparse
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from statistics import median
 from typing import Any, TypeAlias
 
@@ -121,7 +121,7 @@ async def measure(url: str, rounds: int, long: int) -> list[Line]:
         await floor.prepare()
         lines = await one_at_a_time(floor, one[0], rounds * 100)
         lines += await many_at_once(floor, {"64 owners": many, "one owner": one}, rounds)
-        lines += await growth(ledger, long, rounds * 10)
+        lines += await growth(ledger, long, rounds * 20)
         await print_size(connections[0], lambda place: one_turn(one[place]))
         for connection in connections:
             await connection.close()
@@ -158,12 +158,15 @@ async def growth(ledger: Ledger, length: int, rounds: int) -> list[Line]:
     long = await ledger.conversation()
     for _ in range(length):
         await one_turn(long)
-    short = [await ledger.conversation() for _ in range(rounds)]
+    short = [await ledger.conversation() for _ in range(20)]
     for chat in short:
         for _ in range(10):
             await one_turn(chat)
-    turns = [(await one_turn(long), await one_turn(chat)) for chat in short]
-    pages = [(await _read_page(long), await _read_page(chat)) for chat in short]
+    turns, pages = [], []
+    for number in range(rounds):
+        pair = (long, short[number % 20])[:: 1 if number % 2 else -1]  # the second one may find warmer caches
+        turns.append([await one_turn(chat) for chat in pair][:: 1 if number % 2 else -1])
+        pages.append([await _read_page(chat) for chat in pair][:: 1 if number % 2 else -1])
     return [
         Line(f"commit at {length} turns, p50, of one at 10", _ratio([(a[1], b[1]) for a, b in turns]), 1.2),
         Line(
@@ -191,7 +194,7 @@ async def _seconds(work: Work) -> float:
     return time.perf_counter() - started
 
 
-def _ratio(pairs: list[tuple[float, float]]) -> float:
+def _ratio(pairs: Sequence[Sequence[float]]) -> float:
     these, those = zip(*pairs, strict=True)
     return median(these) / median(those)
 

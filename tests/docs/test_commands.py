@@ -32,7 +32,7 @@ SHORT_FORMS = {
     "bench.live_updates": ["--quick"],
     "bench.pages": ["--turns", "3"],
     "bench.plain_turn": ["memory:", "3"],
-    "bench.postgresql": ["--rounds", "1"],
+    "bench.postgresql": ["--rounds", "1", "--long", "20"],
     "bench.responses": ["--quick"],
     "bench.soak": ["--quick"],
     "bench.stops": ["--rounds", "2"],

@@ -267,7 +267,9 @@ async def test_burst_beyond_the_pool_waits_and_then_is_unavailable(url: str) -> 
     store._pool._settings = patient
     gate.set()
     await asyncio.gather(*held)
-    assert await asyncio.gather(*(store.read_whole(newest, None) for _ in range(50))) == [None] * 50
+    patient = await PostgresStore.open(f"{url}&pool=2&wait=60")
+    assert await asyncio.gather(*(patient.read_whole(newest, None) for _ in range(50))) == [None] * 50
+    await patient.close()
     await store.close()
     with pytest.raises(LedgerClosed):
         await store.read_whole(newest, None)
