@@ -10,7 +10,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnledger.engine.conversations.flags import FlagsRequest, read_flags
-from turnledger.engine.history.context import ALL, Context, ContextParts, assemble, first_shown
+from turnledger.engine.history.context import (
+    ALL,
+    Context,
+    ContextParts,
+    assemble,
+    first_shown,
+    surely_shows_all,
+)
 from turnledger.engine.history.history import History, TurnsRequest, read_turns
 from turnledger.engine.history.line import MISSING
 from turnledger.engine.process import Process
@@ -176,7 +183,9 @@ class Snapshot(Struct, frozen=True, dict=True):
         if self.context is ALL:
             return True
         history, around = self.history, (*self.instructions, *self.primer, *input, *steps)
-        return isinstance(history, History) and self.context.surely_shows(len(history), history.size, around)
+        return isinstance(history, History) and surely_shows_all(
+            self.context, len(history), history.size, around
+        )
 
     def shown(self, input: tuple[Item, ...], steps: tuple[Item, ...]) -> tuple[Item, ...]:
         """Return the items for the model, for a turn with this input and these steps."""
