@@ -768,7 +768,7 @@ class RunningTurn:
         """The messages as a JSON list: for a long history much cheaper than `messages`."""
         snapshot, history = self._snapshot, self._snapshot.history
         if not isinstance(history, History) or not snapshot.shows_all(self.input, self._shown_steps):
-            return msgspec.json.encode(self.messages)
+            return b"[%b]" % encode_messages(self.items)
         return self._after(*self._open.process.cache.chat_json_through(history))
 
     async def read_messages_json(self) -> bytes:
@@ -777,7 +777,7 @@ class RunningTurn:
         if len(history if snapshot.recent is None else snapshot.recent) < LONG:
             return self.messages_json
         if not isinstance(history, History) or not snapshot.shows_all(self.input, self._shown_steps):
-            return await asyncio.to_thread(lambda: msgspec.json.encode(self.messages))
+            return await asyncio.to_thread(lambda: b"[%b]" % encode_messages(self.items))
         return self._after(*await self._open.process.cache.load_chat_json_through(history))
 
     async def show_less(self, tokens: int | Callable[[int], int]) -> ReducedContext | None:
