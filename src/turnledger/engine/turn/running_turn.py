@@ -774,7 +774,10 @@ class RunningTurn:
         """Return `messages_json`; decode a long history in a thread, off the event loop."""
         snapshot, history = self._snapshot, self._snapshot.history
         if isinstance(history, History) and snapshot.shows_all(self.input, self._shown_steps):
-            return self._after(*await self._open.process.cache.load_chat_json_through(history))
+            cache = self._open.process.cache
+            if len(history) < LONG:
+                return self._after(*cache.chat_json_through(history))
+            return self._after(*await cache.load_chat_json_through(history))
         if snapshot.is_quick:
             return snapshot.limited_json(self.input, self._shown_steps)
         return await asyncio.to_thread(snapshot.limited_json, self.input, self._shown_steps)
