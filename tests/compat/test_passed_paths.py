@@ -35,12 +35,16 @@ def post(served: LiveServer, path: str = "/v1/embeddings", token: str = "", **fi
     return served.http.post(path, json={"model": MODEL, "input": "Hi", **fields}, headers=headers)
 
 
-def test_paths_are_unknown_by_default(serve: Serve) -> None:
-    served = serve()
-    with pytest.raises(openai.NotFoundError) as problem:
-        served.client().embeddings.create(model=MODEL, input="Hi")
-    assert problem.value.code == "unknown_url"
-    assert "/v1/embeddings" not in served.http.get("/openapi.json").json()["paths"]
+def test_paths_are_unknown_by_default_and_the_error_names_the_setting(serve: Serve) -> None:
+    served, file = serve(), ("a.wav", b"RIFF")
+    for path, send in {
+        "embeddings": lambda client: client.embeddings.create(model=MODEL, input="Hi"),
+        "audio/transcriptions": lambda client: client.audio.transcriptions.create(model=MODEL, file=file),
+    }.items():
+        with pytest.raises(openai.NotFoundError, match=f"'{path}' in `passed_paths`") as problem:
+            send(served.client())
+        assert problem.value.code == "unknown_url"
+        assert f"/v1/{path}" not in served.http.get("/openapi.json").json()["paths"]
 
 
 def test_embeddings_pass_through_with_the_api_key_of_the_server_and_without_a_conversation(

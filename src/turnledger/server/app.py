@@ -14,9 +14,9 @@ from turnledger.errors import InvalidId, TurnledgerError
 from turnledger.ledger import Ledger
 from turnledger.model.ids import ConversationId
 from turnledger.server.access.auth import Principal
-from turnledger.server.access.guard import FORM, Guard, RequestHead
+from turnledger.server.access.guard import Guard, RequestHead
 from turnledger.server.chat_page.files import BuiltPage
-from turnledger.server.config.settings import Settings
+from turnledger.server.config.settings import FORM_PATHS, PASSED_PATHS, Settings
 from turnledger.server.errors import ClientGone, RequestRefused, name_field, send_error, shutdown_error
 from turnledger.server.models.models import Models
 from turnledger.server.openapi.document import with_document
@@ -120,7 +120,8 @@ class App:
             if "{" not in endpoint.path
         }
         self._pages = frozenset(endpoint.path for endpoint in endpoints if endpoint.page_policy is not None)
-        self._form_paths = frozenset(each.path for each in endpoints if each.body_type == FORM)
+        # Also those that are switched off: their error says so.
+        self._form_paths = frozenset(f"/v1/{path}" for path in FORM_PATHS)
         self._fixed_paths = {endpoint.path for endpoint in endpoints if endpoint.is_fixed_path}
         self._open: set[asyncio.Task[object]] = set()
         self._request_ended = asyncio.Event()
@@ -326,6 +327,11 @@ class App:
         if scope["path"].startswith(_CHATS) and not scope["path"].startswith(_CHATS + ConversationId.prefix):
             # A conversation_key with slashes looks like a longer path.
             message = "Unknown path. Chats have ids (conv_…). To find one: GET /api/chats?conversation_key=…"
+            raise RequestRefused(404, "unknown_url", message)
+        if (passed := scope["path"].removeprefix("/v1/")) in PASSED_PATHS:
+            message = (
+                f"This path is switched off. List {passed!r} in `passed_paths` to pass it to the upstream."
+            )
             raise RequestRefused(404, "unknown_url", message)
         raise RequestRefused(404, "unknown_url", "Unknown path. /openapi.json lists all paths.")
 

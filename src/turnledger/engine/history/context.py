@@ -92,18 +92,19 @@ class Context(Struct, frozen=True):
     def count_all(self, items: Sequence[Item]) -> int:
         return sum(map(self.count, items))
 
-    def surely_shows(self, turns: int, size: int, around: Sequence[Item]) -> bool:
-        """Return whether a history of so many turns and bytes is shown whole, with these items around it, if
-        that is certain without counting its items."""
-        if self.turns is not None and self.turns < turns:
-            return False
-        if self.tokens is None:
-            return True
-        # The estimate for n bytes is at most (n + 3) / 4, and so at most n / 3: no item has fewer than 9.
-        return self.count is estimate and size // 3 + self.count_all(around) <= self.tokens
-
 
 ALL = Context()
+
+
+def surely_shows_all(context: Context, turns: int, size: int, around: Sequence[Item]) -> bool:
+    """Return whether a history of so many turns and bytes is shown whole, with these items around it, if that
+    is certain without counting its items."""
+    if context.turns is not None and context.turns < turns:
+        return False
+    if context.tokens is None:
+        return True
+    # The estimate for n bytes is at most (n + 3) / 4, and so at most n / 3: no item has fewer than 9.
+    return context.count is estimate and size // 3 + context.count_all(around) <= context.tokens
 
 
 def context_of(last: int | None, budget: int | None) -> Context:

@@ -19,6 +19,7 @@ from typing import NamedTuple, TypeAlias, overload
 import msgspec
 
 from turnledger.engine.history import line
+from turnledger.engine.history.context import estimate
 from turnledger.engine.ports import Tables
 from turnledger.errors import ConversationDeleted, StoreCorrupt
 from turnledger.model.conversation import Branch, Conversation, Origin, Stretch
@@ -37,10 +38,17 @@ DEEPEST = 32
 """The most nodes between a history and its first turn; beyond that they are copied into one."""
 
 
+class Piece(NamedTuple):
+    """What a turn shows to a model by itself: its estimated tokens, and its chat JSON."""
+
+    tokens: int
+    chat_json: bytes
+
+
 class _Node:
     """Consecutive turns that several histories share, mostly those of one branch. Only grows."""
 
-    __slots__ = ("before", "bytes", "depth", "packed", "start")
+    __slots__ = ("before", "bytes", "depth", "packed", "piece_bytes", "pieces", "start")
 
     def __init__(self, before: _Node | None, start: int) -> None:
         self.before = before
@@ -49,14 +57,25 @@ class _Node:
         self.depth: int = before.depth + 1 if before else 0
         self.packed: list[bytes] = []
         self.bytes = 0
+        self.pieces: dict[int, Piece | None] = {}
+        """By the place of the turn in the line."""
+        self.piece_bytes = 0
 
     def add(self, turns: Iterable[Turn]) -> None:
         for turn in turns:
+            index = self.start + len(self.packed)
             header = _HEADER.pack(
                 turn.id.raw, turn.branch.raw, turn.created_at, turn.committed_at, _NUMBER_OF[turn.kind]
             )
             self.packed.append(header + turn.body)
             self.bytes += len(turn.body)
+            if index - 1 in self.pieces:
+                self.add_piece(index, turn)  # its items are decoded now
+
+    def add_piece(self, index: int, turn: Turn) -> Piece | None:
+        piece = self.pieces[index] = _piece_of(turn)
+        self.piece_bytes += PIECE_BYTES + (len(piece.chat_json) if piece is not None else 0)
+        return piece
 
 
 class History(Sequence[Turn]):
@@ -113,13 +132,49 @@ class History(Sequence[Turn]):
 
     @property
     def size(self) -> int:
-        """Bytes held in memory, at least those of the view."""
-        total, node = 0, self._node
-        while True:
-            total += node.bytes
-            if node.before is None:
-                return total
+        """The bytes of the turns in memory, at least those of the view."""
+        total, node = self._node.bytes, self._node
+        while node.before is not None:
             node = node.before
+            total += node.bytes
+        return total
+
+    @property
+    def memory(self) -> int:
+        """All bytes held in memory."""
+        return sum(node.bytes + node.piece_bytes for node in self._nodes())
+
+    def _nodes(self) -> Iterator[_Node]:
+        node: _Node | None = self._node
+        while node is not None:
+            yield node
+            node = node.before
+
+    def has_piece(self, index: int) -> bool:
+        return any(index in node.pieces for node in self._nodes())
+
+    def last_pieces(self, oldest: int, tokens: int) -> list[bytes] | None:
+        """Return the chat JSON of the last turns that fit into so many tokens, none before the one at
+        `oldest`. None if what one of them shows depends on the turns around it."""
+        found: list[bytes] = []
+        for index in range(self._length - 1, oldest - 1, -1):
+            piece = self._piece(index)
+            if piece is None:
+                return None
+            tokens -= piece.tokens
+            if tokens < 0:
+                break
+            found.append(piece.chat_json)
+        return found[::-1]
+
+    def _piece(self, index: int) -> Piece | None:
+        node = self._node
+        while index < node.start and node.before is not None:
+            node = node.before
+        try:
+            return node.pieces[index]
+        except KeyError:
+            return node.add_piece(index, self[index])
 
     def _packed_turn(self, index: int) -> bytes:
         node = self._node
@@ -157,6 +212,14 @@ class History(Sequence[Turn]):
         node.packed = list(self._all_packed())
         node.bytes = sum(map(len, node.packed))
         return node
+
+
+def _piece_of(turn: Turn) -> Piece | None:
+    items = turn.items
+    if not items or items[0].is_result or begins_with_output(turn) or calls_left_open(items):
+        return None
+    shown = without_empty_answers(items)
+    return Piece(sum(map(estimate, shown)), encode_messages(shown))
 
 
 def _unpack(packed: bytes, number: int, parent: TurnId | None) -> Turn:
@@ -332,6 +395,8 @@ def chat_json_from(
 
 ENTRY_BYTES = 500
 """Memory of an entry besides its parts."""
+PIECE_BYTES = 200
+"""Memory of a piece besides its JSON."""
 LINE_BYTES = 2_000
 """Memory of a line besides open calls."""
 FLAG_BYTES = 200
@@ -377,7 +442,7 @@ class _Entry:
     def measure(self) -> int:
         size = ENTRY_BYTES + len(self.chat_json)
         if self.history is not None:
-            size += self.history.size
+            size += self.history.memory
         if self.shown is not None:
             size += self.shown.bytes
         if self.flags is not None:

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from msgspec.structs import replace
 
 from turnledger.engine.attempt.end import EndRequest
@@ -768,17 +767,20 @@ class RunningTurn:
         """The messages as a JSON list: for a long history much cheaper than `messages`."""
         snapshot, history = self._snapshot, self._snapshot.history
         if not isinstance(history, History) or not snapshot.shows_all(self.input, self._shown_steps):
-            return msgspec.json.encode(self.messages)
+            return snapshot.limited_json(self.input, self._shown_steps)
         return self._after(*self._open.process.cache.chat_json_through(history))
 
     async def read_messages_json(self) -> bytes:
         """Return `messages_json`; decode a long history in a thread, off the event loop."""
         snapshot, history = self._snapshot, self._snapshot.history
-        if len(history if snapshot.recent is None else snapshot.recent) < LONG:
-            return self.messages_json
-        if not isinstance(history, History) or not snapshot.shows_all(self.input, self._shown_steps):
-            return await asyncio.to_thread(lambda: msgspec.json.encode(self.messages))
-        return self._after(*await self._open.process.cache.load_chat_json_through(history))
+        if isinstance(history, History) and snapshot.shows_all(self.input, self._shown_steps):
+            cache = self._open.process.cache
+            if len(history) < LONG:
+                return self._after(*cache.chat_json_through(history))
+            return self._after(*await cache.load_chat_json_through(history))
+        if snapshot.is_quick:
+            return snapshot.limited_json(self.input, self._shown_steps)
+        return await asyncio.to_thread(snapshot.limited_json, self.input, self._shown_steps)
 
     async def show_less(self, tokens: int | Callable[[int], int]) -> ReducedContext | None:
         """Leave out the oldest turns, for a model that refuses the length of what it is shown: show at most

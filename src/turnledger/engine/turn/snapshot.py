@@ -3,6 +3,7 @@ that its context can show."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 
@@ -10,8 +11,23 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnledger.engine.conversations.flags import FlagsRequest, read_flags
-from turnledger.engine.history.context import ALL, Context, ContextParts, assemble, first_shown
-from turnledger.engine.history.history import History, TurnsRequest, read_turns
+from turnledger.engine.history.context import (
+    ALL,
+    Context,
+    ContextParts,
+    assemble,
+    estimate,
+    first_shown,
+    surely_shows_all,
+)
+from turnledger.engine.history.history import (
+    LONG,
+    History,
+    TurnsRequest,
+    encode_messages,
+    join_json,
+    read_turns,
+)
 from turnledger.engine.history.line import MISSING
 from turnledger.engine.process import Process
 from turnledger.engine.resend.match import Trimmed
@@ -176,7 +192,9 @@ class Snapshot(Struct, frozen=True, dict=True):
         if self.context is ALL:
             return True
         history, around = self.history, (*self.instructions, *self.primer, *input, *steps)
-        return isinstance(history, History) and self.context.surely_shows(len(history), history.size, around)
+        return isinstance(history, History) and surely_shows_all(
+            self.context, len(history), history.size, around
+        )
 
     def shown(self, input: tuple[Item, ...], steps: tuple[Item, ...]) -> tuple[Item, ...]:
         """Return the items for the model, for a turn with this input and these steps."""
@@ -184,7 +202,34 @@ class Snapshot(Struct, frozen=True, dict=True):
             assembled = (*self._before, *input, *without_open_reasoning(steps))
             open_calls(assembled)
             return tuple(without_empty_answers(assembled))
-        return assemble(self._turns, self.around(input, steps), self.context, self.hidden)
+        return assemble(self._turns(input), self.around(input, steps), self.context, self.hidden)
+
+    def limited_json(self, input: tuple[Item, ...], steps: tuple[Item, ...]) -> bytes:
+        """Return what is shown as a JSON list of chat messages; cheap if no turn depends on those before it,
+        once the turns shown have been shown before."""
+        if self.hidden or self.hidden_input or self.recent is not None or not input or input[0].is_result:
+            return b"[%b]" % encode_messages(self.shown(input, steps))
+        context, history, before = self.context, self.history, (*self.instructions, *self.primer)
+        current = without_empty_answers((*input, *without_open_reasoning(steps)))
+        oldest = 0 if context.turns is None else max(0, len(history) - context.turns)
+        left = (
+            sys.maxsize if context.tokens is None else context.tokens - context.count_all((*before, *current))
+        )
+        pieces = None
+        if isinstance(history, History) and (context.tokens is None or context.count is estimate):
+            pieces = history.last_pieces(oldest, left)
+        if pieces is None:
+            return b"[%b]" % encode_messages(self.shown(input, steps))
+        open_calls(current)
+        leading = encode_messages(before) if before else b""
+        return b"[%b]" % join_json(leading, *pieces, encode_messages(current))
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether `limited_json` decodes but few turns."""
+        if self.recent is not None or not isinstance(self.history, History):
+            return len(self.history if self.recent is None else self.recent) < LONG
+        return len(self.history) < LONG or self.history.has_piece(len(self.history) - 2)
 
     def reduced(
         self, input: tuple[Item, ...], steps: tuple[Item, ...], tokens: int | Callable[[int], int]
@@ -204,16 +249,27 @@ class Snapshot(Struct, frozen=True, dict=True):
     def _count_shown(self, around: ContextParts) -> int:
         if self.context is ALL:
             return len(self.history)
-        return len(self._turns) - first_shown(self._turns, around, self.context, self.hidden)
+        turns = self._turns(around.input)
+        return len(turns) - first_shown(turns, around, self.context, self.hidden)
 
     def around(self, input: tuple[Item, ...], steps: tuple[Item, ...]) -> ContextParts:
         return ContextParts(self.instructions, self.primer, input, steps, self.hidden_input)
 
     # Cached, since a history decodes its turns on each read, and a turn may read it after each step.
 
-    @cached_property
-    def _turns(self) -> tuple[Turn, ...]:
-        return tuple(self.history) if self.recent is None else self.recent
+    def _turns(self, input: tuple[Item, ...]) -> tuple[Turn, ...]:
+        """Return the turns that the context can show with this input; steps only leave less room."""
+        if self.recent is not None:
+            return self.recent
+        found: tuple[Turn, ...] | None = self.__dict__.get("turns")
+        if found is None:
+            is_whole = self.context is ALL
+            around = self.around(input, ())
+            found = (
+                tuple(self.history) if is_whole else recent(self.history, self.context, around, self.hidden)
+            )
+            self.__dict__["turns"] = found
+        return found
 
     @cached_property
     def _before(self) -> tuple[Item, ...]:
@@ -245,20 +301,18 @@ async def snapshot(
         context = replace(context, turns=left if context.turns is None else min(left, context.turns))
     hidden = hidden_from_model(flags) if flags else NOTHING_HIDDEN
     shown = Snapshot(history, instructions, primer, context, hidden, _hidden_input(begun))
-    is_cut = trimmed is not None and trimmed.items
-    if context is ALL or (not is_cut and shown.shows_all(begun.attempt.input, ())):
-        return shown
-    return _recent(shown, begun.attempt.input, trimmed)
+    if trimmed is not None and trimmed.items:
+        return _without_trimmed(shown, begun.attempt.input, trimmed)
+    return shown
 
 
-def _recent(snapshot: Snapshot, input: tuple[Item, ...], trimmed: Trimmed | None) -> Snapshot:
-    """Return the snapshot with the turns that its context can show, without the items that were trimmed."""
+def _without_trimmed(snapshot: Snapshot, input: tuple[Item, ...], trimmed: Trimmed) -> Snapshot:
+    """Return the snapshot without the items that were trimmed."""
     around, hidden = snapshot.around(input, ()), snapshot.hidden
     turns = recent(snapshot.history, snapshot.context, around, hidden)
-    if trimmed is not None and trimmed.items:
-        for turn in turns:
-            if turn.number == trimmed.turns + 1:  # calls go with their results, as those of flagged items
-                hidden = {**hidden, turn.id: {*hidden.get(turn.id, ()), *range(trimmed.items)}}
+    for turn in turns:
+        if turn.number == trimmed.turns + 1:  # calls go with their results, as those of flagged items
+            hidden = {**hidden, turn.id: {*hidden.get(turn.id, ()), *range(trimmed.items)}}
     return replace(snapshot, recent=turns, hidden=hidden)
 
 

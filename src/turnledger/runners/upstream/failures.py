@@ -119,9 +119,8 @@ def _error_of_status(status: int, error: Mapping[str, Any]) -> ModelError:
         return ModelUnavailable(f"The model's server redirects (status {status}): correct its URL.")
     if 400 <= status < 500:
         return ModelRefused(status, error)
-    return ModelUnavailable(
-        f"The model's server failed with status {status}{f': {words}' if words else '. Try again'}."
-    )
+    remedy = f": {words}" if words else ". Try again" if can_heal(status) else ""
+    return ModelUnavailable(f"The model's server failed with status {status}{remedy}.")
 
 
 def _retry_after(headers: Mapping[bytes, bytes]) -> float | None:

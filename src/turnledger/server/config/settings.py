@@ -34,6 +34,7 @@ FORM_PATHS: tuple[str, ...] = get_args(FormPath)
 PassedPath = Literal[
     FormPath, "completions", "embeddings", "moderations", "images/generations", "audio/speech", "rerank"
 ]
+PASSED_PATHS: tuple[str, ...] = get_args(PassedPath)
 Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 BASE_URL = "base_url"
 NAMING_FIELDS = ("metadata.conversation_id", "user", "prompt_cache_key")

@@ -331,6 +331,33 @@ def test_context_assembled_from_the_end_of_a_history_equals_that_of_the_whole(
         assert assemble(history[cut:], around, context, hidden) == whole
 
 
+@settings(generated, max_examples=2 * generated.max_examples)
+@given(
+    conversations(), policies, places, st.lists(st.sampled_from([assistant("s"), assistant()]), max_size=2)
+)
+def test_json_of_a_limited_context_equals_its_messages(
+    turns: list[Turn], context: Context, chosen: set[tuple[int, int]], steps: list[Item]
+) -> None:
+    around = around_of(turns, steps)
+    made = snapshot.Snapshot(
+        History(turns), around.instructions, around.primer, context, hidden_in(turns, chosen)
+    )
+    expected = messages_of(assemble(turns, around, context, made.hidden))
+    for _ in range(2):
+        assert msgspec.json.decode(made.limited_json(around.input, around.steps)) == expected
+
+
+async def test_limited_context_decodes_each_turn_once(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[int] = []
+    unpack = history._unpack
+    monkeypatch.setattr(history, "_unpack", lambda *given: counted.append(1) or unpack(*given))
+    for number in range(8):
+        async with chat.turn(f"q{number}", context=Context.budget(90)) as turn:
+            turn.messages_json  # noqa: B018
+            turn.emit("a")
+    assert len(counted) <= 8
+
+
 def test_context_budget_drops_the_oldest_turns_as_steps_are_added() -> None:
     context = Context.budget(5, one)
     assert shown(talk(2), context) == ["q1", "a1", "q2", "a2", "q"]

@@ -82,6 +82,11 @@ def test_status_about_the_upstream_maps_to_model_unavailable(status: int) -> Non
     assert ("Its words" in str(error)) is (status not in (301, 307, 401, 403, 407))
 
 
+def test_error_says_try_again_only_if_a_retry_may_help() -> None:
+    errors = [of_status(each, {}, {}).error for each in range(500, 600)]
+    assert [each.should_retry for each in errors] == ["Try again" in str(each) for each in errors]
+
+
 def test_status_that_no_retry_heals_is_marked() -> None:
     healing = {each for each in range(300, 600) if of_status(each, {}, {}).error.should_retry}
     assert healing == {408, 409, 425, 429, *range(500, 600)} - {501, 505}
