@@ -20,9 +20,9 @@ from turnledger.engine.attempt.dead_process import (
     withdraw,
 )
 from turnledger.engine.attempt.end import CLAIM_KEPT_MS, EndRequest, Outcome, end
+from turnledger.engine.attempt.give_way import GiveWayRequest, ReadWatch, find_wanted, give_way
 from turnledger.engine.attempt.interrupted_job import NOT_COMMITTED, UNHELD
 from turnledger.engine.attempt.stop import updates_for
-from turnledger.engine.attempt.unread import GiveWayRequest, ReadWatch, find_wanted, give_way
 from turnledger.engine.clock import read_clock_marks, save_mark
 from turnledger.engine.conversations.search import RECOVERY_STEPS, index_texts
 from turnledger.engine.lane.lease_watch import Dead, all_leases

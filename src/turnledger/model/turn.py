@@ -428,7 +428,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     failure: Failure | None = None
     reads: int | None = None
     """How often readers in other processes have said that they read it: it gives way once nobody does, see
-    engine.attempt.unread. None: it never does."""
+    engine.attempt.give_way. None: it never does."""
     partial: str = ""
     journaled: int = 0
     created_at: int

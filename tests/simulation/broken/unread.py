@@ -8,13 +8,13 @@ from msgspec.structs import replace
 
 from tests.simulation.broken.registry import Patch, broken
 from turnledger.engine import recovery
-from turnledger.engine.attempt import unread
+from turnledger.engine.attempt import give_way
 from turnledger.model.turn import OnStop
 
 
 @broken
 def gives_way_while_others_read() -> list[Patch]:
-    return [(unread.ReadWatch, "is_unread", lambda *_: True)]
+    return [(give_way.ReadWatch, "is_unread", lambda *_: True)]
 
 
 @broken

@@ -7,7 +7,7 @@ import { isNewChat } from "./open-chat";
 import type { ChatRow } from "./chat-row";
 import { ScopeFilter, scopeFromAddress } from "./scope-filter";
 import { TagFilter } from "./tag-filter";
-import { ChatPages, type ChatListKind } from "./chat-pages";
+import { ChatPages, type ChatListKind } from "./live-chat-pages";
 
 /** How the list shows a chat until the server has answered. */
 export type OptimisticChange = Partial<Pick<ChatRow, "title" | "pinned" | "archived">> & { readonly isGone?: boolean };

@@ -4,7 +4,7 @@ import { signal, type ReadonlySignal } from "@preact/signals";
 import { errorText } from "../session/notices";
 import type { Session } from "../session/session";
 import type { ChatRow } from "./chat-row";
-import { updateChat } from "./chat-update";
+import { updateChat } from "./revision-conflicts";
 
 export class ChatTags {
   readonly #session: Pick<Session, "client" | "chats" | "feed">;

@@ -14,7 +14,7 @@ import type {
   TurnStream,
   UnsentMessage,
 } from "turnledger";
-import { updateChat } from "../chats/chat-update";
+import { updateChat } from "../chats/revision-conflicts";
 import type { Session } from "../session/session";
 import { settingsOf, settingsOnly, turnOptionsOf, withSettings, type ChatSettings } from "../chats/chat-settings";
 import { SiblingTurns } from "./sibling-turns";

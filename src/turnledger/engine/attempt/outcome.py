@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from turnledger.engine.attempt.dead_process import AttemptRef, take_over_from
 from turnledger.engine.attempt.end import DELETED, Outcome, read_outcome
+from turnledger.engine.attempt.give_way import ReaderSign
 from turnledger.engine.attempt.stored_events import QueuedTurn, is_shown_in
-from turnledger.engine.attempt.unread import ReaderSign
 from turnledger.engine.conversations.flags import is_deleted_response
 from turnledger.engine.conversations.read import InfoRequest, read_entry
 from turnledger.engine.conversations.resolve import live_conversation

@@ -12,13 +12,13 @@ from contextlib import ExitStack
 from itertools import islice
 
 from turnledger.engine.attempt.dead_process import take_over_from
+from turnledger.engine.attempt.give_way import ReaderSign
 from turnledger.engine.attempt.stored_events import (
     EndedTurnLog,
     RunningTurnLog,
     TurnLogRequest,
     read_turn_log,
 )
-from turnledger.engine.attempt.unread import ReaderSign
 from turnledger.engine.events.live_log import LiveLog
 from turnledger.engine.process import Process, Waiter
 from turnledger.errors import LedgerClosed, TurnNotFound

@@ -34,6 +34,7 @@ from turnledger.engine.attempt.fork import (
     place_of,
     reuse_input,
 )
+from turnledger.engine.attempt.give_way import note_read
 from turnledger.engine.attempt.idempotency import (
     NOTHING_CLAIMED,
     IdempotencyKey,
@@ -43,7 +44,6 @@ from turnledger.engine.attempt.idempotency import (
 )
 from turnledger.engine.attempt.resume import can_resume, take_up
 from turnledger.engine.attempt.settle import settle, settled_input
-from turnledger.engine.attempt.unread import note_read
 from turnledger.engine.conversations import resolve
 from turnledger.engine.conversations.resolve import Target
 from turnledger.engine.feed import record_change

@@ -11,7 +11,7 @@ import pytest
 
 from turnledger.chat import Chat
 from turnledger.engine.attempt.client_retries import record_deliveries
-from turnledger.engine.attempt.unread import give_way, note_read
+from turnledger.engine.attempt.give_way import give_way, note_read
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.errors import TurnAttached, TurnStopped
 from turnledger.hosting import Host, Retry

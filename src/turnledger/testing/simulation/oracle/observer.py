@@ -10,9 +10,9 @@ import msgspec
 from turnledger.engine.attempt.client_retries import DeliveryNote
 from turnledger.engine.attempt.dead_process import BuryRequest, TakeOverRequest, WithdrawRequest
 from turnledger.engine.attempt.end import EndRequest, Outcome
+from turnledger.engine.attempt.give_way import GiveWayRequest, note_read
 from turnledger.engine.attempt.idempotency import SharedOutcome
 from turnledger.engine.attempt.stop import StopRequest
-from turnledger.engine.attempt.unread import GiveWayRequest, note_read
 from turnledger.engine.conversations.flags import FlagRequest
 from turnledger.engine.lifecycle.delete import DeleteRequest, EndDueRequest
 from turnledger.engine.lifecycle.moves import ForkRequest, MoveResult

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { errors } from "turnledger";
-import { ChatPages } from "../../src/chats/chat-pages";
+import { ChatPages } from "../../src/chats/live-chat-pages";
 import { change, chat, idOf, settled, Shop } from "./fakes";
 
 const many = (count: number) =>
