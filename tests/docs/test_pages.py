@@ -15,7 +15,7 @@ from tests.unit.server.asgi import run_app
 from turnledger import errors
 from turnledger.api.requests import TurnBody
 from turnledger.api.turns import Branch
-from turnledger.cli.chat.commands import COMMANDS, KEYS
+from turnledger.cli.chat.slash_commands import COMMANDS, KEYS
 from turnledger.cli.main import app
 from turnledger.engine.attempt.end import CLAIM_KEPT_MS, DELETED, DIED
 from turnledger.engine.attempt.interrupted_job import EXHAUSTED, NOT_COMMITTED, UNHELD

@@ -17,7 +17,7 @@ from turnledger.testing.simulation.clients.readers import Listener
 from turnledger.testing.simulation.clients.resend_check import check_resent
 from turnledger.testing.simulation.clients.transcript import Message, SentHistory, messages_of, words_of
 from turnledger.testing.simulation.oracle.agreement import agrees, begins_with
-from turnledger.testing.simulation.oracle.promises import RestingBranch
+from turnledger.testing.simulation.oracle.line_promises import RestingBranch
 from turnledger.testing.simulation.world import ClientRequest, Hidden, RequestKind, World
 
 IDS = IdSource(lambda: 0, Random(0).getrandbits)

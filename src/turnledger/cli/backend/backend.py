@@ -199,8 +199,8 @@ class BackendSelector:
             async with open_server(self.server, os.environ.get(API_KEY) or None, is_quick=True) as backend:
                 page = await backend.list(scope=scope, deleted=deleted, limit=limit)
             return page.data
-        from turnledger.cli.backend.inspection import last_used
         from turnledger.cli.backend.own_store import store_url
+        from turnledger.cli.backend.read_only_store import last_used
 
         url = store_url(self._store, self._config)
         return await last_used(url, owner=self._owner, scope=scope, deleted=deleted, limit=limit)

@@ -13,7 +13,7 @@ from turnledger.api.access import Share, Token
 from turnledger.api.chats import ChatInfo, Deletion, Hit, Page, SearchPage
 from turnledger.api.turns import ChatContext, ChatHistory, Job, StopAnswer, Turn, TurnFlags
 from turnledger.cli.backend.backend import API_KEY, ID_PREFIX, SERVER, Source, allows_http, check_chat_name
-from turnledger.cli.backend.inspection import without_hidden
+from turnledger.cli.backend.read_only_store import without_hidden
 from turnledger.client import AsyncChat, AsyncClient, AsyncPages, Retries, StopOutcome, Timeouts
 from turnledger.errors import InvalidInput, NotAdmitted, RequestFailed, TokenNotFound
 from turnledger.model.access.token import is_token_text

@@ -26,7 +26,7 @@ from turnledger.api.views import (
 from turnledger.chat import Chat
 from turnledger.chats import Chats
 from turnledger.cli.backend.backend import ID_PREFIX, Source, check_chat_name
-from turnledger.cli.backend.inspection import all_shares, all_tokens, without_hidden
+from turnledger.cli.backend.read_only_store import all_shares, all_tokens, without_hidden
 from turnledger.engine.attempt.end import Outcome
 from turnledger.engine.history.context import context_of
 from turnledger.engine.limits import Limits

@@ -11,11 +11,11 @@ from prompt_toolkit.history import History
 from rich.text import Text
 
 from turnledger.cli.chat.backend import ChatSummary
-from turnledger.cli.chat.commands import COMMANDS, Commands, command_in
 from turnledger.cli.chat.interrupts import Interrupts
 from turnledger.cli.chat.picker import Picker, title_of
 from turnledger.cli.chat.prompt import CommandCompleter, Prompt, fit_line
 from turnledger.cli.chat.session import PATIENCE, Session, message_in, problem_line
+from turnledger.cli.chat.slash_commands import COMMANDS, Commands, command_in
 from turnledger.cli.chat.turn_view import DIM
 from turnledger.cli.output.sanitize import sanitize_line
 from turnledger.errors import ConversationDeleted, TurnledgerError

@@ -113,7 +113,7 @@ def test_list_shows_links_that_admit_visitors_and_with_all_the_others(url: str) 
 
 def test_list_reads_page_after_page(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     add_turns(url, "k", ("Hello", "Hi."))
-    monkeypatch.setattr("turnledger.cli.backend.inspection.ROWS", 2)
+    monkeypatch.setattr("turnledger.cli.backend.read_only_store.ROWS", 2)
     ids = [made(url, "--scope", "shop")["id"] for _ in range(5)]
     listed = json.loads(run("list", "--json", "--store", url).stdout)["data"]
     assert [each["id"] for each in listed] == ids[::-1]

@@ -172,7 +172,7 @@ def test_list_without_tokens_prints_how_to_create_one(url: str) -> None:
 
 
 def test_list_shows_more_tokens_than_a_page(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("turnledger.cli.backend.inspection.ROWS", 2)
+    monkeypatch.setattr("turnledger.cli.backend.read_only_store.ROWS", 2)
     ids = [made(url)["id"] for _ in range(5)]
     listed = json.loads(run("list", "--store", url, "--json").stdout)["data"]
     assert [each["id"] for each in listed] == ids[::-1]

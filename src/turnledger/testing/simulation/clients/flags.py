@@ -12,7 +12,7 @@ from turnledger.model.flags import SHOWN
 from turnledger.model.turn import OnBusy, Turn
 from turnledger.testing.simulation.clients.briefing_options import SILENT, Briefing
 from turnledger.testing.simulation.clients.requests import RequestSender
-from turnledger.testing.simulation.oracle.promises import RestingBranch
+from turnledger.testing.simulation.oracle.line_promises import RestingBranch
 from turnledger.testing.simulation.servers import Scene, Work
 from turnledger.testing.simulation.world import World
 

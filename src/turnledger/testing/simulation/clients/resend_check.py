@@ -24,7 +24,7 @@ from turnledger.testing.simulation.clients.transcript import (
     words_of_item,
 )
 from turnledger.testing.simulation.oracle.agreement import agrees, begins_with
-from turnledger.testing.simulation.oracle.promises import RestingBranch
+from turnledger.testing.simulation.oracle.line_promises import RestingBranch
 from turnledger.testing.simulation.world import Hidden, World
 
 Entry = tuple[Word, bool]

@@ -8,7 +8,7 @@ from turnledger.engine.ports import Tables
 from turnledger.model.conversation import Conversation, TitleSource
 from turnledger.model.text.search import Phrase, words_of
 from turnledger.model.turn import Turn
-from turnledger.testing.simulation.oracle.promises import RestingBranch
+from turnledger.testing.simulation.oracle.line_promises import RestingBranch
 
 ALL = 10_000
 

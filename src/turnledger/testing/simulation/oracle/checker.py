@@ -23,9 +23,9 @@ from turnledger.testing.simulation.clients.keyless_clients import check_keyless
 from turnledger.testing.simulation.clients.readers import Listener
 from turnledger.testing.simulation.clients.resend_check import check_resent
 from turnledger.testing.simulation.oracle.catalogue import check_list, check_search
+from turnledger.testing.simulation.oracle.line_promises import RestingBranch, check_promises, check_requests
 from turnledger.testing.simulation.oracle.model_views import check_model_views
 from turnledger.testing.simulation.oracle.pointer import turns_on
-from turnledger.testing.simulation.oracle.promises import RestingBranch, check_promises, check_requests
 from turnledger.testing.simulation.world import RequestKind, World, effect_of
 
 ALL = 1_000

@@ -10,7 +10,7 @@ from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.simulation.clients.briefing_options import Briefing
 from turnledger.testing.simulation.clients.flags import brings_flags
 from turnledger.testing.simulation.oracle.agreement import agrees
-from turnledger.testing.simulation.oracle.promises import RestingBranch
+from turnledger.testing.simulation.oracle.line_promises import RestingBranch
 from turnledger.testing.simulation.world import ClientRequest, ModelView, World
 
 Given = tuple[str, bool]

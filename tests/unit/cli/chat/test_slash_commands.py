@@ -10,9 +10,9 @@ import pytest
 
 from tests.unit.cli.chat.memory_screen import MemoryScreen
 from turnledger.cli.chat.backend import ChatSummary
-from turnledger.cli.chat.commands import COMMANDS, Commands, command_in
 from turnledger.cli.chat.interrupts import Interrupts
 from turnledger.cli.chat.session import Session, line_for, message_in
+from turnledger.cli.chat.slash_commands import COMMANDS, Commands, command_in
 from turnledger.cli.chat.store import StoreChatBackend, StoreModels
 from turnledger.errors import InvalidInput, ServerUnavailable, TurnledgerError
 from turnledger.ledger import Ledger
