@@ -421,6 +421,25 @@ class Do:
 
 
 @dataclass(frozen=True)
+class AddToAttempt(Do):
+    """Add to the journal or the log of an attempt that exists. Without one, stores differ in who sees it."""
+
+    async def take(self, rows: Any) -> Any:
+        return await super().take(rows) if await rows.attempt(self.arguments[0]) else None
+
+
+@dataclass(frozen=True)
+class DropAttempt:
+    """Drop an attempt with its journal and its log."""
+
+    turn: TurnId
+
+    async def take(self, tables: Tables) -> None:
+        for drop in (tables.drop_attempt, tables.drop_journal, tables.drop_log):
+            await drop(self.turn)
+
+
+@dataclass(frozen=True)
 class Purge:
     """Purge in small steps to the end. Stores choose which rows go first, so only the end is compared."""
 

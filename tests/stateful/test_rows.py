@@ -46,6 +46,7 @@ leases = st.integers(0, len(LEASES) - 1)
 owners = st.sampled_from([OWNERS[0]] * 3 + [OWNERS[1]])
 times = st.sampled_from(TIMES)
 tokens = st.sampled_from(TOKENS)
+chunks = st.sampled_from([b"", b"one", b"two"])
 texts = st.sampled_from(["", "x", "né\x00 \U0001f600 'q\" \n", "long " * 300])
 some_items = [user(), assistant(), call("a"), user("long " * 300)]
 items = st.lists(st.sampled_from(some_items), max_size=3).map(tuple)
@@ -56,8 +57,10 @@ failures = st.none() | st.builds(Failure, texts, texts)
 ended = st.sampled_from([state for state in AttemptState if state is not AttemptState.RUNNING])
 
 
-def do(method: str, *arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[steps.Do]:
-    return st.builds(steps.Do, st.just(method), st.tuples(*arguments))
+def do(
+    method: str, *arguments: st.SearchStrategy[Any], of: type[steps.Do] = steps.Do
+) -> st.SearchStrategy[steps.Do]:
+    return st.builds(of, st.just(method), st.tuples(*arguments))
 
 
 def purge(method: str, *arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[steps.Purge]:
@@ -138,10 +141,10 @@ any_step: st.SearchStrategy[steps.Step] = st.one_of(
         times,
     ),
     st.builds(steps.Progress, turns, st.integers(0, 9)),
-    do("drop_attempt", turns),
-    do("add_records", turns, st.integers(0, 2), st.lists(st.sampled_from([b"", b"one", b"two"]), max_size=3)),
+    st.builds(steps.DropAttempt, turns),
+    do("add_records", turns, st.integers(0, 2), st.lists(chunks, max_size=3), of=steps.AddToAttempt),
     do("drop_journal", turns),
-    do("add_log_chunk", turns, st.integers(0, 2), st.sampled_from([b"", b"one", b"two"])),
+    do("add_log_chunk", turns, st.integers(0, 2), chunks, of=steps.AddToAttempt),
     do("drop_log", turns),
     st.builds(
         steps.AddTicket,

@@ -130,10 +130,7 @@ async def _of_owner(see: See, tables: Tables) -> None:
         see(f"{owner}'s list of {chosen}", await _paged(tables, ChatFilter(**chosen), 2))
     for number, turn in enumerate(TURNS, 1):
         see(f"{owner}'s turn {number}", await tables.turn(turn))
-        attempt = await tables.attempt(turn)
-        see(f"{owner}'s attempt {number}", attempt)
-        if attempt is None:
-            continue  # records without an attempt belong to nobody: memory shows them to all owners
+        see(f"{owner}'s attempt {number}", await tables.attempt(turn))
         see(f"{owner}'s journal {number}", await tables.journal(turn))
         for first, limit in ((0, ALL), (1, 1)):
             see(f"{owner}'s log {number} from {first}", await tables.log_chunks(turn, first, limit))
