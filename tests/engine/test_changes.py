@@ -86,6 +86,15 @@ class TestChanges:
             assert [each.kind for each in changes].count(ChangeKind.CHAT_CREATED) == 1
             assert changes[-1].turn == turn.id
 
+    async def test_title_by_a_model_is_reported_as_a_chat_change(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        await exchange(chat, "hello")
+        async with following(there) as received:
+            await Host(here.ledger).name_by_model(chat.id, "By a model")
+            change = await received.next()
+            assert (change.kind, change.chat.title) == (ChangeKind.CHAT_CHANGED, "By a model")
+
     async def test_unlisted_chat_that_is_renamed_reports_no_chat_change(self, stage: Stage) -> None:
         [process] = await stage.processes(1)
         async with following(process) as received:

@@ -10,11 +10,11 @@ import pytest
 from tests.engine.views import check_shape, read_all, results, shown
 from turnledger.chat import Chat
 from turnledger.engine.history.line import STRETCHES_KEPT
-from turnledger.engine.ports import Runner
+from turnledger.engine.ports import Runner, Tables
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import NoNewInput, TurnFailed
-from turnledger.model.ids import BranchId
+from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import NOT_STARTED, OUTCOME_UNKNOWN
 from turnledger.model.turn import AttemptState, Turn, TurnKind
 from turnledger.testing.gates import Fate, Gate
@@ -155,6 +155,17 @@ class TestEffects:
         model = ScriptedModel(["a"])
         await soon(play(chat.edit(paid.id, "other"), model))
         assert model.seen == [[user("other")]]
+
+    async def test_settled_turn_takes_the_log_of_its_attempt(self, chat: Chat) -> None:
+        async def log(tables: Tables, id: TurnId) -> list[bytes]:
+            return await tables.log_chunks(id, 0, 9)
+
+        await fail(chat, ScriptedModel([*PAYING, BOOM]))
+        [aside] = await chat.attempts()
+        read = chat._process.store.read
+        assert await read(log, aside.attempt.id, aside.attempt.owner)
+        await exchange(chat, "next")
+        assert await read(log, aside.attempt.id, aside.attempt.owner) == []
 
     # Switch.
 

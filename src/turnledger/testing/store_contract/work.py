@@ -11,6 +11,7 @@ import pytest
 
 from turnledger.chat import Chat
 from turnledger.chats import Chats
+from turnledger.engine.attempt.end import CLAIM_KEPT_MS
 from turnledger.engine.attempt.interrupted_job import EXHAUSTED
 from turnledger.engine.attempt.stop import request_stop
 from turnledger.engine.history.history import read_turns
@@ -182,6 +183,14 @@ class DurableWork(Contract):
         assert (await soon(sharing)).id == id
         assert await chat.enqueue("q", idempotency_key="i") == id
         assert len(await chat.turns()) == 1
+
+    async def test_key_of_waiting_work_is_kept_for_as_long_as_it_waits(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        id = await chat.enqueue("q", idempotency_key="i")
+        stage.clock.advance(2 * CLAIM_KEPT_MS / 1000)
+        await here.tend()
+        assert await chat.enqueue("q", idempotency_key="i") == id
 
     @pytest.mark.parametrize("fate", Fate)
     async def test_enqueue_of_unknown_outcome_is_repeated_and_stored_once(
