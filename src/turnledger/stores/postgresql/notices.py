@@ -31,7 +31,8 @@ POLL_EVERY = 1.0
 """Seconds between polls beside notifications."""
 POLL_WITHOUT = 0.05
 """Seconds between polls where there are no notifications."""
-NEWEST = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text AS newest, version FROM store"
+NEWEST = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text, coalesce(max(version), 0) FROM store"
+"""The version is 0 while the database is being restored."""
 
 
 class Notices:

@@ -43,7 +43,7 @@ from turnledger.stores.postgresql.failures import (
 )
 from turnledger.stores.postgresql.leases import LeaseThread
 from turnledger.stores.postgresql.migrations import check_unchanged, migrate
-from turnledger.stores.postgresql.notices import Notices
+from turnledger.stores.postgresql.notices import NEWEST, Notices
 from turnledger.stores.postgresql.pool import ConnectionPool, OwnerGate
 from turnledger.stores.postgresql.tables.guess import Guess, GuessedTables, Memory, OutdatedGuess, WrongGuess
 from turnledger.stores.postgresql.tables.queries import Transaction
@@ -273,7 +273,7 @@ class PostgresStore:
             try:
                 connection = await self._pool.acquire()
                 try:
-                    self._notices.version = await connection.fetchval("SELECT version FROM store")
+                    _, self._notices.version = await connection.fetchrow(NEWEST)
                 finally:
                     self._pool.release(connection)
                 check_unchanged(self._notices.version, self._settings.place)

@@ -10,6 +10,7 @@ import asyncpg
 import pytest
 
 from tests.unit.stores.postgresql.test_outcomes import Proxy, proxied
+from turnledger.errors import StoreError
 from turnledger.model.ids import LeaseId
 from turnledger.stores.postgresql import PostgresStore, connections
 from turnledger.stores.postgresql.connections import AnyConnection, DatabaseSettings, connect, settings_of
@@ -84,6 +85,25 @@ async def test_notices_arrive_on_a_new_connection_when_the_old_one_hangs(
     called.clear()
     await called.wait()
     await notices.close()
+
+
+async def test_store_goes_on_after_its_row_was_missing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As while a dump is being restored."""
+    monkeypatch.setattr("turnledger.stores.postgresql.notices.POLL_EVERY", 0.01)
+    store, connection = await PostgresStore.open(url), await asyncpg.connect(url)
+    await connection.execute("CREATE TABLE saved AS SELECT * FROM store; DELETE FROM store")
+    changed = asyncio.Event()
+    store.watch(changed.set)
+    await changed.wait()  # because of the connection
+    async with store._notices._using:  # a poll is over
+        changed.clear()
+    with pytest.raises(StoreError):
+        await store.read_whole(lambda whole, _: whole._transaction.connection.fetch("SELECT x"), None)
+    await connection.execute("INSERT INTO store SELECT * FROM saved")
+    await changed.wait()
+    assert len(await store.read_whole(lambda whole, _: whole.secret(), None)) == 32
+    await connection.close()
+    await store.close()
 
 
 async def test_lease_that_came_back_during_its_burial_can_be_buried_again(url: str) -> None:
