@@ -17,14 +17,16 @@ from tests.unit.stores.postgresql.test_outcomes import waiting_for_a_lock
 from turnledger import Ledger
 from turnledger.engine.lane.lease_watch import renew
 from turnledger.engine.ports import Tables
+from turnledger.engine.tables.lanes import Lane
 from turnledger.errors import TurnReplayed
 from turnledger.model.conversation import Branch, Conversation
-from turnledger.model.ids import LeaseId
+from turnledger.model.ids import LeaseId, TurnId
+from turnledger.model.turn import Attempt, OnStop
 from turnledger.stores.postgresql import PostgresStore
 from turnledger.stores.postgresql.connections import QuietConnection
 from turnledger.stores.postgresql.store import BEGIN_READ
 from turnledger.stores.postgresql.tables.queries import QUERIES
-from turnledger.testing.store_contract.rows.kit import IDS, change, claim, conversation
+from turnledger.testing.store_contract.rows.kit import IDS, change, claim, conversation, full_attempt
 from turnledger.testing.store_contract.stage import call
 
 
@@ -259,6 +261,60 @@ async def test_key_that_another_process_has_used_replays_its_turn(url: str) -> N
                     assert ledger is here, "the turn ran again"
                     turn.emit("On its way.")
         assert [each.text for each in await chat.turns()] == ["On its way."]
+
+
+async def test_attempt_read_after_a_write_of_another_is_compared(url: str) -> None:
+    here, there = await PostgresStore.open(url), await PostgresStore.open(url)
+    given, _ = await added(here)
+    known, other, third = (replace(full_attempt(given), id=IDS.new(TurnId)) for _ in range(3))
+
+    async def add(tables: Tables, attempt: Attempt) -> None:
+        await tables.branch(given.branch)
+        await tables.add_attempt(attempt)
+
+    async def stop(tables: Tables, _: None) -> None:
+        await tables.save_attempt(replace(known, stop=OnStop.KEEP))
+
+    async def save(tables: Tables, is_saved: bool) -> OnStop | None:
+        if is_saved:
+            await tables.save_attempt(other)
+        else:
+            await tables.branch(given.branch)
+            await tables.add_attempt(third)
+        found = await tables.attempt(known.id)
+        assert found is not None
+        return found.stop
+
+    for each in (known, other):
+        await here.transact(add, each, "ann")
+    await there.transact(stop, None, "ann")
+    for is_saved in (False, True):
+        assert await here.transact(save, is_saved, "ann") is OnStop.KEEP
+    await here.close()
+    await there.close()
+
+
+async def test_operation_sees_what_it_wrote(url: str) -> None:
+    store = await PostgresStore.open(url)
+    given, lease = await added(store)
+    attempt = full_attempt(given)
+
+    async def add(tables: Tables, _: None) -> None:
+        await tables.lane(given.id, lease)
+        await tables.add_attempt(attempt)
+
+    async def change(tables: Tables, _: None) -> tuple[Lane | None, Attempt | None]:
+        lane = await tables.lane(given.id, lease)
+        assert lane is not None
+        await tables.drop_attempt(attempt.id)
+        await tables.save_conversation(replace(lane.conversation, pinned=True))
+        return await tables.lane(given.id, lease), await tables.attempt(attempt.id)
+
+    await store.transact(add, None, "ann")
+    lane, dropped = await store.transact(change, None, "ann")
+    assert lane is not None
+    assert (lane.conversation.pinned, dropped) == (True, None)
+    await store.close()
 
 
 VERSIONED = re.compile(r"UPDATE (branch|conversation|attempt)\b.*?SET (.*)")
