@@ -168,7 +168,7 @@ async def test_connections_are_closed_side_by_side(url: str, monkeypatch: pytest
         pool.release(each)
     original = QuietConnection.close
 
-    async def close(connection: QuietConnection, *, timeout: float) -> None:  # noqa: ASYNC109 - as the driver's
+    async def close(connection: QuietConnection, *, timeout: float) -> None:
         await all_closing.wait()
         await original(connection, timeout=timeout)
 
