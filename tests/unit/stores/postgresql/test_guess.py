@@ -25,6 +25,7 @@ from turnledger.model.turn import Attempt, OnStop
 from turnledger.stores.postgresql import PostgresStore
 from turnledger.stores.postgresql.connections import QuietConnection
 from turnledger.stores.postgresql.store import BEGIN_READ
+from turnledger.stores.postgresql.tables.guess import LOCK_ORDER, SAVED, Guess, guarded
 from turnledger.stores.postgresql.tables.queries import QUERIES
 from turnledger.testing.store_contract.rows.kit import IDS, change, claim, conversation, full_attempt
 from turnledger.testing.store_contract.stage import call
@@ -226,6 +227,79 @@ async def test_wrong_guess_writes_nothing(url: str, changed: str) -> None:
     assert await written(here, given) == (0, False, 0)
     await here.close()
     await there.close()
+
+
+def altered(value: object) -> list[Any]:
+    """Return other values of this type, or of any type of a column."""
+    if isinstance(value, int):
+        return [1 - value]
+    if isinstance(value, str):
+        return [f"{value}x"]
+    return [bytes(16), 1, "x"]
+
+
+async def outcome_of(
+    connection: asyncpg.Connection[Any], query: str, arguments: list[Any]
+) -> tuple[bool, bool]:
+    """Run a statement and undo it; return whether it found a row, and whether it wrote any."""
+    written = "SELECT sum(n_tup_ins + n_tup_upd + n_tup_del) FROM pg_stat_xact_user_tables"
+    transaction = connection.transaction()
+    await transaction.start()
+    try:
+        before = await connection.fetchval(written)
+        found = await connection.fetch(query, *arguments)
+        return bool(found), await connection.fetchval(written) != before
+    finally:
+        await transaction.rollback()
+
+
+async def test_no_statement_of_a_turn_writes_anything_if_one_of_its_guards_is_wrong(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All parts of a statement that write run, whatever the others find."""
+    tried: set[str] = set()
+    carry_out = Guess.carry_out
+
+    async def carry_out_after_trying(guess: Guess) -> None:
+        if guess._writes:
+            await try_each(guess)
+        await carry_out(guess)
+
+    async def try_each(guess: Guess) -> None:
+        names = tuple(name for name, _ in guess._writes)
+        guards = {} if "guard_settings" in guess.guards else {"guard_owner": ("ann",)}
+        guards |= guess.guards
+        query, order = guarded(tuple(guards), names, guess._sync)
+        arguments = [each for name in order for each in guards[name]]
+        places = dict.fromkeys(range(len(arguments)), order)
+        if names[0] == SAVED:
+            saved = len(arguments), len(guess._writes[0][1])
+            places |= dict.fromkeys((saved[0], saved[0] + 1, sum(saved) - 2, sum(saved) - 1), (SAVED,))
+        arguments += [each for _, row in guess._writes for each in row]
+        assert await outcome_of(guess.connection, query, arguments) == (True, True)
+        for place, of in places.items():
+            for other in altered(arguments[place]):
+                wrong = [*arguments[:place], other, *arguments[place + 1 :]]
+                with suppress(asyncpg.DataError):  # of another type
+                    assert await outcome_of(guess.connection, query, wrong) == (False, False)
+                    tried.update(of)
+
+    async def look() -> str:
+        return "in Rome"
+
+    async with await Ledger.open(url) as ledger:
+        chat = await ledger.for_owner("ann").conversation(conversation_key="lane")
+        async with chat.turn("Where is my order?") as turn:
+            turn.emit("On its way.")
+        monkeypatch.setattr(Guess, "carry_out", carry_out_after_trying)
+        for key in (None, "order-7"):
+            async with chat.turn("And now?", idempotency_key=key) as turn:
+                turn.emit("One moment.")
+                await ledger._process.flusher.flush()
+                await turn.add(call("look", "c"))
+                await turn.call(call("look", "c"), look)
+        assert await ledger.check() == []
+    assert tried == {*LOCK_ORDER, SAVED}
 
 
 @pytest.mark.parametrize("row", ["branch", "conversation"])
