@@ -47,8 +47,11 @@ async def test_lease_is_renewed_on_a_new_connection_when_the_old_one_hangs(
     await connection.close()
 
 
+@pytest.mark.parametrize(
+    "error", [ConnectionRefusedError("Connection refused"), RuntimeError("can't start new thread")]
+)
 async def test_failed_beats_in_a_row_are_logged_once_and_so_is_the_next_one(
-    url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     """Otherwise a database that is away fills the log."""
     await (await PostgresStore.open(url)).close()
@@ -59,7 +62,7 @@ async def test_failed_beats_in_a_row_are_logged_once_and_so_is_the_next_one(
         nonlocal failures
         if failures < 3:
             failures += 1
-            raise ConnectionRefusedError("Connection refused")
+            raise error
         return await connect(settings)
 
     monkeypatch.setattr("turnledger.stores.postgresql.leases.AGAIN", 0.01)
@@ -85,6 +88,16 @@ async def test_notices_arrive_on_a_new_connection_when_the_old_one_hangs(
     called.clear()
     await called.wait()
     await notices.close()
+
+
+def test_lease_that_no_thread_can_renew_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> asyncio.AbstractEventLoop:
+        raise OSError("Too many open files")
+
+    for module in (asyncio, asyncio.events):
+        monkeypatch.setattr(module, "new_event_loop", fail)
+    with pytest.raises(OSError, match="Too many open files"):
+        LeaseThread(settings_of("postgresql:///chats"), LeaseId.trusted(os.urandom(16)), 60)
 
 
 async def test_store_goes_on_after_its_row_was_missing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
