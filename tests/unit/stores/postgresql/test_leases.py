@@ -119,6 +119,23 @@ async def test_store_goes_on_after_its_row_was_missing(url: str, monkeypatch: py
     await store.close()
 
 
+async def test_notices_go_on_after_any_error(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    await (await PostgresStore.open(url)).close()
+    monkeypatch.setattr("turnledger.stores.postgresql.notices.POLL_EVERY", 0.01)
+    errors: list[Exception] = [RuntimeError("can't start new thread"), ConnectionRefusedError()]
+
+    async def fails(settings: DatabaseSettings) -> AnyConnection:
+        if errors:
+            raise errors.pop()
+        return await connect(settings)
+
+    monkeypatch.setattr(connections, "connect", fails)
+    notices, called = Notices(settings_of(url)), asyncio.Event()
+    notices.watch(called.set)
+    await called.wait()
+    await notices.close()
+
+
 async def test_lease_that_came_back_during_its_burial_can_be_buried_again(url: str) -> None:
     store, connection = await PostgresStore.open(url), await asyncpg.connect(url)
     id = LeaseId.trusted(os.urandom(16))
