@@ -111,7 +111,8 @@ class ConnectionPool:
 
 
 class OwnerGate:
-    """Bounds how many writes of each owner run at once; the others wait in order."""
+    """Bounds how many writes of each owner run at once; the others wait in order. Those of all owners (None)
+    run one at a time: their transactions do so anyway."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -120,7 +121,7 @@ class OwnerGate:
 
     async def enter(self, owner: str | None) -> None:
         running = self._running.get(owner, 0)
-        if running < self._most:
+        if running < (1 if owner is None else self._most):
             self._running[owner] = running + 1
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
