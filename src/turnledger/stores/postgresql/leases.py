@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from turnledger.model.ids import LeaseId
 from turnledger.stores.postgresql import connections
 from turnledger.stores.postgresql.connections import DatabaseSettings
-from turnledger.stores.postgresql.failures import FAILED, reason
+from turnledger.stores.postgresql.failures import reason
 from turnledger.stores.postgresql.tables.queries import QUERIES
 
 if TYPE_CHECKING:
@@ -29,26 +29,23 @@ class LeaseThread:
         self._settings = settings
         self._id = id
         self._every = every
-        self._ready = threading.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._ended: asyncio.Event | None = None
+        # Made here, so that a process without free files learns of it.
+        self._loop = asyncio.new_event_loop()
+        self._ended = asyncio.Event()
         self._connection: AnyConnection | None = None
         self._thread = threading.Thread(target=self._run, name="turnledger-lease", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         """Stop renewing, and wait for the thread. Blocks at most for one beat."""
-        self._ready.wait()
-        if self._loop is not None and self._ended is not None:
-            self._loop.call_soon_threadsafe(self._ended.set)
+        self._loop.call_soon_threadsafe(self._ended.set)
         self._thread.join()
 
     def _run(self) -> None:
-        asyncio.run(self._renew())
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._renew())
 
     async def _renew(self) -> None:
-        self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
-        self._ready.set()
         wait = self._every
         has_failed = False
         while not await self._is_over(wait):
@@ -60,7 +57,7 @@ class LeaseThread:
                 if has_failed:
                     logger.info("the lease is renewed again")
                 has_failed = False
-            except FAILED as error:
+            except Exception as error:  # also of a machine without a free thread to look up the host
                 self._disconnect()
                 wait = min(AGAIN, self._every)
                 if not has_failed:
@@ -80,7 +77,6 @@ class LeaseThread:
 
     async def _is_over(self, wait: float) -> bool:
         """Wait until the next beat is due; return whether the store was closed."""
-        assert self._ended is not None  # noqa: S101 - set before the first call
         try:
             async with asyncio.timeout(wait):
                 await self._ended.wait()

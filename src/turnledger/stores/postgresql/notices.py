@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from turnledger.stores.postgresql import connections
 from turnledger.stores.postgresql.connections import DatabaseSettings
-from turnledger.stores.postgresql.failures import FAILED, reason
+from turnledger.stores.postgresql.failures import reason
 from turnledger.stores.postgresql.migrations import VERSION
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ POLL_EVERY = 1.0
 """Seconds between polls beside notifications."""
 POLL_WITHOUT = 0.05
 """Seconds between polls where there are no notifications."""
-NEWEST = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text AS newest, version FROM store"
+NEWEST = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text, coalesce(max(version), 0) FROM store"
+"""The version is 0 while the database is being restored."""
 
 
 class Notices:
@@ -69,7 +70,7 @@ class Notices:
                 async with self._using, asyncio.timeout(self._settings.wait):
                     connection = await self._connected()
                     await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, self._name)
-            except FAILED as error:
+            except Exception as error:  # also of a machine without a free thread to look up the host
                 self._disconnect()
                 logger.debug("no notification: %s", reason(error))
             await asyncio.sleep(AT_MOST_EVERY)
@@ -85,7 +86,7 @@ class Notices:
                 if seen not in (None, newest):
                     self._call()
                 seen = newest
-            except FAILED as error:
+            except Exception as error:  # as above
                 self._disconnect()
                 logger.debug("no poll: %s", reason(error))
             await asyncio.sleep(POLL_WITHOUT if self._settings.pgbouncer else POLL_EVERY)

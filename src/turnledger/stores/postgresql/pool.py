@@ -29,7 +29,6 @@ class ConnectionPool:
         """Connections, and those being opened."""
         self._waiting: deque[asyncio.Future[QuietConnection | None]] = deque()
         """Those who wait for a connection, or (None) for the right to open one."""
-        self._all_back: asyncio.Future[None] | None = None
         self._look = self._loop.call_later(UNUSED, self._close_spare)
 
     async def acquire(self) -> QuietConnection:
@@ -88,8 +87,6 @@ class ConnectionPool:
             self._open -= 1
         else:
             self._idle.append(connection)
-        if self._all_back is not None and self._open == len(self._idle) and not self._all_back.done():
-            self._all_back.set_result(None)
 
     def _close_spare(self) -> None:
         unused, self._idle = self._idle[: self._spare], self._idle[self._spare :]
@@ -100,21 +97,22 @@ class ConnectionPool:
         self._look = self._loop.call_later(UNUSED, self._close_spare)
 
     async def close(self) -> None:
-        """Wait until all connections are back, and close them."""
+        """Close the connections. All are back, and nobody asks for another."""
         self._look.cancel()
         await self._connector.close()
-        if self._open > len(self._idle):
-            self._all_back = self._loop.create_future()
-            await self._all_back
-        for connection in self._idle:
-            try:
-                await connection.close(timeout=self._settings.wait)
-            except FAILED:
-                connection.terminate()
+        # Side by side: a host that is silent takes the time of one.
+        await asyncio.gather(*(self._close(each) for each in self._idle))
+
+    async def _close(self, connection: QuietConnection) -> None:
+        try:
+            await connection.close(timeout=self._settings.wait)
+        except FAILED:
+            connection.terminate()
 
 
 class OwnerGate:
-    """Bounds how many writes of each owner run at once; the others wait in order."""
+    """Bounds how many writes of each owner run at once; the others wait in order. Those of all owners (None)
+    run one at a time: their transactions do so anyway."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -123,7 +121,7 @@ class OwnerGate:
 
     async def enter(self, owner: str | None) -> None:
         running = self._running.get(owner, 0)
-        if running < self._most:
+        if running < (1 if owner is None else self._most):
             self._running[owner] = running + 1
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()

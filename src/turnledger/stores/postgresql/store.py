@@ -43,7 +43,7 @@ from turnledger.stores.postgresql.failures import (
 )
 from turnledger.stores.postgresql.leases import LeaseThread
 from turnledger.stores.postgresql.migrations import check_unchanged, migrate
-from turnledger.stores.postgresql.notices import Notices
+from turnledger.stores.postgresql.notices import NEWEST, Notices
 from turnledger.stores.postgresql.pool import ConnectionPool, OwnerGate
 from turnledger.stores.postgresql.tables.guess import Guess, GuessedTables, Memory, OutdatedGuess, WrongGuess
 from turnledger.stores.postgresql.tables.queries import Transaction
@@ -76,9 +76,10 @@ class PostgresStore:
         self._home = Home()
         self._home.check()
         self._loop = asyncio.get_running_loop()
-        self._writing = 0
-        self._written: asyncio.Future[None] | None = None
-        """Set while the store is closed, until nothing is being written."""
+        self._running = 0
+        """Operations under way."""
+        self._finished: asyncio.Future[None] | None = None
+        """Set while the store is closed, until none are."""
         self._notices = Notices(settings)
         self._memory = Memory()
         # A frozen machine may hold the row of an owner: those who wait for it leave connections for others.
@@ -149,16 +150,13 @@ class PostgresStore:
 
     async def _write(self, operation: AnyOperation, owner: str | None, sync: Sync) -> Any:
         """Run to the end, even if the caller is cancelled: it waits for the end."""
-        self._check_open()
-        self._writing += 1
+        self._enter()
         try:
             return await uninterrupted(self._persist(operation, owner, sync))
         except BaseException as error:
             raise await self._explain(error)  # noqa: B904 - it has its cause
         finally:
-            self._writing -= 1
-            if not self._writing and self._written is not None:
-                self._written.set_result(None)
+            self._leave()
 
     async def _persist(self, operation: AnyOperation, owner: str | None, sync: Sync) -> Any:
         await self._gate.enter(owner)
@@ -259,11 +257,13 @@ class PostgresStore:
         return cast(Result, await self._read(lambda whole: operation(whole, request)))
 
     async def _read(self, operation: AnyOperation) -> Any:
-        self._check_open()
+        self._enter()
         try:
             return await self._in_epoch(lambda: self._read_once(operation))
         except BaseException as error:
             raise await self._explain(error) from error
+        finally:
+            self._leave()
 
     async def _explain(self, error: BaseException) -> BaseException:
         """Return the error to raise: statements of an older version may fail in any way."""
@@ -273,7 +273,7 @@ class PostgresStore:
             try:
                 connection = await self._pool.acquire()
                 try:
-                    self._notices.version = await connection.fetchval("SELECT version FROM store")
+                    _, self._notices.version = await connection.fetchrow(NEWEST)
                 finally:
                     self._pool.release(connection)
                 check_unchanged(self._notices.version, self._settings.place)
@@ -294,11 +294,18 @@ class PostgresStore:
         finally:
             self._pool.release(connection)
 
-    def _check_open(self) -> None:
+    def _enter(self) -> None:
+        """Begin an operation: one may need several connections, one after the other."""
         self._home.check()
         if self._closing is not None:
             raise LedgerClosed
         check_unchanged(self._notices.version, self._settings.place)
+        self._running += 1
+
+    def _leave(self) -> None:
+        self._running -= 1
+        if not self._running and self._finished is not None:
+            self._finished.set_result(None)
 
     def watch(self, changed: Callable[[], None]) -> None:
         """Call `changed` on the loop soon after any process wrote."""
@@ -324,17 +331,21 @@ class PostgresStore:
     async def _close(self) -> None:
         if self._keeper is not None:
             await asyncio.to_thread(self._keeper.stop)
-        if self._writing:
-            self._written = self._loop.create_future()
-            await self._written
-        lease = self._lease
-        if lease is not None:
-            try:
-                await self._persist(lambda whole: end_lease(whole, lease), None, Sync.PROCESS)
-            except BaseException as error:
-                failure = translate(error, self._settings.place)
-                if not isinstance(failure, StoreUnavailable):
-                    raise failure from error
-                logger.warning("the lease was not ended, and lapses by itself: %s", failure)
-        await self._notices.close()
-        await self._pool.close()
+        if self._running:
+            self._finished = self._loop.create_future()
+            await self._finished
+        try:
+            if self._lease is not None:
+                await self._end_lease(self._lease)
+        finally:
+            await self._notices.close()
+            await self._pool.close()
+
+    async def _end_lease(self, lease: LeaseId) -> None:
+        try:
+            await self._persist(lambda whole: end_lease(whole, lease), None, Sync.PROCESS)
+        except BaseException as error:
+            failure = translate(error, self._settings.place)
+            if not isinstance(failure, StoreUnavailable | OutcomeUnknown):
+                raise failure from error
+            logger.warning("the lease was not ended, and lapses by itself: %s", failure)

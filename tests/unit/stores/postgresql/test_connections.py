@@ -15,6 +15,7 @@ from urllib.parse import quote, urlsplit
 import asyncpg
 import pytest
 
+from turnledger.engine.ports import Tables
 from turnledger.errors import LedgerClosed, NotAStore, StoreReadOnly, StoreTooNew, StoreUnavailable
 from turnledger.server import doctor
 from turnledger.server.doctor import Level, check_store
@@ -273,6 +274,34 @@ async def test_burst_beyond_the_pool_waits_and_then_is_unavailable(url: str) -> 
     await store.close()
     with pytest.raises(LedgerClosed):
         await store.read_whole(newest, None)
+
+
+WAITING = """
+    SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
+"""
+
+
+async def test_writes_that_wait_for_a_frozen_owner_leave_connections_for_reads(url: str) -> None:
+    """Also those of all owners, which wait for one another besides."""
+    store = await PostgresStore.open(f"{url}&pool=4&wait=0.5&connect_timeout=60")
+
+    async def count(tables: Tables, _: None) -> None:
+        await tables.count_bytes(1)
+
+    await store.transact(count, None, "ann")
+    holder, watcher = await asyncpg.connect(url), await asyncpg.connect(url)
+    async with holder.transaction():
+        await holder.execute("SELECT 1 FROM owner FOR UPDATE")
+        of_ann = [store.transact(count, None, "ann") for _ in range(4)]
+        of_all = [store.transact_whole(lambda whole, _: count(whole.of("ann"), None), None) for _ in range(4)]
+        waiting = [asyncio.ensure_future(each) for each in (*of_ann, *of_all)]
+        while await watcher.fetchval(WAITING) < 3:
+            await asyncio.sleep(0)
+        assert (await store.read(lambda tables, _: tables.usage(), None, "bob")).bytes == 0
+    await asyncio.gather(*waiting)
+    assert (await store.read(lambda tables, _: tables.usage(), None, "ann")).bytes == 9
+    for each in (holder, watcher, store):
+        await each.close()
 
 
 class SilentHost:

@@ -9,6 +9,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import asyncpg
@@ -82,6 +83,16 @@ async def freeze_wal_writer(url: str) -> int:
     return int(pid)
 
 
+async def recovered(url: str) -> None:
+    """Return when the server accepts connections again: none of before the crash is left then, and a write
+    cannot meet the end of its own."""
+    while True:
+        with suppress(OSError, asyncpg.PostgresError):
+            await (await asyncpg.connect(url)).close()
+            return
+        await asyncio.sleep(0)
+
+
 @pytest.mark.parametrize("victim", ["the postmaster", "one of its processes"])
 async def test_follower_that_saw_a_lost_begin_misses_no_change_after_the_crash(
     cluster: PostgresServer, victim: str
@@ -101,6 +112,7 @@ async def test_follower_that_saw_a_lost_begin_misses_no_change_after_the_crash(
     else:
         os.kill(wal_writer, signal.SIGKILL)  # the postmaster then ends all the others, and recovers
     await has_crashed.wait()
+    await recovered(url)
     await write(store, 10)  # under the numbers of the lost begins
     for of_all in (False, True):
         page = await read(store, seen, of_all)

@@ -17,14 +17,17 @@ from tests.unit.stores.postgresql.test_outcomes import waiting_for_a_lock
 from turnledger import Ledger
 from turnledger.engine.lane.lease_watch import renew
 from turnledger.engine.ports import Tables
+from turnledger.engine.tables.lanes import Lane
 from turnledger.errors import TurnReplayed
 from turnledger.model.conversation import Branch, Conversation
-from turnledger.model.ids import LeaseId
+from turnledger.model.ids import LeaseId, TurnId
+from turnledger.model.turn import Attempt, OnStop
 from turnledger.stores.postgresql import PostgresStore
 from turnledger.stores.postgresql.connections import QuietConnection
 from turnledger.stores.postgresql.store import BEGIN_READ
+from turnledger.stores.postgresql.tables.guess import LOCK_ORDER, SAVED, Guess, guarded
 from turnledger.stores.postgresql.tables.queries import QUERIES
-from turnledger.testing.store_contract.rows.kit import IDS, change, claim, conversation
+from turnledger.testing.store_contract.rows.kit import IDS, change, claim, conversation, full_attempt
 from turnledger.testing.store_contract.stage import call
 
 
@@ -226,6 +229,79 @@ async def test_wrong_guess_writes_nothing(url: str, changed: str) -> None:
     await there.close()
 
 
+def altered(value: object) -> list[Any]:
+    """Return other values of this type, or of any type of a column."""
+    if isinstance(value, int):
+        return [1 - value]
+    if isinstance(value, str):
+        return [f"{value}x"]
+    return [bytes(16), 1, "x"]
+
+
+async def outcome_of(
+    connection: asyncpg.Connection[Any], query: str, arguments: list[Any]
+) -> tuple[bool, bool]:
+    """Run a statement and undo it; return whether it found a row, and whether it wrote any."""
+    written = "SELECT sum(n_tup_ins + n_tup_upd + n_tup_del) FROM pg_stat_xact_user_tables"
+    transaction = connection.transaction()
+    await transaction.start()
+    try:
+        before = await connection.fetchval(written)
+        found = await connection.fetch(query, *arguments)
+        return bool(found), await connection.fetchval(written) != before
+    finally:
+        await transaction.rollback()
+
+
+async def test_no_statement_of_a_turn_writes_anything_if_one_of_its_guards_is_wrong(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All parts of a statement that write run, whatever the others find."""
+    tried: set[str] = set()
+    carry_out = Guess.carry_out
+
+    async def carry_out_after_trying(guess: Guess) -> None:
+        if guess._writes:
+            await try_each(guess)
+        await carry_out(guess)
+
+    async def try_each(guess: Guess) -> None:
+        names = tuple(name for name, _ in guess._writes)
+        guards = {} if "guard_settings" in guess.guards else {"guard_owner": ("ann",)}
+        guards |= guess.guards
+        query, order = guarded(tuple(guards), names, guess._sync)
+        arguments = [each for name in order for each in guards[name]]
+        places = dict.fromkeys(range(len(arguments)), order)
+        if names[0] == SAVED:
+            saved = len(arguments), len(guess._writes[0][1])
+            places |= dict.fromkeys((saved[0], saved[0] + 1, sum(saved) - 2, sum(saved) - 1), (SAVED,))
+        arguments += [each for _, row in guess._writes for each in row]
+        assert await outcome_of(guess.connection, query, arguments) == (True, True)
+        for place, of in places.items():
+            for other in altered(arguments[place]):
+                wrong = [*arguments[:place], other, *arguments[place + 1 :]]
+                with suppress(asyncpg.DataError):  # of another type
+                    assert await outcome_of(guess.connection, query, wrong) == (False, False)
+                    tried.update(of)
+
+    async def look() -> str:
+        return "in Rome"
+
+    async with await Ledger.open(url) as ledger:
+        chat = await ledger.for_owner("ann").conversation(conversation_key="lane")
+        async with chat.turn("Where is my order?") as turn:
+            turn.emit("On its way.")
+        monkeypatch.setattr(Guess, "carry_out", carry_out_after_trying)
+        for key in (None, "order-7"):
+            async with chat.turn("And now?", idempotency_key=key) as turn:
+                turn.emit("One moment.")
+                await ledger._process.flusher.flush()
+                await turn.add(call("look", "c"))
+                await turn.call(call("look", "c"), look)
+        assert await ledger.check() == []
+    assert tried == {*LOCK_ORDER, SAVED}
+
+
 @pytest.mark.parametrize("row", ["branch", "conversation"])
 async def test_guess_that_waited_for_another_writer_sees_what_that_wrote(url: str, row: str) -> None:
     store, other = await PostgresStore.open(url), await asyncpg.connect(url)
@@ -259,6 +335,60 @@ async def test_key_that_another_process_has_used_replays_its_turn(url: str) -> N
                     assert ledger is here, "the turn ran again"
                     turn.emit("On its way.")
         assert [each.text for each in await chat.turns()] == ["On its way."]
+
+
+async def test_attempt_read_after_a_write_of_another_is_compared(url: str) -> None:
+    here, there = await PostgresStore.open(url), await PostgresStore.open(url)
+    given, _ = await added(here)
+    known, other, third = (replace(full_attempt(given), id=IDS.new(TurnId)) for _ in range(3))
+
+    async def add(tables: Tables, attempt: Attempt) -> None:
+        await tables.branch(given.branch)
+        await tables.add_attempt(attempt)
+
+    async def stop(tables: Tables, _: None) -> None:
+        await tables.save_attempt(replace(known, stop=OnStop.KEEP))
+
+    async def save(tables: Tables, is_saved: bool) -> OnStop | None:
+        if is_saved:
+            await tables.save_attempt(other)
+        else:
+            await tables.branch(given.branch)
+            await tables.add_attempt(third)
+        found = await tables.attempt(known.id)
+        assert found is not None
+        return found.stop
+
+    for each in (known, other):
+        await here.transact(add, each, "ann")
+    await there.transact(stop, None, "ann")
+    for is_saved in (False, True):
+        assert await here.transact(save, is_saved, "ann") is OnStop.KEEP
+    await here.close()
+    await there.close()
+
+
+async def test_operation_sees_what_it_wrote(url: str) -> None:
+    store = await PostgresStore.open(url)
+    given, lease = await added(store)
+    attempt = full_attempt(given)
+
+    async def add(tables: Tables, _: None) -> None:
+        await tables.lane(given.id, lease)
+        await tables.add_attempt(attempt)
+
+    async def change(tables: Tables, _: None) -> tuple[Lane | None, Attempt | None]:
+        lane = await tables.lane(given.id, lease)
+        assert lane is not None
+        await tables.drop_attempt(attempt.id)
+        await tables.save_conversation(replace(lane.conversation, pinned=True))
+        return await tables.lane(given.id, lease), await tables.attempt(attempt.id)
+
+    await store.transact(add, None, "ann")
+    lane, dropped = await store.transact(change, None, "ann")
+    assert lane is not None
+    assert (lane.conversation.pinned, dropped) == (True, None)
+    await store.close()
 
 
 VERSIONED = re.compile(r"UPDATE (branch|conversation|attempt)\b.*?SET (.*)")

@@ -11,8 +11,10 @@ from urllib.parse import quote
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 
 from turnledger import Ledger
+from turnledger.engine.attempt.dead_process import BuryRequest, bury
 from turnledger.engine.lane.lease_watch import renew
 from turnledger.engine.ports import Tables
 from turnledger.errors import InvalidInput, OutcomeUnknown, StoreUnavailable
@@ -22,7 +24,7 @@ from turnledger.model.conversation import Branch, Conversation
 from turnledger.model.ids import ConversationId, LeaseId
 from turnledger.stores.postgresql import PostgresStore
 from turnledger.testing.postgresql import PostgresServer
-from turnledger.testing.store_contract.rows.kit import IDS, conversation
+from turnledger.testing.store_contract.rows.kit import IDS, conversation, full_attempt
 
 SOCKET = ".s.PGSQL.5432"
 ANSWER = "On its way."
@@ -197,13 +199,13 @@ async def test_lease_is_not_buried_while_a_turn_begins_under_it(url: str) -> Non
     async def begin(tables: Tables, _: None) -> bool:
         await tables.usage()  # so that it runs alone
         lane = await tables.lane(given.id, lease)
-        burial = asyncio.create_task(bury())
+        burial = asyncio.create_task(bury_it())
         await waiting_for_a_lock(url)
         order.append("begun")
         tasks.append(burial)
         return lane is not None and lane.has_lease
 
-    async def bury() -> None:
+    async def bury_it() -> None:
         await there.transact_whole(lambda whole, id: whole.bury_lease(id), lease)
         order.append("buried")
 
@@ -212,6 +214,28 @@ async def test_lease_is_not_buried_while_a_turn_begins_under_it(url: str) -> Non
     await asyncio.gather(*tasks)
     assert order == ["begun", "buried"]
     assert not await here.transact(has_lease, (given.id, lease), "ann")
+    await here.close()
+    await there.close()
+
+
+async def test_lease_is_not_buried_if_a_turn_has_begun_under_it_meanwhile(url: str) -> None:
+    """Its process was frozen, and found dead. Recovery finds its attempts through the lease."""
+    here, there = await PostgresStore.open(url), await PostgresStore.open(url)
+    given, lease = conversation(owner="ann"), IDS.new(LeaseId)
+    await here.transact(add_with_branch, given, "ann")
+    await here.transact_whole(renew, lease)
+    burials: list[asyncio.Task[None]] = []
+
+    async def begin(tables: Tables, _: None) -> None:
+        await tables.usage()  # so that it runs alone
+        assert await tables.lane(given.id, lease) is not None
+        await tables.add_attempt(replace(full_attempt(given), lease=lease))
+        burials.append(asyncio.create_task(there.transact_whole(bury, BuryRequest(lease, {lease: 1}))))
+        await waiting_for_a_lock(url)
+
+    await here.transact(begin, None, "ann")
+    await asyncio.gather(*burials)
+    assert await here.transact(has_lease, (given.id, lease), "ann")
     await here.close()
     await there.close()
 

@@ -231,6 +231,8 @@ class GuessedTables(PostgresTables):
             recent.put(key, row)
 
     async def lane(self, id: ConversationId, lease: LeaseId) -> Lane | None:
+        if not (self._guess.is_unwritten("conversation") and self._guess.is_unwritten("branch")):
+            raise WrongGuess
         known = self._recall(self._memory.lanes, id)
         branch = None if known is None else self._recall(self._memory.branches, known.value.branch.id)
         if known is None or branch is None:
@@ -255,24 +257,29 @@ class GuessedTables(PostgresTables):
         await self._guess.write(query, self.owner, *arguments)
 
     def _recall(self, recent: Recent[Value], id: str) -> Versioned[Value] | None:
+        """Return a row as this operation has left it, or else as it is remembered."""
         key = (self.owner, id)
-        known = self._used.get((recent, key)) or recent.get(key)
-        if known is not None:
+        if not self._is_used(recent, id) and (known := recent.get(key)) is not None:
             self._used[recent, key] = known
-        return known
+        return self._used.get((recent, key))
+
+    def _is_used(self, recent: Recent[Any], id: str) -> bool:
+        """Return whether this operation has guarded the row, or made it."""
+        return (recent, (self.owner, id)) in self._used
 
     def _use(self, recent: Recent[Value], id: str, value: Value, version: int) -> Versioned[Value]:
         self._used[recent, (self.owner, id)] = used = Versioned(value, version)
         return used
 
     async def branch(self, id: BranchId) -> Branch | None:
+        is_used = self._is_used(self._memory.branches, id)
         known = self._recall(self._memory.branches, id)
         if known is None:
             row = await self._guess.read("branch", self.owner, id.raw)
             if row is None:
                 raise WrongGuess
             known = self._use(self._memory.branches, id, branch_in(row), row[VERSION_OF_BRANCH])
-        if self._guess.is_unwritten("branch"):
+        if not is_used:
             self._guard_branch(known)
         return self._note(known.value)
 
@@ -310,13 +317,14 @@ class GuessedTables(PostgresTables):
             self._use(self._memory.lanes, id, replace(known.value, conversation=touched), known.version)
 
     async def attempt(self, id: TurnId) -> Attempt | None:
+        is_used = self._is_used(self._memory.attempts, id)
         known = self._recall(self._memory.attempts, id)
         if known is None:
             row = await self._guess.read("attempt", self.owner, id.raw)
             if row is None:
                 raise WrongGuess
             known = self._use(self._memory.attempts, id, attempt_in(row), row[VERSION_OF_ATTEMPT])
-        if self._guess.is_unwritten("attempt"):
+        if not is_used:
             self._guess.guard("guard_attempt", self.owner, id.raw, known.version)
         return known.value
 

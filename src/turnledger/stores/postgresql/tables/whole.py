@@ -30,6 +30,11 @@ class PostgresWholeStore(PostgresAccessRows, PostgresSharedRows, PostgresIndexRo
     def of(self, owner: str) -> PostgresTables:
         return PostgresTables(self._transaction, owner)
 
+    async def lease(self, id: LeaseId) -> Lease | None:
+        query = "held_lease" if self._transaction.writes else "lease"
+        row = await self._row(query, id.raw)
+        return None if row is None else Lease(id, row[0])
+
     @decoder
     async def leases(self) -> list[Lease]:
         return [Lease(LeaseId.trusted(id), beat) for id, beat in await self._rows("leases")]

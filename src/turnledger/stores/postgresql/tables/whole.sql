@@ -8,6 +8,10 @@ SELECT secret FROM store WHERE id = 1 FOR UPDATE;
 -- One by id.
 SELECT beat FROM lease WHERE id = $1;
 
+-- name: held_lease
+-- The same for a writer, who may bury it: no turn begins under it until the transaction ends.
+SELECT beat FROM lease WHERE id = $1 FOR UPDATE;
+
 -- name: leases
 -- All of them.
 SELECT id, beat FROM lease ORDER BY id;
