@@ -33,7 +33,7 @@ from turnledger.model.item import Item
 from turnledger.model.turn import QUEUED, Attempt, AttemptState, Failure, Turn
 
 if TYPE_CHECKING:
-    from turnledger.engine.process import Process
+    from turnledger.engine.process import Process, Waiter
 
 
 @dataclass(frozen=True)
@@ -178,14 +178,20 @@ async def wait_for_outcome(
             found = await process.store.read(outcome, request, owner)
             if isinstance(found, Outcome):
                 return found
-            if isinstance(found, RunningAttempt) and (
-                dead := process.watch.dead_among([(found.lease, found.beat)])
-            ):
-                await take_over_from(process, found.ref, dead)
-            else:
-                if isinstance(found, RunningAttempt):
-                    await sign.give(found.ref)
-                await waiter.wait(process.limits.lease_time / 4)
+            await _wait_for_change(process, found, sign, waiter)
+
+
+async def _wait_for_change(
+    process: Process, found: RunningAttempt | QueuedTurn, sign: ReaderSign, waiter: Waiter
+) -> None:
+    """Take over from a dead holder, or count as a reader and wait until something may have changed."""
+    if isinstance(found, RunningAttempt):
+        dead = process.watch.dead_among([(found.lease, found.beat)])
+        if dead:
+            await take_over_from(process, found.ref, dead)
+            return
+        await sign.give(found.ref)
+    await waiter.wait(process.limits.lease_time / 4)
 
 
 async def poll_outcome(
@@ -213,11 +219,4 @@ async def wait_for_turn(process: Process, owner: str, conversation: Conversation
                 return found
             if found is None:
                 raise TurnNotFound
-            if isinstance(found, RunningAttempt) and (
-                dead := process.watch.dead_among([(found.lease, found.beat)])
-            ):
-                await take_over_from(process, found.ref, dead)
-            else:
-                if isinstance(found, RunningAttempt):
-                    await sign.give(found.ref)
-                await waiter.wait(process.limits.lease_time / 4)
+            await _wait_for_change(process, found, sign, waiter)
