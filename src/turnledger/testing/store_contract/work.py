@@ -766,7 +766,9 @@ class DurableWork(Contract):
         damaged = await (await here.chat()).enqueue("q1")
         here.store.refuse(take, StoreCorrupt("broken"))
         agent = Agent()
-        work(stage, here, agent)
+        with here.store.hold(take) as taking:  # else it may read both jobs at once, and take the other first
+            work(stage, here, agent)
+            await soon(taking.arrived())
         for _ in range(2):
             other = await here.chat()
             await soon(other.outcome(await other.enqueue("q2")))
