@@ -1,4 +1,4 @@
-"""Where an edit commits, and the branch that its commit makes.
+"""Forks: the place on a line from which a turn or a chat continues elsewhere, and the branch made there.
 
 An edit holds the lane of the current branch and leaves that branch unchanged. Its commit makes the new branch
 and moves the conversation to it in one transaction.

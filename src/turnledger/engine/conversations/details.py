@@ -9,9 +9,7 @@ from unicodedata import normalize
 
 from msgspec.structs import replace
 
-from turnledger.engine.conversations.resolve import (
-    live_conversation,
-)
+from turnledger.engine.conversations.resolve import live_conversation
 from turnledger.engine.conversations.title import renamed
 from turnledger.engine.feed import record_change
 from turnledger.engine.limits import UNLIMITED, Quota, check_quota

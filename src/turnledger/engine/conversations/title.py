@@ -1,4 +1,4 @@
-"""The title of a chat: given by a person, made by a model, or its first words; the first of these stays."""
+"""The title of a chat: its first words, or one by a model, which never replaces one given by a person."""
 
 from __future__ import annotations
 
