@@ -3,7 +3,7 @@
 async with FaultProxy(port) as proxy:
     proxy.plan(Fault(received=300))             # the next connection is cut when its client got 300 bytes
     ...                                         # a client that connects to proxy.port
-    await proxy.faulted()
+    await proxy.wait_for_faults()
 """
 
 from __future__ import annotations

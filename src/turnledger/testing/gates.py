@@ -2,7 +2,7 @@
 
 store = GatedStore(MemoryStore())
 ledger = await Ledger.over(store)
-with store.hold(commit) as gate:            # from turnledger.engine.commit
+with store.hold(commit) as gate:            # from turnledger.engine.turn.commit
     turn = asyncio.create_task(chat.run(model, "Hello"))
     await gate.arrived()                    # the commit is about to happen
     ...                                     # work that races with it
