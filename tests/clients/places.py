@@ -233,7 +233,7 @@ async def guarded_place(settings: Settings | None = None) -> AsyncIterator[Serve
     async with served_place(settings) as place:
         _, text = await Host(place.serving.ledger).tokens.create(scopes=list(TokenScope), name="admin")
         place.knows = {"admin": text}
-        place.serving.app.service.streams.check_every = 0.02
+        place.serving.app.service.token_watch.check_every = 0.02
         yield place
 
 

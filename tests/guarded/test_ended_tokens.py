@@ -143,9 +143,9 @@ async def test_attached_follower_ends_when_its_token_is_revoked() -> None:
         first = await here.begin("ann", "one", idempotency_key="once")
         follower = asyncio.create_task(post(here, [*headers, (b"idempotency-key", b"once")]))
         await here.until("readers", 1)
-        await here.app.service.streams.check_tokens()
+        await here.app.service.token_watch.check_tokens()
         await Host(here.ledger).tokens.revoke(token.id)
-        await here.app.service.streams.check_tokens()
+        await here.app.service.token_watch.check_tokens()
         refused = await follower
         assert (refused.status, refused.code) == (401, "token_revoked")
         assert here.counters.sum("readers") == 0

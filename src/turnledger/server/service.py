@@ -22,6 +22,7 @@ from turnledger.server.access.auth import Authenticator, Principal
 from turnledger.server.access.cursors import ServerSeal
 from turnledger.server.access.guard import RequestHead
 from turnledger.server.access.limits import Quotas
+from turnledger.server.access.token_watch import TokenWatch
 from turnledger.server.chat_page.files import BuiltPage, own_page
 from turnledger.server.config.settings import Settings
 from turnledger.server.models.title_queue import Titles
@@ -77,7 +78,8 @@ class Service:
         self.audience = Audience(self.counters)
         self.quotas = Quotas(settings.limits, self.counters, self.metrics, host.clock)
         patience = settings.limits.send_wait
-        self.streams = Streams(host.tokens, host.clock, self.quotas, self.metrics, patience)
+        self.token_watch = TokenWatch(host.tokens, host.clock)
+        self.streams = Streams(self.token_watch, self.quotas, self.metrics, patience)
         self.readiness = Readiness(host.probe)
         self.audit = AuditLog(settings.audit_log, host.clock)
         self.shutting_down = asyncio.Event()

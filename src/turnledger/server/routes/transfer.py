@@ -164,7 +164,7 @@ class ImportEndpoint:
             principal.owner, is_tokenless=principal.token is None, link=principal.link
         )
         try:
-            with self._service.streams.while_authorized(principal):
+            with self._service.token_watch.while_authorized(principal):
                 await self._import_chats(principal, request, receive, response)
         except TurnledgerError as problem:
             await response.fail(problem)

@@ -408,7 +408,7 @@ async def _enqueue(
         return
     exchange.slot.begin()
     exchange.keep_alive()
-    with exchange.service.streams.while_authorized(exchange.principal):
+    with exchange.service.token_watch.while_authorized(exchange.principal):
         async with exchange.client.cancel_on_disconnect():
             await _send_events(exchange, chat, turn)
 

@@ -506,7 +506,7 @@ class TurnRun:
         self._followed = turn
         following = self._following = asyncio.create_task(self._turn.follow(turn), name="turnledger follower")
         try:
-            with self._service.streams.while_authorized(self._exchange.principal):
+            with self._service.token_watch.while_authorized(self._exchange.principal):
                 await asyncio.wait((following,))
         finally:
             following.cancel()

@@ -7,30 +7,25 @@ or the reader's token ends, and sends comments while it is silent.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
-from functools import partial
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from turnledger.engine.ports import Clock
 from turnledger.errors import TurnledgerError
 from turnledger.model.event import Event, TurnFinished
-from turnledger.server.access.auth import Principal, missing_token_error, token_error
+from turnledger.server.access.auth import Principal
 from turnledger.server.access.limits import Quotas
+from turnledger.server.access.token_watch import TokenWatch
 from turnledger.server.errors import shutdown_error
 from turnledger.server.models.redaction import redact_failure
-from turnledger.server.ops.logs import log_repeating
 from turnledger.server.ops.metrics import Metrics
 from turnledger.server.wire.client_stream import ClientStream, Headers, cut_of
 from turnledger.server.wire.events import COMMENT, HEARTBEAT_EVERY, error_event
-from turnledger.tokens import Tokens
 
-CHECK_EVERY = 2.0
-"""Seconds between checks of the readers' tokens."""
 EVENTS = (b"content-type", b"text/event-stream; charset=utf-8")
 
 
@@ -67,34 +62,25 @@ class StreamEndpoint:
 
 
 class Streams:
-    """The streams of this process. They share one heartbeat timer and one check of tokens, which run only
-    while a stream is open: a timer for each would cost more than a short stream."""
+    """The streams of this process. They share one heartbeat timer, which runs only while a stream is open: a
+    timer for each would cost more than a short stream."""
 
     def __init__(
         self,
-        tokens: Tokens,
-        clock: Clock,
+        watch: TokenWatch,
         quotas: Quotas,
         metrics: Metrics,
         patience: float,
         *,
         heartbeat_every: float = HEARTBEAT_EVERY,
-        check_every: float = CHECK_EVERY,
     ) -> None:
-        self._tokens = tokens
-        self._clock = clock
+        self._watch = watch
         self._quotas = quotas
         self._metrics = metrics
         self._patience = patience
         self._heartbeat_every = heartbeat_every
         self._kept_alive: dict[ClientStream, Headers | Callable[[], Headers | None]] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self.check_every = check_every
-        self._readers: dict[bytes, set[asyncio.Task[object]]] = {}
-        """By the digest of their token; readers without a token are under an empty digest."""
-        self._ended: dict[asyncio.Task[object], Callable[[], TurnledgerError]] = {}
-        """Cancelled readers, and the error that each is to raise."""
-        self._check_task: asyncio.Task[None] | None = None
 
     async def send(self, source: Source, scope: Scope, receive: Receive, send: Send) -> None:
         """Send a stream until it ends or the client leaves, at the client's pace. An error before the first
@@ -118,7 +104,7 @@ class Streams:
             self.keep_alive(client, headers)
         try:
             # The last bytes are sent outside: a revoked reader gets as much time for them as any other.
-            with self.while_authorized(principal):
+            with self._watch.while_authorized(principal):
                 async with client.cancel_on_disconnect():
                     async for piece in stream.pieces:
                         if not client.has_begun:
@@ -167,56 +153,3 @@ class Streams:
             headers = headers_() if callable(headers_) else headers_
             if headers is not None:
                 client.send_heartbeat(COMMENT, headers)
-
-    # Tokens: a request is authorized once, at its start, and a stream may last for hours.
-
-    @contextmanager
-    def while_authorized(self, principal: Principal) -> Iterator[None]:
-        """Raise in this block, once, when the caller is no longer authorized. A caller without a token is
-        authorized until a token exists."""
-        digest, task = principal.token.digest if principal.token else b"", asyncio.current_task()
-        assert task is not None  # noqa: S101 - for the type checker
-        readers = self._readers.setdefault(digest, set())
-        readers.add(task)
-        if self._check_task is None:
-            self._check_task = asyncio.create_task(self._check_periodically(), name="turnledger tokens")
-        try:
-            yield
-        except asyncio.CancelledError:
-            if task in self._ended and not task.uncancel():
-                raise self._ended[task]() from None  # created here: no reference cycle with this frame
-            raise
-        finally:
-            self._ended.pop(task, None)
-            readers.discard(task)
-            if not readers and self._readers.get(digest) is readers:
-                del self._readers[digest]
-            if not self._readers and self._check_task is not None:
-                self._check_task.cancel()
-                self._check_task = None
-
-    async def _check_periodically(self) -> None:
-        while True:
-            await asyncio.sleep(self.check_every)
-            try:
-                await self.check_tokens()
-            except TurnledgerError as problem:
-                log_repeating("tokens_not_looked_up", code=problem.code)
-
-    async def check_tokens(self) -> None:
-        """Look up the tokens of all readers at once, and cancel readers whose token has ended."""
-        digests = [digest for digest in self._readers if digest]
-        found = await self._tokens.find_all(digests) if digests else {}
-        now = self._clock.now_ms()
-        for digest in digests:
-            token = found.get(digest)
-            if token is None or not token.is_valid(now):
-                self._end(digest, partial(token_error, token))
-        if b"" in self._readers and (await self._tokens.find(None)).any_tokens:
-            self._end(b"", missing_token_error)
-
-    def _end(self, digest: bytes, reason: Callable[[], TurnledgerError]) -> None:
-        # Removed first, so that a slow reader is not cancelled twice.
-        for task in self._readers.pop(digest, ()):
-            self._ended[task] = reason
-            task.cancel()

@@ -165,7 +165,7 @@ async def test_stream_of_a_visitor_ends_with_its_link(ending: str) -> None:
                 await Host(ledger).shares.revoke(share)
             else:
                 clock.advance(VISIT + 1)
-            await app.service.streams.check_tokens()
+            await app.service.token_watch.check_tokens()
             last = await stream.next()
             async with asyncio.timeout(10):
                 await stream.task
@@ -278,7 +278,7 @@ async def test_event_stream_of_a_narrowed_token_is_limited_to_its_scope_and_ends
         chat = await ledger.for_owner("ann", scope="shop").conversation()
         assert (await stream.next())["data"]["chat"] == chat.id
         await Host(ledger).tokens.revoke(str(token.id))
-        await app.service.streams.check_tokens()
+        await app.service.token_watch.check_tokens()
         last = await stream.next()
         assert (last["event"], last["data"]["error"]["code"]) == ("error", "token_revoked")
         async with asyncio.timeout(10):

@@ -186,7 +186,7 @@ async def test_import_stops_when_its_token_is_revoked() -> None:
         while not (await export(here, "/api/export", "bob")).body:
             await asyncio.sleep(0)
         await Host(here.ledger).tokens.revoke(str(made.id))
-        await here.app.service.streams.check_tokens()
+        await here.app.service.token_watch.check_tokens()
         async with asyncio.timeout(20):
             await pending
         assert reply.status == 200
@@ -237,7 +237,7 @@ async def test_export_is_cut_off_when_its_token_is_revoked() -> None:
         pending = asyncio.create_task(here.app(scope, receive, send))
         await begun.wait()
         await Host(here.ledger).tokens.revoke(str(made.id))
-        await here.app.service.streams.check_tokens()
+        await here.app.service.token_watch.check_tokens()
         stuck.set()
         async with asyncio.timeout(20):
             await pending

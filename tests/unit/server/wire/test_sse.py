@@ -7,19 +7,20 @@ import asyncio
 import gc
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from tests.unit.server.asgi import HOST
 from tests.unit.server.wire.test_client_stream import FOR_EVER, Client, outlet_to
 from turnledger import Ledger
-from turnledger.errors import LedgerClosed, TurnledgerError
+from turnledger.errors import TurnledgerError
 from turnledger.hosting import Host
 from turnledger.model.event import TurnStarted
 from turnledger.model.ids import TurnId
 from turnledger.server.access.auth import Principal
 from turnledger.server.access.limits import Quotas
+from turnledger.server.access.token_watch import TokenWatch
 from turnledger.server.app import make_app
 from turnledger.server.config.settings import ServerLimits, Settings
 from turnledger.server.models.models import Models
@@ -136,18 +137,21 @@ async def looked(audience: Audience) -> None:
 LOCAL = Principal("local", frozenset(), 0)
 
 
-def streams_of(ledger: Ledger, clock: FakeClock | None = None, **every: float) -> Streams:
+def watch_of(ledger: Ledger) -> TokenWatch:
+    return TokenWatch(Host(ledger).tokens, FakeClock(), check_every=FOR_EVER)
+
+
+def streams_of(watch: TokenWatch, heartbeat_every: float = FOR_EVER) -> Streams:
     """Streams with timers that are off unless the test sets an interval."""
-    clock, metrics = clock or FakeClock(), Metrics()
+    clock, metrics = FakeClock(), Metrics()
     quotas = Quotas(ServerLimits(), LocalCounters(), metrics, clock)
-    every = {"heartbeat_every": FOR_EVER, "check_every": FOR_EVER, **every}
-    return Streams(Host(ledger).tokens, clock, quotas, metrics, FOR_EVER, **every)
+    return Streams(watch, quotas, metrics, FOR_EVER, heartbeat_every=heartbeat_every)
 
 
 @pytest.fixture
 async def streams() -> AsyncIterator[Streams]:
     async with await Ledger.open() as ledger:
-        yield streams_of(ledger)
+        yield streams_of(watch_of(ledger))
 
 
 async def sent(
@@ -205,7 +209,7 @@ async def test_heartbeat_is_not_sent_to_ended_released_or_blocked_streams(
 async def test_heartbeat_timer_runs_only_while_there_are_streams() -> None:
     client = Client()
     async with await Ledger.open() as ledger:
-        streams = streams_of(ledger, heartbeat_every=0.001)
+        streams = streams_of(watch_of(ledger), heartbeat_every=0.001)
         outlet = outlet_to(client)
         outlet.begin(200, ())
         streams.keep_alive(outlet)
@@ -265,79 +269,17 @@ async def test_turn_events_over_http_have_heartbeats_and_are_released_at_the_end
     assert streams._kept_alive == {}
 
 
-class Place:
-    def __init__(self, ledger: Ledger, clock: FakeClock) -> None:
-        self.ledger, self.clock = ledger, clock
-        self.streams = streams_of(ledger, clock)
-
-    async def reader(self, **fields: float) -> tuple[str, asyncio.Task[str]]:
-        token, _ = await Host(self.ledger).tokens.create(owner="ann", scopes=["chats:read"], **fields)  # type: ignore[arg-type]
-        reading = asyncio.create_task(self._read(Principal("ann", token.scopes, 0, token)))
-        await asyncio.sleep(0)
-        return token.id, reading
-
-    async def _read(self, principal: Principal) -> str:
-        try:
-            with self.streams.while_authorized(principal):
-                await asyncio.Event().wait()
-        except TurnledgerError as reason:
-            return reason.code
-        raise AssertionError
+class Place(NamedTuple):
+    ledger: Ledger
+    watch: TokenWatch
+    streams: Streams
 
 
 @asynccontextmanager
 async def place() -> AsyncIterator[Place]:
-    clock = FakeClock()
-    async with await Ledger.over(MemoryStore(), clock=clock) as ledger:
-        yield Place(ledger, clock)
-
-
-async def test_stream_ends_when_its_token_is_revoked_or_expires_and_others_continue() -> None:
-    async with place() as here:
-        revoked, first = await here.reader()
-        _, second = await here.reader(lifetime=10)
-        _, third = await here.reader()
-        await here.streams.check_tokens()
-        assert not any(reading.done() for reading in (first, second, third))
-        await Host(here.ledger).tokens.revoke(revoked)
-        await here.streams.check_tokens()
-        assert await first == "token_revoked"
-        here.clock.advance(10)
-        await here.streams.check_tokens()
-        assert await second == "token_expired"
-        assert not third.done()
-        third.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await third
-        await here.streams.check_tokens()
-
-
-async def test_token_check_task_runs_only_while_there_are_readers() -> None:
-    async with place() as here:
-
-        def lookers() -> int:
-            return sum(task.get_name() == "turnledger tokens" for task in asyncio.all_tasks())
-
-        assert lookers() == 0
-        _, one = await here.reader()
-        _, two = await here.reader()
-        assert lookers() == 1
-        for reading in (one, two):
-            reading.cancel()
-            await asyncio.wait((reading,))
-        await asyncio.sleep(0)
-        assert lookers() == 0
-
-
-async def test_tokenless_reader_is_ended_once_a_token_exists() -> None:
-    async with place() as here:
-        reading = asyncio.create_task(here._read(Principal("local", frozenset(), 0)))
-        await asyncio.sleep(0)
-        await here.streams.check_tokens()
-        await Host(here.ledger).tokens.create(owner="ann", scopes=["chats:read"])
-        assert not reading.done()
-        await here.streams.check_tokens()
-        assert await reading == "missing_token"
+    async with await Ledger.over(MemoryStore(), clock=FakeClock()) as ledger:
+        watch = watch_of(ledger)
+        yield Place(ledger, watch, streams_of(watch))
 
 
 async def events() -> AsyncIterator[bytes]:
@@ -360,7 +302,7 @@ async def test_stream_of_a_slow_reader_whose_token_ends_is_cancelled_once_with_t
         client.stop_reading()
         await Host(here.ledger).tokens.revoke(token.id)
         for _ in range(3):  # the last event waits for the reader, and the tokens are checked again
-            await here.streams.check_tokens()
+            await here.watch.check_tokens()
             await settle()
         assert not sending.done()
         client.read_on()
@@ -391,7 +333,7 @@ async def test_stream_whose_token_ends_leaves_no_reference_cycles(has_begun: boo
         gc.disable()
         gc.set_debug(gc.DEBUG_SAVEALL)
         try:
-            await here.streams.check_tokens()
+            await here.watch.check_tokens()
             await sending
             del sending
             await settle()
@@ -422,24 +364,6 @@ async def test_stream_whose_client_disconnects_before_the_end_leaves_no_task(str
     await sending
     await settle()
     assert asyncio.all_tasks() == others
-
-
-async def test_token_check_that_fails_is_repeated() -> None:
-    async with place() as here:
-        streams = streams_of(here.ledger, here.clock, check_every=0)
-        looks = 0
-
-        async def look() -> None:
-            nonlocal looks
-            looks += 1
-            raise LedgerClosed
-
-        streams.check_tokens = look  # type: ignore[method-assign]
-        token, _ = await Host(here.ledger).tokens.create(owner="ann", scopes=["chats:read"])
-        with streams.while_authorized(Principal("ann", token.scopes, 0, token)):
-            for _ in range(10):
-                await asyncio.sleep(0)
-        assert looks > 1
 
 
 async def test_stream_cancelled_while_closing_is_released(
