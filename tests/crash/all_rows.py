@@ -9,14 +9,14 @@ from turnledger.engine.ports import Inspection, Tables
 from turnledger.model.catalogue import ChatFilter, ListPosition
 from turnledger.model.conversation import Conversation
 from turnledger.model.ids import TurnId
-from turnledger.stores.url import visit_store
+from turnledger.stores.url import open_read_only
 
 PAGE = 7
 
 
 async def all_rows(url: str) -> dict[str, Any]:
     """Read the whole store, by names."""
-    visit = await visit_store(url)
+    visit = await open_read_only(url)
     try:
         return await visit.inspect(read, None)
     finally:

@@ -36,7 +36,7 @@ from turnledger.hosting import Host
 from turnledger.model.access.token import digest_of
 from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Conversation, ConversationState
-from turnledger.stores.url import open_source, open_target, visit_store
+from turnledger.stores.url import open_read_only, open_source, open_target
 from turnledger.testing.postgresql import PostgresServer
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 
@@ -96,7 +96,7 @@ def run_killed(source: str, target: str, page: int, moment: int, *broken: str) -
 
 
 async def findings(url: str) -> list[str]:
-    visit = await visit_store(url)
+    visit = await open_read_only(url)
     try:
         report = await visit.inspect(check, CheckRequest())
     finally:
@@ -131,7 +131,7 @@ def test_copy_killed_at_any_moment_and_resumed_equals_its_source(
     while (ended := run_killed(stocked[source].url, url, page, passed + kills % 3 + 1))[0] == -signal.SIGKILL:
         kills += 1
         with pytest.raises(NotAStore, match="unfinished copy"):
-            asyncio.run(visit_store(url))
+            asyncio.run(open_read_only(url))
     assert ended[0] == 0, ended[1]
     assert kills >= (50 if IS_LONG else 4)
     assert asyncio.run(all_rows(url)) == stocked[source].rows
@@ -223,7 +223,7 @@ async def test_turn_without_checksum_of_an_older_version_gets_one(new_store: New
     await copy(source, target, LARGE)
     await copy(target, back, LARGE)
     for url in (target, back):
-        visit = await visit_store(url)
+        visit = await open_read_only(url)
         report = await visit.inspect(check, CheckRequest())
         await visit.close()
         assert (report.turns, report.turns_without_checksum, report.findings) == (1, 0, [])

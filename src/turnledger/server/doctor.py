@@ -34,9 +34,9 @@ from turnledger.server.listen.socket import PortInUse, allowed_files, bind, open
 from turnledger.stores.sqlite import path_of
 from turnledger.stores.sqlite.files import MOUNTS, check_place, network_filesystem
 from turnledger.stores.sqlite.migrations import VERSION
-from turnledger.stores.sqlite.visit import Examination, sqlite_version
-from turnledger.stores.sqlite.visit import examine as examine_file
-from turnledger.stores.url import is_postgresql, visit_store
+from turnledger.stores.sqlite.read_only import Examination, sqlite_version
+from turnledger.stores.sqlite.read_only import examine as examine_file
+from turnledger.stores.url import is_postgresql, open_read_only
 
 
 class Level(StrEnum):
@@ -119,11 +119,11 @@ class Doctor:
     async def _store(self) -> list[Diagnosis]:
         found, self._examination = await asyncio.to_thread(check_store, self._settings.store)
         if self._examination is not None:
-            visit = await visit_store(self._settings.store)
+            store = await open_read_only(self._settings.store)
             try:
-                self._any_tokens = (await visit.read_whole(find, FindRequest(None, OWNER))).any_tokens
+                self._any_tokens = (await store.read_whole(find, FindRequest(None, OWNER))).any_tokens
             finally:
-                await visit.close()
+                await store.close()
         return found
 
     async def _port(self) -> list[Diagnosis]:

@@ -10,7 +10,7 @@ from turnledger.engine.ports import Store, StoreReader
 from turnledger.engine.tables.records import RecordSource, RecordTarget
 from turnledger.errors import NotAStore
 from turnledger.stores.memory import Database, MemoryStore
-from turnledger.stores.sqlite import SqliteStore, SqliteVisit, path_of
+from turnledger.stores.sqlite import ReadOnlySqlite, SqliteStore, path_of
 from turnledger.stores.sqlite.backup import Progress, back_up
 from turnledger.stores.sqlite.connections import deletes_securely
 from turnledger.stores.sqlite.copies import SqliteCopy, SqliteRecords
@@ -38,14 +38,14 @@ async def open_store(url: str, *, page_bytes: int | None = None) -> Store:
     raise NotAStore(f"This URL does not name a store. Known forms: {SCHEMES}.")
 
 
-async def visit_store(url: str) -> StoreReader:
+async def open_read_only(url: str) -> StoreReader:
     """Open the store at the URL for reading only; raise NotAStore if it does not exist."""
     if url.startswith("memory:"):
         raise NotAStore("Other processes cannot open a memory store. Name a SQLite file.")
     if url.startswith("sqlite:"):
-        return await SqliteVisit.open(path_of(url))
+        return await ReadOnlySqlite.open(path_of(url))
     if is_postgresql(url):
-        return await _postgres_store().visit(url)
+        return await _postgres_store().open_read_only(url)
     raise NotAStore(f"This URL does not name a store. Known forms: {SCHEMES}.")
 
 

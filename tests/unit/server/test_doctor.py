@@ -44,7 +44,7 @@ from turnledger.server.doctor import (
     upstreams_of,
 )
 from turnledger.stores.sqlite.files import filesystem_of
-from turnledger.stores.sqlite.visit import Examination
+from turnledger.stores.sqlite.read_only import Examination
 
 NOW = 1_800_000_000.0
 

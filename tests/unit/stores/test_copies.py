@@ -236,9 +236,9 @@ def store_of(url: str) -> Any:
 
 
 def visit_of(url: str) -> Any:
-    from turnledger.stores.url import visit_store
+    from turnledger.stores.url import open_read_only
 
-    return visit_store(url)
+    return open_read_only(url)
 
 
 async def save_version(url: str, version: int) -> None:

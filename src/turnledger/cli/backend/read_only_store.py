@@ -32,15 +32,15 @@ async def last_used(
     """Return the chats of an owner that were used last. Writes nothing."""
     from turnledger.engine.clock import SystemClock
     from turnledger.engine.conversations.catalogue import ListChats, list_page
-    from turnledger.stores.url import visit_store
+    from turnledger.stores.url import open_read_only
 
     query = ChatFilter(scope=scope, archived=None if deleted else False, deleted=deleted)
-    visit = await visit_store(url)
+    store = await open_read_only(url)
     try:
         request = ListChats(query, None, limit, SystemClock().now_ms())
-        page = await visit.read(list_page, request, owner or LOCAL)
+        page = await store.read(list_page, request, owner or LOCAL)
     finally:
-        await visit.close()
+        await store.close()
     return tuple(map(show_listed, page.chats))
 
 
@@ -76,18 +76,18 @@ async def _all_rows(
     request_after: Callable[[Row | None], Request],
 ) -> list[Row]:
     """Read page after page; `request_after` is the request for the page after a row."""
-    from turnledger.stores.url import visit_store
+    from turnledger.stores.url import open_read_only
 
     found: list[Row] = []
-    visit = await visit_store(url)
+    store = await open_read_only(url)
     try:
         while True:
-            page = await visit.read_whole(list_rows, request_after(found[-1] if found else None))
+            page = await store.read_whole(list_rows, request_after(found[-1] if found else None))
             found += page
             if len(page) < ROWS:
                 return found
     finally:
-        await visit.close()
+        await store.close()
 
 
 def without_hidden(turns: Sequence[Turn]) -> tuple[Turn, ...]:

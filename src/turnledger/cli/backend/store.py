@@ -37,10 +37,10 @@ from turnledger.model.access.share import VISIT
 from turnledger.model.access.token import digest_of, is_token_text
 from turnledger.model.ids import TurnId
 from turnledger.model.item import raws
-from turnledger.model.retention import policy_of
+from turnledger.model.reset_policy import policy_of
 from turnledger.model.transfer import ImportReport
 from turnledger.model.turn import Turn
-from turnledger.stores.url import store_exists, visit_store
+from turnledger.stores.url import open_read_only, store_exists
 
 PAGE = 50
 
@@ -51,7 +51,7 @@ async def open_store(
 ) -> AsyncIterator[StoreBackend]:
     """Open the store at this URL. A missing one is created with `create`; otherwise raises NotAStore."""
     if not create:
-        await (await visit_store(url)).close()
+        await (await open_read_only(url)).close()
     elif url.startswith("memory:"):
         raise NotAStore("A store in memory ends with its process. Use a file, as in sqlite:///chats.db.")
     is_new = create and not store_exists(url)

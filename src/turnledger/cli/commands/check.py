@@ -53,17 +53,17 @@ async def _run_check(url: str, limit: int) -> Report:
 
     from turnledger.engine.check.check import CheckRequest
     from turnledger.engine.check.check import check as check_store
-    from turnledger.stores.url import visit_store
+    from turnledger.stores.url import open_read_only
 
-    visit = await visit_store(url)
+    store = await open_read_only(url)
     try:
         with Progress("Checking") as progress:
-            task = asyncio.ensure_future(visit.inspect(check_store, CheckRequest(at_rest=True, limit=limit)))
+            task = asyncio.ensure_future(store.inspect(check_store, CheckRequest(at_rest=True, limit=limit)))
             while not (await asyncio.wait([task], timeout=progress.poll_interval))[0]:
                 progress.advance(0)
             return await task
     finally:
-        await visit.close()
+        await store.close()
 
 
 def document_of(report: Report) -> dict[str, Any]:

@@ -145,7 +145,7 @@ class PostgresRecords:
 
     @classmethod
     async def open(cls, url: str, *, unfinished: bool = False) -> PostgresRecords:
-        """Connect to an existing, current store; raises as `PostgresStore.visit`."""
+        """Connect to an existing, current store; raises as `PostgresStore.open_read_only`."""
         settings = replace(connections.settings_of(url), timeout=PATIENCE)
         async with _translated(settings.place):
             connection = await _connect(settings)

@@ -106,7 +106,7 @@ class PostgresStore:
         return store
 
     @classmethod
-    async def visit(cls, url: str) -> PostgresStore:
+    async def open_read_only(cls, url: str) -> PostgresStore:
         """Connect for reading only, without a lease; raises NotAStore if the tables are not there."""
         return await cls._open(url, check_exists)
 

@@ -1,7 +1,7 @@
 """The SQLite store: one file that processes share, one writer with group commit, a reader beside it."""
 
 from turnledger.stores.sqlite.connections import path_of
+from turnledger.stores.sqlite.read_only import ReadOnlySqlite
 from turnledger.stores.sqlite.store import SqliteStore
-from turnledger.stores.sqlite.visit import SqliteVisit
 
-__all__ = ["SqliteStore", "SqliteVisit", "path_of"]
+__all__ = ["ReadOnlySqlite", "SqliteStore", "path_of"]

@@ -25,12 +25,12 @@ def back_up(path: str, target: str, progress: Progress) -> None:
     """Copy the store at this path into a new file, as of one moment. Blocks.
 
     The file gets its name only when it is complete and on disk. Raises InvalidInput if the name is taken, and
-    as a visit does. A store of an older version is copied as it is.
+    as `ReadOnlySqlite.open` does. A store of an older version is copied as it is.
     """
     place = check_place(target)
     _refuse_to_overwrite(target, place)
     connections.check_sqlite(apsw.sqlite_lib_version())
-    source = connections.connect_visitor(path, any_version=True)
+    source = connections.connect_read_only(path, any_version=True)
     unfinished = place.with_name(temporary_name())
     try:
         create_private(unfinished)

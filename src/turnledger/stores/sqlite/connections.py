@@ -93,7 +93,7 @@ def prepare(path: str, vfs: str | None = None, *, unfinished: bool = False) -> P
     return place
 
 
-def connect_visitor(
+def connect_read_only(
     path: str, vfs: str | None = None, *, any_version: bool = False, unfinished: bool = False
 ) -> apsw.Connection:
     """Connect to an existing store without changing it: creates and migrates nothing, and does not checkpoint

@@ -214,14 +214,14 @@ class SqliteRecords(ConnectionThread):
 
     @classmethod
     async def open(cls, path: str, *, unfinished: bool = False) -> SqliteRecords:
-        """Open an existing, current store; raises as `SqliteVisit.open`."""
+        """Open an existing, current store; raises as `ReadOnlySqlite.open`."""
         return await asyncio.to_thread(cls._open, path, unfinished)
 
     @classmethod
     def _open(cls, path: str, unfinished: bool) -> SqliteRecords:
         connections.check_sqlite(apsw.sqlite_lib_version())
         check_not_inherited(check_place(path))
-        connection = connections.connect_visitor(path, unfinished=unfinished)
+        connection = connections.connect_read_only(path, unfinished=unfinished)
         _begin(connection)
         return cls(path, connection)
 

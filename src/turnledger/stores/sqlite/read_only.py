@@ -1,4 +1,4 @@
-"""Visits: read a SQLite file, or examine its state, without taking part. Creates and writes nothing."""
+"""Read a SQLite file, or examine its state, without taking part. Creates and writes nothing."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from turnledger.stores.sqlite.tables.records import sql_text
 from turnledger.stores.sqlite.threads import Job, SqliteReader
 
 
-class SqliteVisit:
+class ReadOnlySqlite:
     """Reads a file that other processes may be using. Made by `open`; has no threads."""
 
     def __init__(self, reader: SqliteReader) -> None:
         self._reader = reader
 
     @classmethod
-    async def open(cls, path: str | PathLike[str]) -> SqliteVisit:
+    async def open(cls, path: str | PathLike[str]) -> ReadOnlySqlite:
         """Open an existing, current store in this file; raises as `SqliteStore.open`."""
         return cls(await asyncio.to_thread(_open, fsdecode(path)))
 
@@ -54,7 +54,7 @@ class SqliteVisit:
 def _open(path: str) -> SqliteReader:
     connections.check_sqlite(apsw.sqlite_lib_version())
     check_not_inherited(check_place(path))
-    return SqliteReader(connections.connect_visitor(path), path)
+    return SqliteReader(connections.connect_read_only(path), path)
 
 
 QUERIES = named_queries(sql_text("examination.sql"))
@@ -87,8 +87,8 @@ def sqlite_version() -> str:
 
 
 def examine(path: str) -> Examination:
-    """Examine the store at this path. Raises as a visit does; blocks."""
-    connection = connections.connect_visitor(path)
+    """Examine the store at this path. Raises as `open` does; blocks."""
+    connection = connections.connect_read_only(path)
     try:
         place = Path(connection.filename)
         living, dead, unknown = _participants(connection, place)

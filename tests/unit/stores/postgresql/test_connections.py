@@ -23,7 +23,7 @@ from turnledger.stores.postgresql import PostgresStore
 from turnledger.stores.postgresql.connections import arguments, connect, decoded, encoded, settings_of
 from turnledger.stores.postgresql.migrations import MIGRATIONS, VERSION
 from turnledger.stores.postgresql.tables.queries import sql_text
-from turnledger.stores.url import back_up_store, described, open_store, visit_store
+from turnledger.stores.url import back_up_store, described, open_read_only, open_store
 from turnledger.testing.postgresql import PostgresServer
 from turnledger.testing.store_contract.rows.kit import change, do, write
 
@@ -152,7 +152,7 @@ async def test_database_of_a_newer_version_is_refused_untouched(url: str) -> Non
     await (await PostgresStore.open(url)).close()
     connection = await asyncpg.connect(url)
     await connection.execute("UPDATE store SET version = version + 1")
-    for attempt in (open_store, visit_store):
+    for attempt in (open_store, open_read_only):
         with pytest.raises(StoreTooNew):
             await attempt(url)
     assert await connection.fetchval("SELECT version FROM store") == VERSION + 1
@@ -170,7 +170,7 @@ async def test_table_of_another_program_is_refused_untouched(url: str) -> None:
 
 async def test_visit_to_an_empty_database_creates_nothing(url: str) -> None:
     with pytest.raises(NotAStore, match="no tables"):
-        await visit_store(url)
+        await open_read_only(url)
     connection = await asyncpg.connect(url)
     assert await connection.fetchval("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'") == 0
     await connection.close()

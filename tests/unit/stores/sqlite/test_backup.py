@@ -17,11 +17,11 @@ from turnledger import Ledger
 from turnledger.engine.check.check import CheckRequest, check
 from turnledger.errors import InvalidInput, NotAStore, StoreError, StoreTooNew
 from turnledger.model.ids import LeaseId
-from turnledger.stores.sqlite import SqliteStore, SqliteVisit, backup, visit
+from turnledger.stores.sqlite import ReadOnlySqlite, SqliteStore, backup, read_only
 from turnledger.stores.sqlite.connections import prepare
 from turnledger.stores.sqlite.leases import LockFiles
 from turnledger.stores.sqlite.migrations import VERSION
-from turnledger.stores.sqlite.visit import examine, sqlite_version
+from turnledger.stores.sqlite.read_only import examine, sqlite_version
 
 
 def names(folder: Path) -> list[str]:
@@ -37,9 +37,9 @@ def copied(path: Path, copy: Path) -> None:
 
 
 async def findings(path: Path) -> list[str]:
-    visit = await SqliteVisit.open(path)
-    report = await visit.inspect(check, CheckRequest())
-    await visit.close()
+    store = await ReadOnlySqlite.open(path)
+    report = await store.inspect(check, CheckRequest())
+    await store.close()
     return [finding.message for finding in report.findings]
 
 
@@ -216,7 +216,7 @@ async def test_examination_counts_live_dead_and_unknown_processes(path: Path) ->
 async def test_examination_reports_a_store_whose_write_lock_is_held(
     lived_in: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(visit, "PATIENCE_MS", 0)
+    monkeypatch.setattr(read_only, "PATIENCE_MS", 0)
     neighbour = apsw.Connection(str(lived_in))
     neighbour.execute("BEGIN IMMEDIATE")
     assert examine(str(lived_in)).is_stuck

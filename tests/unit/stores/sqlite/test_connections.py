@@ -35,7 +35,7 @@ from turnledger.stores.sqlite.connections import (
     SHORT_WAIT,
     Patience,
     check_sqlite,
-    connect_visitor,
+    connect_read_only,
     connect_writer,
     prepare,
 )
@@ -197,7 +197,7 @@ def test_store_whose_first_page_was_torn_by_a_crash_opens_from_its_log(
     content = bytearray(path.read_bytes())
     content[start:end] = filler * (end - start)
     path.write_bytes(content)
-    visitor = connect_visitor(str(path))
+    visitor = connect_read_only(str(path))
     assert visitor.execute("SELECT count(*) FROM lease").get == 1
     visitor.close()
     make_store(path)

@@ -210,7 +210,7 @@ async def test_opening_a_store_in_use_without_its_log_is_refused(path: Path, wri
     with pytest.raises(StoreUnavailable, match="while in use"):
         connections.prepare(str(path))
     with pytest.raises(StoreUnavailable, match="while in use"):
-        connections.connect_visitor(str(path))
+        connections.connect_read_only(str(path))
     writer.check_files()
     writer.close()
     assert await has(path, "first")

@@ -40,9 +40,9 @@ from turnledger.errors import (
     TurnledgerError,
 )
 from turnledger.model.ids import LeaseId
-from turnledger.stores.sqlite import SqliteStore, SqliteVisit
+from turnledger.stores.sqlite import ReadOnlySqlite, SqliteStore
 from turnledger.stores.sqlite import store as module
-from turnledger.stores.url import visit_store
+from turnledger.stores.url import open_read_only
 
 
 def count_commits(store: SqliteStore) -> list[None]:
@@ -345,11 +345,11 @@ def read(path: Path) -> bytes:
 
 
 async def look(path: Path) -> int:
-    visit = await SqliteVisit.open(path)
+    store = await ReadOnlySqlite.open(path)
     try:
-        return (await visit.inspect(check, CheckRequest())).conversations
+        return (await store.inspect(check, CheckRequest())).conversations
     finally:
-        await visit.close()
+        await store.close()
 
 
 def write(path: Path, text: bytes) -> None:
@@ -395,7 +395,7 @@ async def test_visit_reads_a_store_in_use(path: Path) -> None:
 
 async def test_visit_of_a_missing_store_is_refused_and_creates_no_file(path: Path) -> None:
     with pytest.raises(NotAStore, match="No store at"):
-        await SqliteVisit.open(path)
+        await ReadOnlySqlite.open(path)
     assert contents(path) == {}
 
 
@@ -407,7 +407,7 @@ async def test_visit_of_a_file_that_is_not_a_store_is_refused_and_leaves_it_unch
 ) -> None:
     write(path, text)
     with pytest.raises(NotAStore, match=message):
-        await SqliteVisit.open(path)
+        await ReadOnlySqlite.open(path)
     assert contents(path) == {path.name: text}
 
 
@@ -421,30 +421,30 @@ async def test_visit_of_a_store_of_another_version_is_refused_without_migration(
     connection.close()
     before = contents(path)
     with pytest.raises(error, match="newer Turnledger" if version else "older Turnledger"):
-        await SqliteVisit.open(path)
+        await ReadOnlySqlite.open(path)
     assert contents(path) == before
 
 
 async def test_visit_by_url_opens_sqlite_stores_only(path: Path) -> None:
     await (await SqliteStore.open(path)).close()
-    visit = await visit_store(f"sqlite:///{path}")
-    assert isinstance(visit, SqliteVisit)
-    await visit.close()
+    store = await open_read_only(f"sqlite:///{path}")
+    assert isinstance(store, ReadOnlySqlite)
+    await store.close()
     for url, message in [("memory:", "cannot open a memory store"), ("redis://x", "does not name a store")]:
         with pytest.raises(NotAStore, match=message):
-            await visit_store(url)
+            await open_read_only(url)
 
 
 async def test_visit_that_tries_to_write_raises_store_read_only(path: Path) -> None:
     await (await SqliteStore.open(path)).close()
-    visit = await SqliteVisit.open(path)
+    store = await ReadOnlySqlite.open(path)
 
     async def write(rows: Any, request: None) -> None:
         rows._run("mark_swept", 1)
 
     with pytest.raises(StoreReadOnly):
-        await visit.read(write, None, "ann")
-    for read in (visit.read_whole, visit.inspect):
+        await store.read(write, None, "ann")
+    for read in (store.read_whole, store.inspect):
         with pytest.raises(StoreReadOnly):
             await read(write, None)
-    await visit.close()
+    await store.close()

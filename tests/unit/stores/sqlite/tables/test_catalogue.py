@@ -17,7 +17,7 @@ from turnledger.engine.check.check import CheckRequest, check
 from turnledger.model.catalogue import ChatEntry, ChatFilter, ListPosition
 from turnledger.model.conversation import Branch, Conversation, ConversationState
 from turnledger.model.ids import BranchId, ConversationId
-from turnledger.stores.sqlite import SqliteStore, SqliteVisit
+from turnledger.stores.sqlite import ReadOnlySqlite, SqliteStore
 from turnledger.stores.sqlite.migrations import migrate
 from turnledger.stores.sqlite.tables import catalogue
 from turnledger.stores.sqlite.tables.overview import ODD, ODD_WORDS
@@ -203,11 +203,11 @@ async def lived_in(path: Path) -> Path:
 
 
 async def findings(path: Path) -> list[Finding]:
-    visit = await SqliteVisit.open(path)
+    store = await ReadOnlySqlite.open(path)
     try:
-        return (await visit.inspect(check, CheckRequest(at_rest=True))).findings
+        return (await store.inspect(check, CheckRequest(at_rest=True))).findings
     finally:
-        await visit.close()
+        await store.close()
 
 
 def damage(path: Path, statement: str) -> None:
