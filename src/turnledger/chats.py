@@ -50,7 +50,7 @@ from turnledger.model.change import LiveChange
 from turnledger.model.conversation import Conversation, Usage, Within
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.job import ListedJob
-from turnledger.model.retention import ResetPolicy
+from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.text.search import parse_query
 from turnledger.model.transfer import ImportReport
 from turnledger.model.turn import OnStop, Turn

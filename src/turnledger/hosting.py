@@ -50,7 +50,7 @@ from turnledger.model.access.token import Token, TokenScope
 from turnledger.model.catalogue import ChatFilter, ListPosition, Page
 from turnledger.model.conversation import EVERYWHERE, Conversation, Within
 from turnledger.model.ids import ConversationId, TurnId
-from turnledger.model.retention import ResetPolicy
+from turnledger.model.reset_policy import ResetPolicy
 from turnledger.shares import Shares, Visit
 from turnledger.tokens import Tokens
 

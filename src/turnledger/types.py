@@ -19,7 +19,8 @@ from turnledger.model.change import ChangeKind, LiveChange
 from turnledger.model.check import Finding, Rule
 from turnledger.model.conversation import Conversation, TitleSource, Usage
 from turnledger.model.flags import Flags, HiddenItems
-from turnledger.model.retention import Lifetime, Lifetimes, ResetPolicy, RetentionReport, RetiredConversation
+from turnledger.model.reset_policy import ResetPolicy
+from turnledger.model.retention import Lifetime, Lifetimes, RetentionReport, RetiredConversation
 from turnledger.model.transfer import ImportReport
 from turnledger.model.turn import AttemptState, BeginKind, TurnKind
 

@@ -21,7 +21,8 @@ from turnledger.errors import (
 from turnledger.hosting import Host
 from turnledger.model.conversation import ConversationState, Ticket
 from turnledger.model.ids import TurnId
-from turnledger.model.retention import Lifetimes, ResetPolicy
+from turnledger.model.reset_policy import ResetPolicy
+from turnledger.model.retention import Lifetimes
 from turnledger.model.turn import TurnKind
 from turnledger.testing.gates import Fate, When
 from turnledger.testing.scripted_model import ScriptedModel, Tool

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.stateful.names import CONVERSATION_KEYS, IDEMPOTENCY_KEYS, LEASES, OWNERS, SCOPES
 from tests.unit.model.shapes import result, user
 from turnledger.model.item import message
-from turnledger.model.retention import ResetPolicy
+from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.turn import Failure, Instructions, OnBusy, OnFailure, OnStop
 
 BROKEN = Failure("error", "it broke")

@@ -24,7 +24,7 @@ from turnledger.model.conversation import (
 from turnledger.model.flags import Flags, FlagsByTurn
 from turnledger.model.ids import TokenId, TurnId
 from turnledger.model.item import Item
-from turnledger.model.retention import ResetPolicy
+from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.turn import Attempt, AttemptState, Failure, Instructions, OnStop, Turn, TurnKind
 
 ALL = 1_000

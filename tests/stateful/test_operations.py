@@ -86,7 +86,7 @@ from turnledger.engine.turn.running_turn import record
 from turnledger.model.catalogue import ChatFilter, ListPosition
 from turnledger.model.conversation import Conversation, Within
 from turnledger.model.ids import ConversationId, LeaseId
-from turnledger.model.retention import NEVER, ResetPolicy
+from turnledger.model.reset_policy import NEVER, ResetPolicy
 from turnledger.model.turn import Failure, OnBusy, OnFailure, OnStop, Turn
 
 pytestmark = pytest.mark.timeout(600)  # a failure is made small before it is shown, which takes a while

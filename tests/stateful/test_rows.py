@@ -34,7 +34,7 @@ from turnledger.errors import StoreError
 from turnledger.model.catalogue import ChatFilter
 from turnledger.model.conversation import ConversationState
 from turnledger.model.flags import Flags
-from turnledger.model.retention import ResetPolicy
+from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.turn import Attempt, AttemptState, Failure, Instructions, OnStop, TurnKind
 
 pytestmark = pytest.mark.timeout(600)  # a failure is made small before it is shown, which takes a while

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, ShareId, TokenId, TurnId
 from turnledger.model.item import Item
-from turnledger.model.retention import NEVER, ResetPolicy
+from turnledger.model.reset_policy import NEVER, ResetPolicy
 from turnledger.model.turn import Attempt, Turn
 
 LOCAL = "local"

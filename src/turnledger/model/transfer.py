@@ -19,7 +19,7 @@ from msgspec import UNSET, UnsetType
 from turnledger.model.conversation import Conversation
 from turnledger.model.flags import SHOWN, Flags
 from turnledger.model.item import Item
-from turnledger.model.retention import NEVER, ResetPolicy
+from turnledger.model.reset_policy import NEVER, ResetPolicy
 from turnledger.model.turn import Failure, Turn, instructions_from
 
 SCHEMA_VERSION = 1

@@ -26,7 +26,7 @@ from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, Id, LeaseId, ShareId, TokenId, TurnId
 from turnledger.model.item import Item, checked_items, raws
 from turnledger.model.job import TurnJob
-from turnledger.model.retention import NEVER, ResetPolicy
+from turnledger.model.reset_policy import NEVER, ResetPolicy
 from turnledger.model.turn import (
     Attempt,
     AttemptBody,

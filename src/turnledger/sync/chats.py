@@ -22,7 +22,7 @@ from turnledger.model.change import LiveChange
 from turnledger.model.conversation import Conversation, Usage
 from turnledger.model.ids import TurnId
 from turnledger.model.job import ListedJob
-from turnledger.model.retention import ResetPolicy
+from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.transfer import ImportReport
 from turnledger.model.turn import OnStop, Turn
 from turnledger.sync.block import AnyRunner, TurnBlock

@@ -31,7 +31,7 @@ from turnledger.model.event import (
     TurnFinished,
 )
 from turnledger.model.ids import ConversationId
-from turnledger.model.retention import policy_of
+from turnledger.model.reset_policy import policy_of
 from turnledger.model.turn import Turn
 from turnledger.runners.chat_runner import ChatRunner
 from turnledger.runners.demo import DemoModel

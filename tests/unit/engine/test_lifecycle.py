@@ -17,7 +17,7 @@ from turnledger.errors import IdempotencyMismatch, InvalidInput, Superseded
 from turnledger.model.conversation import Branch, Conversation, ConversationState, Within
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
-from turnledger.model.retention import ResetPolicy
+from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.stores.memory import MemoryTables
 

@@ -29,7 +29,7 @@ from turnledger.model.event_log import LogChunk, WholeLog
 from turnledger.model.item import Item, checked_items, raws, stored_items
 from turnledger.model.job import JobBody
 from turnledger.model.journal import JournalRecord
-from turnledger.model.retention import ResetPolicy
+from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.turn import AttemptBody, AttemptState, Failure, TurnBody
 
 texts = st.text()

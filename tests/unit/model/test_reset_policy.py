@@ -11,10 +11,11 @@ from msgspec.structs import replace
 
 from tests.unit.model.shapes import repeatable, some_id
 from turnledger.errors import InvalidInput
-from turnledger.model import retention
+from turnledger.model import reset_policy
 from turnledger.model.conversation import Conversation, ConversationState
 from turnledger.model.ids import BranchId, ConversationId
-from turnledger.model.retention import NEVER, Lifetime, Lifetimes, ResetPolicy, last_daily
+from turnledger.model.reset_policy import NEVER, ResetPolicy, last_daily
+from turnledger.model.retention import Lifetime, Lifetimes
 
 PLAIN = Conversation(
     id=some_id(ConversationId, 1), owner="ann", branch=some_id(BranchId, 1), created_at=100, touched_at=200
@@ -153,7 +154,7 @@ def test_daily_reset_in_utc_needs_no_time_zone_database(monkeypatch: pytest.Monk
     def no_zones(name: str) -> None:
         raise LookupError(name)
 
-    monkeypatch.setattr(retention, "ZoneInfo", no_zones)
+    monkeypatch.setattr(reset_policy, "ZoneInfo", no_zones)
     assert ResetPolicy.daily(0).is_over(0, DAY - 1, DAY)
     with pytest.raises(InvalidInput):
         ResetPolicy.daily(0, "Europe/Berlin")

@@ -9,7 +9,7 @@ from turnledger.model.conversation import Conversation, TitleSource
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item, message
-from turnledger.model.retention import ResetPolicy
+from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.transfer import (
     MOST_OF_A_CHAT,
     REASON_LENGTH,

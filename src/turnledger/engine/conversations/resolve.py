@@ -27,7 +27,7 @@ from turnledger.model.conversation import (
     Within,
 )
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
-from turnledger.model.retention import NEVER, ResetPolicy
+from turnledger.model.reset_policy import NEVER, ResetPolicy
 
 JOBS = 100
 """Jobs read at once."""

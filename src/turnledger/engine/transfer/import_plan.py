@@ -20,7 +20,7 @@ from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, Id, TurnId, derive_id
 from turnledger.model.item import DEEPEST, Item, calls_left_open, check_plain, started_calls
 from turnledger.model.messages.repair import FittedTurn, fit_turn
-from turnledger.model.retention import NEVER, ResetPolicy
+from turnledger.model.reset_policy import NEVER, ResetPolicy
 from turnledger.model.transfer import ChatLine, ImportOutcome, ImportReport, Notes, TurnLine
 from turnledger.model.turn import Failure, Instructions, Turn, TurnKind, instructed_after, is_instruction
 

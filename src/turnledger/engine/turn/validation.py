@@ -37,7 +37,7 @@ from turnledger.model.conversation import (
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item, ItemLike, check_input, check_resent, is_unicode, items_of
 from turnledger.model.job import job_body
-from turnledger.model.retention import NEVER, ResetPolicy
+from turnledger.model.reset_policy import NEVER, ResetPolicy
 from turnledger.model.turn import Instructions, OnBusy, OnFailure, OnStop, instructions_of
 
 Input: TypeAlias = "ItemLike | Iterable[ItemLike]"

@@ -16,7 +16,7 @@ from turnledger.chat import Chat
 from turnledger.model.change import ChangeKind, LiveChange
 from turnledger.model.conversation import TitleSource
 from turnledger.model.item import Item, raws
-from turnledger.model.retention import NEVER
+from turnledger.model.reset_policy import NEVER
 from turnledger.model.turn import first_words
 
 ROLES = ("user", "assistant")

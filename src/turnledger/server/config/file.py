@@ -16,7 +16,7 @@ import msgspec
 
 from turnledger.engine.turn.policies import Policies
 from turnledger.errors import InvalidInput, NotAStore
-from turnledger.model.retention import policy_of
+from turnledger.model.reset_policy import policy_of
 from turnledger.model.text.plain import plain
 from turnledger.server.config import folders
 from turnledger.server.config.settings import (

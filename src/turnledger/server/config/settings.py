@@ -10,7 +10,8 @@ import msgspec
 from turnledger.engine.limits import Limits
 from turnledger.engine.turn.policies import NO_POLICIES, Policies
 from turnledger.model.conversation import LONGEST
-from turnledger.model.retention import Lifetime, Lifetimes, policy_of
+from turnledger.model.reset_policy import policy_of
+from turnledger.model.retention import Lifetime, Lifetimes
 
 DEMO = "demo"
 """The model when the settings have none."""

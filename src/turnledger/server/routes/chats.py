@@ -19,7 +19,7 @@ from turnledger.errors import ConversationUnavailable, InvalidInput, RevisionCon
 from turnledger.model.access.token import TokenScope
 from turnledger.model.catalogue import ChatEntry, Page
 from turnledger.model.conversation import TAG_LENGTH, Conversation
-from turnledger.model.retention import policy_of
+from turnledger.model.reset_policy import policy_of
 from turnledger.server.access.auth import Principal
 from turnledger.server.errors import RequestRefused, error_details
 from turnledger.server.openapi.endpoint import Endpoint, Parameter

@@ -21,7 +21,7 @@ from turnledger.model.catalogue import ChatEntry
 from turnledger.model.event import TurnFinished
 from turnledger.model.flags import NOTHING_HIDDEN, HiddenItems
 from turnledger.model.ids import TurnId
-from turnledger.model.retention import policy_of
+from turnledger.model.reset_policy import policy_of
 from turnledger.model.turn import Turn
 from turnledger.runners.chat_model import ChatModel
 from turnledger.runners.chat_runner import ChatRunner

@@ -18,7 +18,7 @@ from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.engine.turn.validation import Input, JobOptions
 from turnledger.model.access.token import Token
 from turnledger.model.ids import ConversationId, TurnId
-from turnledger.model.retention import ResetPolicy, policy_of
+from turnledger.model.reset_policy import ResetPolicy, policy_of
 from turnledger.model.turn import QUEUED, AttemptState
 from turnledger.runners.chat_runner import ChatRunner
 from turnledger.server.access.auth import ALL_BUT_ADMIN, Principal

@@ -10,7 +10,7 @@ from typing import Any
 
 from turnledger.engine.ports import Store
 from turnledger.errors import TurnledgerError
-from turnledger.model.retention import ResetPolicy
+from turnledger.model.reset_policy import ResetPolicy
 from turnledger.testing.machine import Machine
 from turnledger.testing.simulated_loop import Deadlock, Livelock, SimulatedLoop
 from turnledger.testing.simulation.clients import actions

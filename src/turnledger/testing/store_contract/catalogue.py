@@ -13,7 +13,7 @@ from turnledger.engine.turn.commit import commit
 from turnledger.errors import InvalidInput, RevisionConflict
 from turnledger.model.catalogue import ChatEntry
 from turnledger.model.ids import ConversationId
-from turnledger.model.retention import ResetPolicy
+from turnledger.model.reset_policy import ResetPolicy
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.stage import Contract, Stage, StageProcess, chats_of, exchange, soon
 

@@ -19,7 +19,7 @@ from turnledger.errors import (
     NoNewInput,
 )
 from turnledger.model.conversation import LOCAL
-from turnledger.model.retention import ResetPolicy
+from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.turn import Turn
 from turnledger.testing.scripted_model import ScriptedModel
 from turnledger.testing.store_contract.stage import (

@@ -38,7 +38,7 @@ from turnledger.errors import ConversationDeleted, ConversationExpired, Conversa
 from turnledger.model.conversation import Conversation, ConversationState, Within
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId
-from turnledger.model.retention import ResetPolicy
+from turnledger.model.reset_policy import ResetPolicy
 from turnledger.stores.memory import Database, MemoryStore, MemoryTables
 
 HOUR = 3600.0

@@ -20,7 +20,7 @@ from turnledger.model.conversation import Branch, Conversation, Stretch, Within
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
-from turnledger.model.retention import ResetPolicy
+from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.turn import Turn
 from turnledger.stores.memory import Database, MemoryStore
 from turnledger.testing.fake_clock import FakeClock

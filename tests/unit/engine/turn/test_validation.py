@@ -17,7 +17,8 @@ from turnledger.errors import IdempotencyMismatch, InvalidInput, LedgerClosed, M
 from turnledger.hosting import Retry
 from turnledger.model.conversation import Within
 from turnledger.model.item import Item, message
-from turnledger.model.retention import NEVER, Lifetime, Lifetimes
+from turnledger.model.reset_policy import NEVER
+from turnledger.model.retention import Lifetime, Lifetimes
 from turnledger.model.turn import Instructions
 from turnledger.stores.memory import MemoryStore
 from turnledger.types import ResetPolicy

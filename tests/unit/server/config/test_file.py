@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from turnledger.model.retention import Lifetime, Lifetimes, ResetPolicy
+from turnledger.model.reset_policy import ResetPolicy
+from turnledger.model.retention import Lifetime, Lifetimes
 from turnledger.server.config.file import InvalidSettings, load_settings
 from turnledger.server.config.folders import config_folder, data_folder
 from turnledger.server.config.settings import (

@@ -24,7 +24,7 @@ from turnledger.model.ids import (
 )
 from turnledger.model.item import Item
 from turnledger.model.job import TurnJob, job_body
-from turnledger.model.retention import ResetPolicy
+from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.turn import Attempt, AttemptState, OnFailure, OnStop, Turn, TurnKind
 from turnledger.testing.store_contract.stage import call, soon
 
