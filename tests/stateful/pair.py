@@ -78,7 +78,11 @@ class Pair:
         return expected
 
     def _write(self, operation: AnyOperation, request: Any, owner: str | None) -> Outcome:
-        return outcome_of(WrappedStore(self.memory).write(Write(operation, request, owner)))
+        before = rows_of(self.memory)
+        found = outcome_of(WrappedStore(self.memory).write(Write(operation, request, owner)))
+        if found.error is not None:
+            assert rows_of(self.memory) == before, "an index or a count was not restored"
+        return found
 
     def batch(self, operation: AnyOperation, requests: Sequence[tuple[Any, str | None]]) -> list[Outcome]:
         """Run several: in SQLite as one group commit, in the reference one by one."""
@@ -117,6 +121,15 @@ class Pair:
             _check_file(self._path)
         finally:
             shutil.rmtree(self._folder)
+
+
+def rows_of(memory: MemoryStore) -> dict[str, Any]:
+    """Copy the dictionaries of a memory store, and those inside them."""
+    tables = {name: rows for name, rows in vars(memory._db).items() if isinstance(rows, dict)}
+    return {
+        name: {key: dict(row) if isinstance(row, dict) else row for key, row in rows.items()}
+        for name, rows in tables.items()
+    }
 
 
 def differences(one: dict[str, Any], other: dict[str, Any]) -> dict[str, tuple[Any, Any]]:

@@ -24,7 +24,7 @@ from turnledger.model.conversation import (
     guest_of,
 )
 from turnledger.model.ids import ConversationId, TokenId, TurnId
-from turnledger.model.turn import Turn
+from turnledger.model.turn import AttemptState, Turn
 from turnledger.testing.store_contract.rows.kit import (
     IDS,
     LATE,
@@ -453,6 +453,9 @@ class ConversationsWhoseTimeIsOver(Contract):
             assert len(await read(there, do("attempts", each.id, 9))) == states
         assert await read(there, do("inconsistencies", 9)) == []
         assert await read(there, do("usage")) == Usage(bytes=branch_bytes(0) + 5, chats=1)
+        [running] = await read(there, do("attempts", purged.id, 9))
+        await write(here, do("save_attempt", replace(running, state=AttemptState.FAILED, ended_at=9)))
+        assert await write(there, do("purge_ended", 9)) == [1]
 
     @pytest.mark.parametrize("limit", [1, 2, 500])
     async def test_purge_ended_keeps_turns_while_a_line_elsewhere_needs_them(

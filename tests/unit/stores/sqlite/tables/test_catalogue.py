@@ -102,13 +102,6 @@ async def test_list_with_any_filter_and_page_size_returns_the_matching_chats_in_
         assert [each.conversation for each in paged] == expected, wanted
 
 
-async def test_list_entry_takes_turns_and_preview_from_the_current_branch(tables: SqliteTables) -> None:
-    made = await add(tables, 3)
-    assert await tables.listed_chats(ChatFilter(), None, 1) == [
-        ChatEntry(made, 3, "said 3", is_running=False)
-    ]
-
-
 async def test_tag_rows_follow_the_tags_of_a_conversation(
     tables: SqliteTables, connection: apsw.Connection
 ) -> None:
