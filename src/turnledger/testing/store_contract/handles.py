@@ -25,8 +25,7 @@ class Handles(Contract):
         assert await read(there, do("lease", lease)) is None
         await there.close()
 
-    async def test_kept_lease_is_renewed(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_kept_lease_is_renewed(self, here: Store, there: Store) -> None:
         lease = IDS.new(LeaseId)
         await here.keep_lease(lease, 0.01)
         first = (await read(there, do("lease", lease))).beat

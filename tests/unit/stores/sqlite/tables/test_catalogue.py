@@ -102,18 +102,6 @@ async def test_list_with_any_filter_and_page_size_returns_the_matching_chats_in_
         assert [each.conversation for each in paged] == expected, wanted
 
 
-async def test_tag_rows_follow_the_tags_of_a_conversation(
-    tables: SqliteTables, connection: apsw.Connection
-) -> None:
-    made = await add(tables, 1, tags=("a", "b"))
-    filed = "SELECT tag FROM conversation_tag ORDER BY tag"
-    assert [tag for (tag,) in connection.execute(filed)] == ["a", "b"]
-    await tables.save_conversation(replace(made, tags=("b", "c")))
-    assert [tag for (tag,) in connection.execute(filed)] == ["b", "c"]
-    await tables.save_conversation(replace(made, tags=()))
-    assert [tag for (tag,) in connection.execute(filed)] == []
-
-
 STEPS = 50
 """Instructions of SQLite's machine between two looks at it."""
 
