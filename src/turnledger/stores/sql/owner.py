@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
 from turnledger.errors import StoreError
 from turnledger.model.catalogue import ChatEntry
-from turnledger.model.conversation import Conversation, Ticket, branch_bytes
+from turnledger.model.conversation import Conversation, Origin, Stretch, Ticket, branch_bytes
 from turnledger.model.ids import BranchId, ConversationId, Id, TurnId
 from turnledger.model.job import TurnJob
 from turnledger.model.turn import Attempt
@@ -24,8 +25,6 @@ LISTED, ARCHIVED = 0, 1
 """Chats that are archived are in the other half of the index of lists: two queries do not sort all chats."""
 ID, TOUCHED_AT = 0, 10
 """Columns of a conversation's row."""
-MOST_MADE = 1_000
-"""Branches made from a turn that are searched for a live one."""
 
 
 class SqlOwnerRows(SqlOwnedQueries):
@@ -64,6 +63,36 @@ class SqlOwnerRows(SqlOwnedQueries):
     def _several(self, ids: Sequence[Id]) -> Any:
         """Return ids as one argument, for a query that looks for all of them."""
         return [id.raw for id in ids]
+
+    async def switches(self, id: ConversationId) -> tuple[TurnId, ...]:
+        row = await self._own_row("trail", id.raw)
+        return () if row is None else row_codec.ids_of(TurnId, row[0] or b"")
+
+    async def save_switches(self, id: ConversationId, switches: Sequence[TurnId]) -> None:
+        await self._own("save_switches", id.raw, b"".join(each.raw for each in switches))
+
+    async def forgotten(self, id: ConversationId) -> tuple[bytes, ...]:
+        row = await self._own_row("trail", id.raw)
+        return () if row is None else tuple(each.raw for each in row_codec.ids_of(TurnId, row[1] or b""))
+
+    async def save_forgotten(self, id: ConversationId, effects: Sequence[bytes]) -> None:
+        await self._own("save_forgotten", id.raw, b"".join(effects))
+
+    async def origins(self, conversation: ConversationId, base: TurnId | None, limit: int) -> list[Origin]:
+        rows = await self._own("origins", conversation.raw, row_codec.raw_or_none(base), limit)
+        return [
+            Origin(
+                branch=BranchId.trusted(branch),
+                conversation=conversation,
+                base=base,
+                line=self._line_of(line),
+            )
+            for branch, line in rows
+        ]
+
+    @abstractmethod
+    def _line_of(self, raw: bytes | None) -> tuple[Stretch, ...]:
+        """Decode the stretches of an origin."""
 
     async def attempts(self, conversation: ConversationId, limit: int) -> list[Attempt]:
         return [row_codec.attempt_of(row) for row in await self._own("attempts", conversation.raw, limit)]

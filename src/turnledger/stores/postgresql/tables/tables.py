@@ -256,20 +256,6 @@ class PostgresTables(PostgresCatalogueRows, PostgresSearchRows, PostgresSharedRo
         await self._check_branch(new)
         return bool(await self._own("move_conversation", id.raw, old.raw, new.raw))
 
-    async def switches(self, id: ConversationId) -> tuple[TurnId, ...]:
-        row = await self._own_row("trail", id.raw)
-        return () if row is None else row_codec.ids_of(TurnId, row[0] or b"")
-
-    async def save_switches(self, id: ConversationId, switches: Sequence[TurnId]) -> None:
-        await self._own("save_switches", id.raw, b"".join(each.raw for each in switches))
-
-    async def forgotten(self, id: ConversationId) -> tuple[bytes, ...]:
-        row = await self._own_row("trail", id.raw)
-        return () if row is None else tuple(each.raw for each in row_codec.ids_of(TurnId, row[1] or b""))
-
-    async def save_forgotten(self, id: ConversationId, effects: Sequence[bytes]) -> None:
-        await self._own("save_forgotten", id.raw, b"".join(effects))
-
     async def _check_not_foreign(self, id: ConversationId | None) -> None:
         if id is None or id in self._known:
             return
@@ -367,12 +353,8 @@ class PostgresTables(PostgresCatalogueRows, PostgresSearchRows, PostgresSharedRo
             line=line_of(line),
         )
 
-    async def origins(self, conversation: ConversationId, base: TurnId | None, limit: int) -> list[Origin]:
-        rows = await self._own("origins", conversation.raw, row_codec.raw_or_none(base), limit)
-        return [
-            Origin(branch=BranchId.trusted(branch), conversation=conversation, base=base, line=line_of(line))
-            for branch, line in rows
-        ]
+    def _line_of(self, raw: bytes | None) -> tuple[Stretch, ...]:
+        return line_of(raw)
 
     async def has_offshoots(self, branch: BranchId) -> bool:
         return bool(await self._own("has_offshoots", branch.raw))

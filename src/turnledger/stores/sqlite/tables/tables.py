@@ -285,20 +285,6 @@ class SqliteTables(SqliteCatalogueRows, SqliteSearchRows, SqliteSharedRows):
         self._ref(new)  # it must be of this owner
         return bool(self._rows("move_conversation", new.raw, id.raw, old.raw, self.owner))
 
-    async def switches(self, id: ConversationId) -> tuple[TurnId, ...]:
-        row = self._row("switches", id.raw, self.owner)
-        return () if row is None else row_codec.ids_of(TurnId, row[0])
-
-    async def save_switches(self, id: ConversationId, switches: Sequence[TurnId]) -> None:
-        self._run("save_switches", b"".join(each.raw for each in switches), id.raw, self.owner)
-
-    async def forgotten(self, id: ConversationId) -> tuple[bytes, ...]:
-        row = self._row("forgotten", id.raw, self.owner)
-        return () if row is None else tuple(each.raw for each in row_codec.ids_of(TurnId, row[0]))
-
-    async def save_forgotten(self, id: ConversationId, effects: Sequence[bytes]) -> None:
-        self._run("save_forgotten", b"".join(effects), id.raw, self.owner)
-
     async def branch(self, id: BranchId) -> Branch | None:
         cached = None if self._lanes is None else self._lanes.branch(self.owner, id)
         if cached is not None:
@@ -387,19 +373,6 @@ class SqliteTables(SqliteCatalogueRows, SqliteSearchRows, SqliteSharedRows):
         line, refs = records.line_of(raw)
         self._refs.update(refs)
         return line
-
-    async def origins(self, conversation: ConversationId, base: TurnId | None, limit: int) -> list[Origin]:
-        return [
-            Origin(
-                branch=BranchId.trusted(branch),
-                conversation=conversation,
-                base=base,
-                line=self._line_of(line),
-            )
-            for branch, line in self._rows(
-                "origins", conversation.raw, self.owner, row_codec.raw_or_none(base), limit
-            )
-        ]
 
     async def has_offshoots(self, branch: BranchId) -> bool:
         return bool(self._rows("has_offshoots", self._known_ref(branch)))

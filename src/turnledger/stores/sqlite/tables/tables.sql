@@ -44,21 +44,17 @@ UPDATE conversation SET touched_at = max(touched_at, ?) WHERE id = ? AND owner =
 -- Make another branch current, if this one still is.
 UPDATE conversation SET branch = ? WHERE id = ? AND branch = ? AND owner = ? RETURNING 1;
 
--- name: switches
--- The last few switches of a conversation; no other query reads them.
-SELECT switches FROM conversation WHERE id = ? AND owner = ? AND switches IS NOT NULL;
+-- name: trail
+-- The last few switches of a conversation, and the effects that switches no longer carry along.
+SELECT switches, forgotten FROM conversation WHERE owner = ? AND id = ?;
 
 -- name: save_switches
 -- No index names this column.
-UPDATE conversation SET switches = ? WHERE id = ? AND owner = ?;
-
--- name: forgotten
--- The effects that switches no longer carry along.
-SELECT forgotten FROM conversation WHERE id = ? AND owner = ? AND forgotten IS NOT NULL;
+UPDATE conversation SET switches = ?3 WHERE owner = ?1 AND id = ?2;
 
 -- name: save_forgotten
 -- No index names this column.
-UPDATE conversation SET forgotten = ? WHERE id = ? AND owner = ?;
+UPDATE conversation SET forgotten = ?3 WHERE owner = ?1 AND id = ?2;
 
 -- name: lapsed_conversations
 -- Live ones whose time is over, unless a turn runs or waits there.
@@ -190,7 +186,7 @@ SELECT conversation, base, line FROM origin WHERE branch = ?;
 -- The branches that a conversation made from this turn, oldest first, without side branches.
 SELECT branch.id, origin.line
 FROM origin JOIN branch ON branch.ref = origin.branch
-WHERE origin.conversation = (SELECT id FROM conversation WHERE id = ? AND owner = ?) AND origin.base IS ?
+WHERE origin.conversation = (SELECT id FROM conversation WHERE owner = ? AND id = ?) AND origin.base IS ?
   AND branch.used_at IS NULL
 ORDER BY origin.branch
 LIMIT ?;

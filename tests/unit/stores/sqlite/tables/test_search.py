@@ -21,6 +21,7 @@ from turnledger.engine.conversations import search as search_module
 from turnledger.engine.conversations.search import index_some, is_index_complete
 from turnledger.model.item import message
 from turnledger.model.text.search import TITLES, Phrase, contains, parse_query, words_of
+from turnledger.stores.sql import words
 from turnledger.stores.sqlite import SqliteStore
 from turnledger.stores.sqlite.migrations import MIGRATIONS, add_functions, migrate
 from turnledger.stores.sqlite.tables import search as search_module2
@@ -61,7 +62,7 @@ async def test_search_indexes_the_words_that_a_commit_left_out(ledger: Ledger, p
 async def test_search_indexes_turns_in_steps_of_bounded_size(
     ledger: Ledger, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search_module2, "BYTES_AT_ONCE", 2_000)
+    monkeypatch.setattr(words, "BYTES_AT_ONCE", 2_000)
     for _ in range(3):
         await run_turn(ledger, "long " * 300)
     await ledger.conversation(title="Named")
