@@ -243,14 +243,6 @@ async def test_row_with_a_value_of_another_type_is_corrupt(path: Path, chats: li
             await ledger.conversation(chats[0])
 
 
-async def test_bug_in_an_operation_is_not_reported_as_damage(store: SqliteStore) -> None:
-    async def broken(tables: Tables, _: None) -> None:
-        raise AttributeError("a bug")
-
-    with pytest.raises(AttributeError):
-        await store.transact(broken, None, "ada")
-
-
 def replace_bytes(path: Path, old: bytes, new: bytes) -> None:
     path.write_bytes(path.read_bytes().replace(old, new))
 
