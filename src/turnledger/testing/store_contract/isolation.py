@@ -22,7 +22,7 @@ from turnledger.hosting import Host
 from turnledger.model.conversation import Conversation, Within
 from turnledger.model.ids import TurnId
 from turnledger.testing.scripted_model import ScriptedModel
-from turnledger.testing.store_contract.missing_conversations import USES
+from turnledger.testing.store_contract.missing_conversations import UNKNOWN_TURN, USES
 from turnledger.testing.store_contract.stage import (
     Contract,
     Stage,
@@ -36,7 +36,6 @@ from turnledger.testing.store_contract.stage import (
 )
 
 ALL_USES: dict[str, Callable[[Chat], Awaitable[Any]]] = {**USES, "delete": lambda chat: chat.delete()}
-UNKNOWN_TURN = TurnId("turn_01890a5d000070008000000000000000")
 
 
 async def as_seen_by(owner: str, process: StageProcess, chat: Chat) -> Chat:

@@ -19,7 +19,7 @@ from turnledger.errors import (
     InvalidId,
     TurnFailed,
 )
-from turnledger.model.ids import ConversationId
+from turnledger.model.ids import ConversationId, TurnId
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.stage import (
     LIMITS,
@@ -28,10 +28,12 @@ from turnledger.testing.store_contract.stage import (
     StageProcess,
     exchange,
     expect_refusal,
+    run_block,
     soon,
 )
 
 UNKNOWN = ConversationId("conv_01890a5d000070008000000000000000")
+UNKNOWN_TURN = TurnId("turn_01890a5d000070008000000000000000")
 NEVER = ScriptedModel()
 
 
@@ -44,6 +46,12 @@ USES: dict[str, Callable[[Chat], Awaitable[Any]]] = {
     "info": lambda chat: chat.info(),
     "update": lambda chat: chat.update(title="T"),
     "stop": lambda chat: chat.stop(),
+    "edit": lambda chat: run_block(chat.edit(UNKNOWN_TURN, "q")),
+    "regenerate": lambda chat: run_block(chat.regenerate()),
+    "undo": lambda chat: chat.undo(),
+    "switch": lambda chat: chat.switch(chat.as_opened.branch),
+    "fork": lambda chat: chat.fork(),
+    "siblings": lambda chat: chat.siblings(UNKNOWN_TURN),
 }
 
 
