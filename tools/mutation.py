@@ -51,7 +51,7 @@ PACKAGES = ("turnledger.engine", "turnledger.stores", "turnledger.server")
 CORE = (
     *("turn.begin", "turn.commit", "attempt.end", "attempt.stop", "attempt.dead_process"),
     *("attempt.idempotency", "turn.queue", "sqlite.threads"),
-    *("sqlite.tables.tables", "sqlite.tables.whole"),
+    *("sqlite.tables.tables", "sqlite.tables.whole", "sql.owner", "sql.whole"),
 )
 """The protocol, mutated by default."""
 

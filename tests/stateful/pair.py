@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from tests.stateful.visible_state import everything
 from tests.unit.engine.stage import drive
 from turnledger.engine.conversations.catalogue import ListChats, list_page
-from turnledger.engine.ports import Tables
+from turnledger.engine.ports import Store, Tables
 from turnledger.engine.turn.begin import MustReachDisk
 from turnledger.engine.wrapped_store import AnyOperation, WrappedStore, Write
 from turnledger.errors import TurnledgerError
@@ -65,7 +65,8 @@ class Pair:
         self._path = str(Path(self._folder) / "chats.db")
         self._loop = asyncio.Runner()
         self.memory = MemoryStore()
-        self.sqlite = self._loop.run(SqliteStore.open(self._path, inline=True))
+        self.other: Store
+        self.sqlite = self.other = self._loop.run(SqliteStore.open(self._path, inline=True))
         self.seen: dict[str, Any] = {}
 
     def transact(self, operation: AnyOperation, request: Any, owner: str | None) -> Outcome:
@@ -73,12 +74,16 @@ class Pair:
         change nothing."""
         expected = self._write(operation, request, owner)
         before = self._rows_written()
-        assert outcome_of(WrappedStore(self.sqlite).write(Write(operation, request, owner))) == expected
+        assert self._outcome_of(WrappedStore(self.other).write(Write(operation, request, owner))) == expected
         self._look(changed=expected.error is None, wrote=self._rows_written() != before)
         return expected
 
     def _write(self, operation: AnyOperation, request: Any, owner: str | None) -> Outcome:
-        return outcome_of(WrappedStore(self.memory).write(Write(operation, request, owner)))
+        before = rows_of(self.memory)
+        found = outcome_of(WrappedStore(self.memory).write(Write(operation, request, owner)))
+        if found.error is not None:
+            assert rows_of(self.memory) == before, "an index or a count was not restored"
+        return found
 
     def batch(self, operation: AnyOperation, requests: Sequence[tuple[Any, str | None]]) -> list[Outcome]:
         """Run several: in SQLite as one group commit, in the reference one by one."""
@@ -90,21 +95,28 @@ class Pair:
         return expected
 
     def read(self, operation: AnyOperation, request: Any, owner: str | None) -> Outcome:
-        memory, sqlite = (
-            outcome_of(WrappedStore(store).look(operation, request, owner))
-            for store in (self.memory, self.sqlite)
-        )
-        assert sqlite == memory
+        memory = outcome_of(WrappedStore(self.memory).look(operation, request, owner))
+        assert self._outcome_of(WrappedStore(self.other).look(operation, request, owner)) == memory
         return memory
 
-    def _rows_written(self) -> int:
-        """Return the number of rows SQLite has ever written."""
+    def _run(self, work: Any) -> Any:
+        """Run a call of the other store."""
+        return drive(work)
+
+    def _outcome_of(self, work: Any) -> Outcome:
+        try:
+            return Outcome(self._run(work))
+        except CAUGHT as problem:
+            return Outcome(error=type(problem))
+
+    def _rows_written(self) -> object:
+        """Return the number of rows that the other store has ever written."""
         return self.sqlite._writer._connection.total_changes()
 
     def _look(self, *, changed: bool, wrote: bool) -> None:
         """Compare the visible states; skipped for a file without new rows."""
         seen = drive(self.memory.inspect(everything, None))
-        shown = drive(self.sqlite.inspect(everything, None)) if wrote else self.seen
+        shown = self._run(self.other.inspect(everything, None)) if wrote else self.seen
         assert differences(seen, shown) == {}
         if not changed:
             assert differences(self.seen, seen) == {}, "what was refused has changed something"
@@ -117,6 +129,15 @@ class Pair:
             _check_file(self._path)
         finally:
             shutil.rmtree(self._folder)
+
+
+def rows_of(memory: MemoryStore) -> dict[str, Any]:
+    """Copy the dictionaries of a memory store, and those inside them."""
+    tables = {name: rows for name, rows in vars(memory._db).items() if isinstance(rows, dict)}
+    return {
+        name: {key: dict(row) if isinstance(row, dict) else row for key, row in rows.items()}
+        for name, rows in tables.items()
+    }
 
 
 def differences(one: dict[str, Any], other: dict[str, Any]) -> dict[str, tuple[Any, Any]]:

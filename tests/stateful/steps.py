@@ -109,15 +109,6 @@ class ReleaseKey:
 
 
 @dataclass(frozen=True)
-class TouchConversation:
-    place: int
-    at: int
-
-    async def take(self, tables: Tables) -> None:
-        await tables.touch_conversation(CONVERSATIONS[self.place], self.at)
-
-
-@dataclass(frozen=True)
 class EndConversation:
     place: int
     state: ConversationState

@@ -278,7 +278,7 @@ def flags_of(rows: Iterable[Row]) -> dict[int, Flags]:
 def attempt_of(row: Row) -> Attempt:
     id, owner, conversation, branch, lease, fence, state, base, fork, input, on_stop, on_failure, *rest = row
     idempotency_key, stop, failure_code, failure_message, partial, journaled, *numbers = rest
-    created_at, ended_at, interaction, counted, reads = numbers
+    created_at, ended_at, interaction, counted, reads, *_ = numbers
     body = codec.decode(AttemptBody, input)
     return Attempt(
         id=TurnId.trusted(id),
@@ -406,8 +406,8 @@ def columns_of_job(job: TurnJob) -> Row:
 
 @decoder
 def ticket_of(row: Row) -> Ticket:
-    attempt, conversation, branch, number, front, lease, deadline, *claim, interaction = row
-    idempotency_key, fingerprint, claimed = claim
+    attempt, conversation, branch, number, front, lease, deadline, *rest = row
+    idempotency_key, fingerprint, claimed, interaction, *_ = rest
     return Ticket(
         attempt=TurnId.trusted(attempt),
         conversation=ConversationId.trusted(conversation),

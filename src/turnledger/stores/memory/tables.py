@@ -11,7 +11,7 @@ from turnledger.engine.tables.lanes import Lane
 from turnledger.errors import StoreError
 from turnledger.model.access.share import Share
 from turnledger.model.catalogue import ChatEntry, ChatFilter, ListPosition
-from turnledger.model.change import ChangeKind, LiveChange
+from turnledger.model.change import ChangeKind, LiveChange, Position
 from turnledger.model.conversation import (
     Branch,
     Claim,
@@ -31,11 +31,10 @@ from turnledger.model.flags import Flags, FlagsByTurn
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.job import TurnJob
 from turnledger.model.turn import Attempt, AttemptState, Turn
-from turnledger.stores.memory.change_rows import MemoryChangeRows
 from turnledger.stores.memory.database import Database, UndoLog
 from turnledger.stores.memory.inspection_rows import made_from
-from turnledger.stores.memory.lease_rows import MemoryLeaseRows
 from turnledger.stores.memory.search_rows import MemorySearchRows
+from turnledger.stores.memory.shared_rows import MemorySharedRows, position_at
 
 
 def _place(conversation: Conversation) -> tuple[int, ConversationId]:
@@ -60,7 +59,7 @@ def is_restorable(conversation: Conversation) -> bool:
     return conversation.state is ConversationState.DELETED
 
 
-class MemoryTables(MemorySearchRows, MemoryChangeRows, MemoryLeaseRows):
+class MemoryTables(MemorySearchRows, MemorySharedRows):
     """The rows of an owner inside one transaction, with a log to roll it back."""
 
     def __init__(self, database: Database, log: UndoLog, owner: str) -> None:
@@ -573,6 +572,21 @@ class MemoryTables(MemorySearchRows, MemoryChangeRows, MemoryLeaseRows):
 
     async def drop_claim(self, idempotency_key: str) -> None:
         self._remove(self._db.claims, (self.owner, idempotency_key))
+
+    async def add_change(self, change: LiveChange) -> None:
+        id = change.conversation
+        if change.owner != self.owner or (id is not None and self._is_foreign(id)):
+            raise StoreError(f"The change of {change.conversation} is of another owner.")
+        self._add_change(change)
+
+    def _add_change(self, change: LiveChange) -> None:
+        number = self._newest() + 1
+        self._put(self._db.changes, number, replace(change, position=position_at(number)))
+        self._put(self._db.last_change, None, number)
+
+    async def changes(self, after: Position | None, limit: int) -> list[LiveChange]:
+        behind = self._behind(after or position_at(0), self._newest())
+        return [each for each in behind if each.owner == self.owner][:limit]
 
     # Lists, exports and imports.
 

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from heapq import nsmallest
 
+from turnledger.engine.tables.changes import ChangeTail
 from turnledger.engine.tables.jobs import ReadyJob
 from turnledger.engine.tables.lanes import BURIED_KEPT, HeldTicket
 from turnledger.engine.tables.maintenance import ClockMark, CountedTurn, DueConversation, UnusedBranch
+from turnledger.model.change import Position
 from turnledger.model.conversation import NOBODY, Conversation, ConversationState, Lease, Ticket
 from turnledger.model.ids import BranchId, LeaseId, TurnId
 from turnledger.model.turn import Attempt, AttemptState
 from turnledger.stores.memory.access_rows import MemoryAccessRows
-from turnledger.stores.memory.change_rows import MemoryTailRows
 from turnledger.stores.memory.inspection_rows import MemoryInspectionRows, made_from
-from turnledger.stores.memory.lease_rows import MemoryLeaseRows
+from turnledger.stores.memory.shared_rows import MemorySharedRows
 from turnledger.stores.memory.tables import MemoryTables
 
 KEPT_TOMBSTONES = 10_000
 """Deleted or expired conversations kept as tombstones; older ones become unknown."""
 
 
-class MemoryWholeStore(MemoryAccessRows, MemoryTailRows, MemoryLeaseRows, MemoryInspectionRows):
+class MemoryWholeStore(MemoryAccessRows, MemorySharedRows, MemoryInspectionRows):
     @property
     def has_written(self) -> bool:
         return self._log.has_written
@@ -195,3 +197,23 @@ class MemoryWholeStore(MemoryAccessRows, MemoryTailRows, MemoryLeaseRows, Memory
         times = [self._db.changes[last].at] if last is not None else []
         times += [turn.committed_at for turn in list(self._db.turns.values())[-1:]]
         return max(times, default=None)
+
+    # Changes.
+
+    async def tail(self, after: Position, owners: Collection[str], limit: int) -> ChangeTail:
+        found = self._behind(after, limit)
+        through = found[-1].position if found else after
+        return ChangeTail([each for each in found if each.owner in owners], through, len(found) == limit)
+
+    async def purge_changes(self, before: int, keep: int, limit: int) -> int:
+        newest, removed = self._newest(), 0
+        for number in sorted(self._db.changes)[:limit]:
+            is_old = self._db.changes[number].at < before or number <= newest - keep
+            if not is_old or number == newest:
+                break  # all changes after a kept one must stay
+            self._remove(self._db.changes, number)
+            removed += 1
+        return removed
+
+    async def secret(self) -> bytes:
+        return self._db.secret

@@ -35,7 +35,7 @@ from turnledger.stores.postgresql.examination import check_exists
 from turnledger.stores.postgresql.failures import translate
 from turnledger.stores.postgresql.migrations import VERSION, migrate, version_of
 from turnledger.stores.postgresql.tables.queries import sql_text
-from turnledger.stores.sql_files import named_queries
+from turnledger.stores.sql.queries import named_queries
 
 if TYPE_CHECKING:
     from turnledger.stores.postgresql.connections import AnyConnection

@@ -34,7 +34,7 @@ from turnledger.stores.copies import (
     unpacked,
 )
 from turnledger.stores.row_codec import row_checksum
-from turnledger.stores.sql_files import named_queries
+from turnledger.stores.sql.queries import named_queries
 from turnledger.stores.sqlite import connections
 from turnledger.stores.sqlite.failures import translate
 from turnledger.stores.sqlite.files import check_not_inherited, check_place

@@ -12,7 +12,7 @@ import msgspec
 
 from turnledger.engine.ports import InspectOperation, Operation, Request, Result, WholeOperation
 from turnledger.model.ids import LeaseId
-from turnledger.stores.sql_files import named_queries
+from turnledger.stores.sql.queries import named_queries
 from turnledger.stores.sqlite import connections
 from turnledger.stores.sqlite.failures import translate
 from turnledger.stores.sqlite.files import check_not_inherited, check_place, size_of

@@ -75,17 +75,6 @@ class ConversationKeys(Contract):
             await here.chat(conversation_key="k", create=False)
         assert await here.list_chats() == []
 
-    async def test_deletion_frees_the_conversation_key(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat(conversation_key="k")
-        await exchange(chat, "q0")
-        await chat.delete()
-        with pytest.raises(ConversationNotFound):
-            await there.chat(conversation_key="k", create=False)
-        fresh = await there.chat(conversation_key="k")
-        assert fresh.id != chat.id
-        assert await fresh.turns() == []
-
     async def test_expiry_keeps_the_conversation_key(self, stage: Stage) -> None:
         here, there = await stage.processes()
         await here.chat(conversation_key="k", expires_after=60)

@@ -25,8 +25,7 @@ class Handles(Contract):
         assert await read(there, do("lease", lease)) is None
         await there.close()
 
-    async def test_kept_lease_is_renewed(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_kept_lease_is_renewed(self, here: Store, there: Store) -> None:
         lease = IDS.new(LeaseId)
         await here.keep_lease(lease, 0.01)
         first = (await read(there, do("lease", lease))).beat
@@ -62,10 +61,15 @@ class Handles(Contract):
         store = await open_store()
         await store.close()
         await store.close()
-        with pytest.raises(LedgerClosed):
-            await write(store, do("beat", IDS.new(LeaseId)))
-        with pytest.raises(LedgerClosed):
-            await read(store, do("leases"))
+        for run in (store.transact, store.read):
+            with pytest.raises(LedgerClosed):
+                await soon(run(_do_nothing, None, "ann"))
+        for run_whole in (store.transact_whole, store.read_whole, store.inspect):
+            with pytest.raises(LedgerClosed):
+                await soon(run_whole(_do_nothing, None))
+
+
+async def _do_nothing(rows: object, _: None) -> None: ...
 
 
 async def _until_beat(store: Store, lease: LeaseId, beat: int) -> None:

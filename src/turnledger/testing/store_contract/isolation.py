@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from msgspec.structs import replace
 
 from turnledger.chat import Chat
 from turnledger.engine.attempt.client_retries import Retry
@@ -16,7 +15,6 @@ from turnledger.errors import (
     ConversationNotFound,
     IdempotencyMismatch,
     InvalidInput,
-    StoreError,
     TurnNotFound,
     TurnReplayed,
 )
@@ -24,8 +22,7 @@ from turnledger.hosting import Host
 from turnledger.model.conversation import Conversation, Within
 from turnledger.model.ids import TurnId
 from turnledger.testing.scripted_model import ScriptedModel
-from turnledger.testing.store_contract.missing_conversations import USES
-from turnledger.testing.store_contract.rows.kit import conversation, do, write
+from turnledger.testing.store_contract.missing_conversations import UNKNOWN_TURN, USES
 from turnledger.testing.store_contract.stage import (
     Contract,
     Stage,
@@ -39,7 +36,6 @@ from turnledger.testing.store_contract.stage import (
 )
 
 ALL_USES: dict[str, Callable[[Chat], Awaitable[Any]]] = {**USES, "delete": lambda chat: chat.delete()}
-UNKNOWN_TURN = TurnId("turn_01890a5d000070008000000000000000")
 
 
 async def as_seen_by(owner: str, process: StageProcess, chat: Chat) -> Chat:
@@ -264,28 +260,6 @@ class ScopeIsolation(Contract):
                 paged += page.chats
             assert paged == whole.chats
 
-    async def test_every_list_shows_chats_of_its_owner_only(self, stage: Stage) -> None:
-        here = await stage.process()
-        for owner in ("ann", "eve"):
-            plain, pinned, archived, tagged, deleted = [
-                await here.chat(title=f"{owner}'s {kind}", owner=owner)
-                for kind in ("plain", "pinned", "archived", "tagged", "deleted")
-            ]
-            await exchange(plain, "q")
-            await pinned.update(pinned=True)
-            await archived.update(archived=True)
-            await tagged.update(tags=["t"])
-            await deleted.delete()
-        for owner in ("ann", "eve"):
-            kinds: dict[str, dict[str, Any]] = {
-                "pinned": {"pinned": True},
-                "archived": {"archived": True},
-                "tagged": {"tag": "t"},
-                "deleted": {"deleted": True},
-            }
-            for kind, wanted in kinds.items():
-                assert names_of(await here.list_chats(owner=owner, **wanted)) == [f"{owner}'s {kind}"]
-
     async def test_reset_stays_in_its_scope(self, stage: Stage) -> None:
         here, there = await stage.processes()
         plain = await here.chat(conversation_key="k", **ANN)
@@ -315,21 +289,6 @@ class ScopeIsolation(Contract):
             await run_block(
                 here.ledger.for_owner(**SHOP).turn("next", conversation=made.id, idempotency_key="i")
             )
-
-    async def test_scope_never_changes(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat(conversation_key="k", **SHOP)
-        await write(here.store, do("save_conversation", replace(await chat.info(), scope="desk")))
-        assert (await there.chat(conversation_key="k", **SHOP)).id == chat.id
-        with pytest.raises(ConversationNotFound):
-            await there.ledger.for_owner("ann", within=Within("desk")).conversation(chat.id)
-
-    async def test_second_conversation_of_one_key_and_scope_is_refused(self, stage: Stage) -> None:
-        here = await stage.process()
-        await here.chat(conversation_key="k", **SHOP)
-        with pytest.raises(StoreError):
-            await write(here.store, do("add_conversation", conversation(conversation_key="k", scope="shop")))
-        await write(here.store, do("add_conversation", conversation(conversation_key="k", scope="desk")))
 
 
 class ScopedIdempotency(Contract):

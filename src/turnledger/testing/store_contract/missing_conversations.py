@@ -19,7 +19,7 @@ from turnledger.errors import (
     InvalidId,
     TurnFailed,
 )
-from turnledger.model.ids import ConversationId
+from turnledger.model.ids import ConversationId, TurnId
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.stage import (
     LIMITS,
@@ -28,10 +28,12 @@ from turnledger.testing.store_contract.stage import (
     StageProcess,
     exchange,
     expect_refusal,
+    run_block,
     soon,
 )
 
 UNKNOWN = ConversationId("conv_01890a5d000070008000000000000000")
+UNKNOWN_TURN = TurnId("turn_01890a5d000070008000000000000000")
 NEVER = ScriptedModel()
 
 
@@ -44,11 +46,13 @@ USES: dict[str, Callable[[Chat], Awaitable[Any]]] = {
     "info": lambda chat: chat.info(),
     "update": lambda chat: chat.update(title="T"),
     "stop": lambda chat: chat.stop(),
+    "edit": lambda chat: run_block(chat.edit(UNKNOWN_TURN, "q")),
+    "regenerate": lambda chat: run_block(chat.regenerate()),
+    "undo": lambda chat: chat.undo(),
+    "switch": lambda chat: chat.switch(chat.as_opened.branch),
+    "fork": lambda chat: chat.fork(),
+    "siblings": lambda chat: chat.siblings(UNKNOWN_TURN),
 }
-
-
-async def titles(process: StageProcess, **page: Any) -> list[str | None]:
-    return [each.title for each in await process.list_chats(**page)]
 
 
 async def _expect_error_from_every_use(
@@ -175,54 +179,3 @@ class MissingConversations(Contract):
         assert await kept.turns() == before
         await exchange(kept, "q4")
         assert len(await kept.turns()) == 5
-
-    async def test_conversations_are_listed_by_last_use(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chats = {}
-        for title in "abc":
-            stage.clock.advance(1)
-            chats[title] = await here.chat(title=title)
-        assert await titles(there) == ["c", "b", "a"]
-        stage.clock.advance(1)
-        await exchange(chats["a"], "q")
-        await chats["b"].update(metadata={"x": "y"})
-        assert await titles(there) == ["a", "c", "b"]
-
-    @pytest.mark.parametrize("passing", [0, 1])
-    async def test_pages_show_each_conversation_once(self, stage: Stage, passing: float) -> None:
-        here = await stage.process()
-        for number in range(7):
-            stage.clock.advance(passing)
-            await here.chat(title=str(number))
-        seen: list[str | None] = []
-        page = await here.ledger.list(limit=3)
-        seen += [each.conversation.title for each in page.chats]
-        while page.next:
-            page = await here.ledger.list(cursor=page.next, limit=3)
-            seen += [each.conversation.title for each in page.chats]
-        assert seen == await titles(here)
-        assert sorted(seen, key=str) == [str(number) for number in range(7)]
-        if passing:
-            assert seen == [str(number) for number in reversed(range(7))]
-
-    async def test_internal_deleted_and_expired_conversations_are_not_listed(self, stage: Stage) -> None:
-        here = await stage.process()
-        await here.chat(title="a")
-        internal = await here.chat(title="internal", internal=True, conversation_key="k")
-        await (await here.chat(title="deleted")).delete()
-        await here.chat(title="expired", expires_after=60)
-        await exchange(internal, "q")
-        stage.clock.advance(60)
-        await here.tend()
-        assert await titles(here) == ["a"]
-        assert (await here.chat(conversation_key="k")).id == internal.id
-
-    async def test_turns_are_read_in_pages(self, stage: Stage) -> None:
-        chat, same = await stage.shared_chat()
-        for number in range(1, 8):
-            await exchange(chat, f"q{number}")
-        assert [turn.number for turn in await same.turns(limit=3)] == [5, 6, 7]
-        assert [turn.number for turn in await same.turns(before=5, limit=3)] == [2, 3, 4]
-        assert [turn.number for turn in await same.turns(before=2, limit=3)] == [1]
-        assert await same.turns(before=1) == []
-        assert [turn.number for turn in await same.turns(before=100)] == [1, 2, 3, 4, 5, 6, 7]

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from turnledger.engine.conversations.search import Hit, index_some
-from turnledger.errors import InvalidInput
 from turnledger.model.conversation import Within
 from turnledger.model.ids import ConversationId
 from turnledger.model.item import Item, message
@@ -102,12 +101,6 @@ class Search(Contract):
         assert set(whole) <= set(paged)
         assert len(paged) == len(set(paged))
         assert {chat for chat, _ in paged} == {chat for chat, _ in whole}
-
-    @pytest.mark.parametrize("cursor", ["", "x", "-1", "0", "1" * 17, "f" * 16, "é", "1 "])
-    async def test_search_with_an_invalid_cursor_is_refused(self, stage: Stage, cursor: str) -> None:
-        here = await stage.process()
-        with pytest.raises(InvalidInput):
-            await here.ledger.search("swan", cursor=cursor)
 
     async def test_search_finds_no_chats_of_other_owners_or_scopes(self, stage: Stage) -> None:
         here = await stage.process()

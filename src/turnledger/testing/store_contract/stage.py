@@ -265,6 +265,14 @@ class Contract:
         for store in stores:
             await store.close()
 
+    @pytest.fixture
+    def here(self, stores: list[Store]) -> Store:
+        return stores[0]
+
+    @pytest.fixture
+    def there(self, stores: list[Store]) -> Store:
+        return stores[1]
+
 
 async def soon(work: Awaitable[Result]) -> Result:
     """Await work that should end without further steps of the test; fail after GUARD seconds."""

@@ -48,13 +48,6 @@ class StoredTokens(Contract):
         for other in (digest_of(text + "x"), made.digest[:-1], b"", None):
             assert (await Host(there.ledger).tokens.find(other)).token is None
 
-    async def test_processes_share_the_secret_of_the_store(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        secret = await Host(here.ledger).tokens.store_secret()
-        assert len(secret) == 32
-        assert len(set(secret)) > 8
-        assert await Host(there.ledger).tokens.store_secret() == secret
-
     async def test_tokens_are_listed_newest_first_in_pages(self, stage: Stage) -> None:
         here, there = await stage.processes()
         made = []
@@ -110,15 +103,6 @@ class StoredTokens(Contract):
             await tokens.revoke("tok_1")
         assert (await tokens.find(made.digest)).token == made
         assert len(await tokens.revoke(made.id, owner="ann", within=Within("shop"))) == 1
-
-    async def test_token_use_time_only_increases(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        first, _ = await Host(here.ledger).tokens.create(scopes=ALL)
-        second, _ = await Host(here.ledger).tokens.create(scopes=ALL)
-        await Host(here.ledger).tokens.record_uses({first.id: 20, second.id: 10, UNKNOWN: 5})
-        await Host(there.ledger).tokens.record_uses({first.id: 15, second.id: 15})
-        await Host(there.ledger).tokens.record_uses({})
-        assert [each.used_at for each in await Host(here.ledger).tokens.list()] == [15, 20]
 
     async def test_tokens_that_ended_long_ago_are_purged(self, stage: Stage) -> None:
         process = await stage.process()

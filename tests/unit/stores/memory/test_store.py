@@ -2,43 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import suppress
-from copy import deepcopy
+from collections.abc import AsyncIterator, Callable
 from random import Random
-from typing import Any, TypeAlias
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.unit.engine.check.test_check import raw_id
 from tests.unit.engine.populated_store import PopulatedStore, populate
-from tests.unit.engine.stage import HandClock, drive, memory_tables, memory_whole
-from tests.unit.model.shapes import EXAMPLES, assistant, repeatable, some_id, user
+from tests.unit.engine.stage import HandClock, drive, memory_whole
+from tests.unit.model.shapes import repeatable
 from turnledger import Ledger
 from turnledger.chat import Chat
-from turnledger.engine.lifecycle.purge import PurgeRequest, purge
 from turnledger.engine.ports import Tables
 from turnledger.errors import (
     ConversationDeleted,
     ConversationExpired,
     ConversationNotFound,
     InvalidInput,
-    LedgerClosed,
-    StoreError,
+    Superseded,
 )
-from turnledger.model.change import ChangeKind, LiveChange
-from turnledger.model.conversation import Branch, Claim, Conversation, ConversationState, Ticket, Usage
-from turnledger.model.flags import Flags
+from turnledger.model.change import ChangeKind
+from turnledger.model.conversation import ConversationState, Usage
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TokenId, TurnId
-from turnledger.model.text.search import TITLES, parse_query
-from turnledger.model.turn import Attempt, AttemptState, Turn, TurnKind
+from turnledger.model.turn import Turn
 from turnledger.stores.memory import Database, MemoryStore, MemoryTables
 from turnledger.stores.memory import whole as whole_store
 from turnledger.stores.memory.database import MemoryRows, UndoLog
-from turnledger.stores.memory.whole import MemoryWholeStore
+from turnledger.testing.store_contract.rows.kit import (
+    IDS,
+    change,
+    conversation,
+    do,
+    do_whole,
+    ended_attempt,
+    grow,
+    insert_all,
+    read,
+    write,
+)
+from turnledger.testing.store_contract.rows.transactions import break_off
 from turnledger.types import Rule
 
 
@@ -47,239 +52,15 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-class Abandoned(Exception):
-    pass
-
-
-# Undo: whatever a transaction did, raising takes it all back.
-
-
-def conversation(n: int, **changes: Any) -> Conversation:
-    fields: dict[str, Any] = {
-        "id": some_id(ConversationId, n),
-        "owner": "ann",
-        "branch": some_id(BranchId, n),
-    }
-    return Conversation(**{**fields, "created_at": n, "touched_at": n, **changes})
-
-
-def branch(n: int, **changes: Any) -> Branch:
-    return Branch(**{"id": some_id(BranchId, n), "conversation": some_id(ConversationId, n), **changes})
-
-
-def attempt(n: int, **changes: Any) -> Attempt:
-    fields: dict[str, Any] = {
-        "id": some_id(TurnId, n),
-        "owner": "ann",
-        "conversation": some_id(ConversationId, n),
-        "branch": some_id(BranchId, n),
-        "lease": some_id(LeaseId, n),
-        "fence": 1,
-        "state": AttemptState.RUNNING,
-        "base": None,
-        "input": (user(),),
-        "created_at": n,
-    }
-    return Attempt(**{**fields, **changes})
-
-
-def turn(n: int, number: int) -> Turn:
-    return Turn.of(
-        id=some_id(TurnId, 10 * n + number),
-        branch=some_id(BranchId, n),
-        number=number,
-        parent=None,
-        kind=TurnKind.COMPLETED,
-        created_at=n,
-        committed_at=n,
-        input=(user(),),
-        output=(assistant(),),
-    )
-
-
-def claim(n: int, number: int) -> Claim:
-    return Claim(
-        owner="ann",
-        idempotency_key=f"i{n}",
-        fingerprint=b"",
-        conversation=some_id(ConversationId, n),
-        attempt=some_id(TurnId, number),
-        expires_at=number,
-    )
-
-
-async def add_conversation(tables: MemoryTables, n: int, number: int = 2) -> None:
-    await tables.add_conversation(conversation(n, conversation_key=f"k{n}" if number % 2 else None))
-    await tables.add_branch(branch(n))
-
-
-async def end_conversation(tables: MemoryTables, n: int, number: int) -> None:
-    found = await tables.conversation(some_id(ConversationId, n))
-    if found is not None:
-        states = [ConversationState.LIVE, ConversationState.PURGED, ConversationState.EXPIRED]
-        await tables.save_conversation(replace(found, state=states[number % 3]))
-
-
-async def end_attempt(tables: MemoryTables, n: int, number: int) -> None:
-    if await tables.attempt(some_id(TurnId, n)):
-        await tables.save_attempt(attempt(n, state=AttemptState.FAILED, ended_at=number))
-
-
-async def save_flags(tables: MemoryTables, n: int, number: int) -> None:
-    if await tables.turn(some_id(TurnId, 10 * n + 1)):
-        flags = {number: Flags(to_user=False)} if number > 2 else {}
-        await tables.save_flags(some_id(TurnId, 10 * n + 1), flags)
-
-
-async def add_ticket(tables: MemoryTables, n: int, number: int) -> None:
-    if await tables.branch(some_id(BranchId, number)):
-        ticket = Ticket(
-            attempt=some_id(TurnId, n),
-            conversation=some_id(ConversationId, number),
-            branch=some_id(BranchId, number),
-            lease=some_id(LeaseId, n),
-            deadline=5,
-        )
-        await tables.add_ticket(ticket)
-
-
-TablesStep: TypeAlias = Callable[[MemoryTables, int, int], Coroutine[Any, Any, Any]]
-WholeStep: TypeAlias = Callable[[MemoryWholeStore, int, int], Coroutine[Any, Any, Any]]
-
-
-def on_branch(step: TablesStep) -> TablesStep:
-    """Take this step only if there is a branch."""
-
-    async def guarded(tables: MemoryTables, n: int, number: int) -> None:
-        if await tables.branch(some_id(BranchId, n)):
-            await step(tables, n, number)
-
-    return guarded
-
-
-OF_ANN: dict[str, TablesStep] = {
-    "add conversation": add_conversation,
-    "end conversation": end_conversation,
-    "save branch": on_branch(lambda tables, n, number: tables.save_branch(branch(n, fence=number))),
-    "add turn": on_branch(lambda tables, n, number: tables.add_turn(turn(n, number))),
-    "save flags": save_flags,
-    "add attempt": on_branch(lambda tables, n, _: tables.add_attempt(attempt(n))),
-    "end attempt": end_attempt,
-    "drop attempt": lambda tables, n, _: tables.drop_attempt(some_id(TurnId, n)),
-    "add records": lambda tables, n, number: tables.add_records(some_id(TurnId, n), number, [b"a", b"b"]),
-    "drop journal": lambda tables, n, _: tables.drop_journal(some_id(TurnId, n)),
-    "add ticket": add_ticket,
-    "drop ticket": lambda tables, n, _: tables.drop_ticket(some_id(TurnId, n)),
-    "save claim": lambda tables, n, number: tables.save_claim(claim(n, number)),
-    "drop claim": lambda tables, n, _: tables.drop_claim(f"i{n}"),
-    "purge ended": lambda tables, n, number: tables.purge_ended(number),
-}
-OF_ALL: dict[str, WholeStep] = {
-    "purge attempts": lambda whole, n, number: whole.purge_attempts(number, n),
-    "purge claims": lambda whole, n, number: whole.purge_claims(number, n),
-    "purge ended of all": lambda whole, n, number: whole.purge_ended(number),
-    "beat": lambda whole, n, _: whole.beat(some_id(LeaseId, n)),
-    "drop lease": lambda whole, n, _: whole.drop_lease(some_id(LeaseId, n)),
-    "bury lease": lambda whole, n, _: whole.bury_lease(some_id(LeaseId, n)),
-}
-Step = tuple[str, int, int]
-steps = st.tuples(st.sampled_from(sorted(OF_ANN | OF_ALL)), st.integers(1, 3), st.integers(1, 4))
-
-
-def snapshot(database: Database) -> dict[str, Any]:
-    """All rows, copied two levels deep: below that they cannot change. Empty lines and journals are none."""
-    tables = {name: dict(rows) for name, rows in vars(database).items() if isinstance(rows, dict)}
-    for name in ("lines", "journals"):
-        tables[name] = {key: dict(rows) for key, rows in tables[name].items() if rows}
-    return tables
-
-
-async def take(whole: Any, taken: list[Step]) -> None:
-    for name, n, number in taken:
-        if name in OF_ALL:
-            await OF_ALL[name](whole, n, number)
-        else:
-            await OF_ANN[name](whole.of("ann"), n, number)
-
-
-async def take_and_raise(whole: Any, taken: list[Step]) -> None:
-    await take(whole, taken)
-    raise Abandoned
-
-
-@settings(repeatable, max_examples=2 * EXAMPLES)
-@given(st.lists(steps, max_size=12), st.lists(steps, max_size=12), st.sampled_from([None, 1, 2]))
-def test_failed_transaction_is_undone_completely(
-    before: list[Step], failed: list[Step], maximum: int | None
-) -> None:
-    database = Database(max_conversations=maximum)
-    for step in [("add conversation", 1, 1), ("add turn", 1, 1), *before]:
-        with suppress(StoreError):
-            drive(MemoryStore(database).transact_whole(take, [step]))
-    earlier = snapshot(database)
-    # An operation that the store itself refuses ends the transaction likewise.
-    with pytest.raises((Abandoned, StoreError)):
-        drive(MemoryStore(database).transact_whole(take_and_raise, failed))
-    assert snapshot(database) == earlier
-
-
-@pytest.mark.parametrize("step", [("add turn", 1, 1), ("add records", 1, 1)], ids=["line", "journal"])
-def test_failed_transaction_leaves_no_empty_rows(step: Step) -> None:
-    database = Database()
-    drive(add_conversation(memory_tables(database), 1))
-    before = deepcopy(database)
-    with pytest.raises(Abandoned):
-        drive(MemoryStore(database).transact_whole(take_and_raise, [step]))
-    assert database == before
-
-
-def test_cancelled_transaction_is_undone() -> None:
-    async def beat_and_exit(tables: Any, n: int) -> None:
-        await tables.beat(some_id(LeaseId, n))
+async def test_cancelled_transaction_is_undone() -> None:
+    async def beat_and_exit(tables: Tables, _: None) -> None:
+        await tables.beat(IDS.new(LeaseId))
         raise KeyboardInterrupt
 
     database = Database()
     with pytest.raises(KeyboardInterrupt):
-        drive(MemoryStore(database).transact(beat_and_exit, 1, "ann"))
+        await MemoryStore(database).transact(beat_and_exit, None, "ann")
     assert database == Database()
-
-
-# What the store refuses.
-
-
-@pytest.mark.parametrize(
-    "taken",
-    [
-        [("add conversation", 1, 2), ("add conversation", 1, 2)],
-        [("add conversation", 1, 1), ("add turn", 1, 1), ("add turn", 1, 1)],
-        [("add conversation", 1, 1), ("add attempt", 1, 1), ("add attempt", 1, 1)],
-    ],
-    ids=["conversation", "turn", "attempt"],
-)
-def test_row_that_exists_cannot_be_added_again(taken: list[Step]) -> None:
-    with pytest.raises(StoreError, match="already"):
-        drive(MemoryStore().transact_whole(take, taken))
-
-
-def test_conversation_key_that_is_taken_is_refused() -> None:
-    tables = memory_tables()
-    drive(tables.add_conversation(conversation(1, conversation_key="k")))
-    with pytest.raises(StoreError, match="'k' is taken"):
-        drive(tables.add_conversation(conversation(2, conversation_key="k")))
-    bob = memory_tables(tables._db, "bob")
-    drive(bob.add_conversation(conversation(3, conversation_key="k", owner="bob")))
-
-
-async def test_closed_store_refuses_reads_and_writes() -> None:
-    store = MemoryStore()
-    await store.close()
-    await store.close()
-    for run in (store.transact, store.read):
-        with pytest.raises(LedgerClosed):
-            await run(take, [], "ann")
-    for run_whole in (store.transact_whole, store.read_whole, store.inspect):
-        with pytest.raises(LedgerClosed):
-            await run_whole(take, [])
 
 
 # Bounds.
@@ -346,6 +127,15 @@ async def test_conversation_expired_by_the_limit_is_reported_to_its_owner(
     ]
 
 
+async def test_conversation_expired_by_a_failed_transaction_is_live_again(database: Database) -> None:
+    store = MemoryStore(database)
+    kept = await insert_all(store, [conversation(conversation_key=key) for key in "ab"])
+    with pytest.raises(Superseded):
+        await write(store, do("add_conversation", conversation(conversation_key="c")), break_off)
+    assert list(database.conversations.values()) == kept
+    assert (database.ended, database.changes) == ({}, {})
+
+
 async def test_deleted_conversation_is_purged_for_room_before_another_expires(
     ledger: Ledger, clock: HandClock
 ) -> None:
@@ -359,17 +149,6 @@ async def test_deleted_conversation_is_purged_for_room_before_another_expires(
     with pytest.raises(ConversationDeleted, match="purged"):
         await ledger.restore(two.id)
     assert await ledger.check() == []
-
-
-async def test_expired_conversation_keeps_its_key_and_is_not_replaced(
-    ledger: Ledger, clock: HandClock
-) -> None:
-    await ledger.conversation(conversation_key="one")
-    for _ in range(2):
-        clock.advance(1)
-        await ledger.conversation()
-    with pytest.raises(ConversationExpired):
-        await ledger.conversation(conversation_key="one")
 
 
 async def test_conversation_with_a_running_turn_is_not_expired_by_the_limit(
@@ -425,58 +204,33 @@ async def test_conversation_may_set_its_own_time_to_live(clock: HandClock) -> No
 # Tombstones.
 
 
-def with_ended(*numbers: int, turns: int = 0) -> Database:
-    """Deleted conversations with turns and a failed attempt each."""
+async def with_ended(count: int) -> Database:
+    """Deleted conversations with three turns and a failed attempt each."""
     database = Database()
-    tables = memory_tables(database)
-    for n in numbers:
-        drive(add_conversation(tables, n))
-        for number in range(1, turns + 1):
-            drive(tables.add_turn(turn(n, number)))
-        drive(tables.add_attempt(attempt(n, state=AttemptState.FAILED, ended_at=1)))
-        drive(end_conversation(tables, n, 1))
+    store = MemoryStore(database)
+    for made in await insert_all(store, [conversation() for _ in range(count)]):
+        await grow(store, made.branch, 3)
+        await write(store, do("add_attempt", ended_attempt(made)))
+        await write(store, do("save_conversation", replace(made, state=ConversationState.PURGED)))
     return database
 
 
-def purged(database: Database, limit: int) -> int:
-    return drive(MemoryStore(database).transact_whole(purge, PurgeRequest(10**6, 0, limit)))
-
-
-def test_tombstones_beyond_the_limit_are_dropped_oldest_first(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_tombstones_beyond_the_limit_are_dropped_oldest_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(whole_store, "KEPT_TOMBSTONES", 2)
-    database = with_ended(1, 2, 3, turns=2)
-    purged(database, 100)
-    tables = memory_tables(database)
-    found = [drive(tables.conversation(some_id(ConversationId, n))) for n in (1, 2, 3)]
-    assert [each is not None for each in found] == [False, True, True]
+    database = await with_ended(3)
+    kept = list(database.conversations)[1:]
+    await write(MemoryStore(database), do_whole("purge_ended", 100))
+    assert list(database.conversations) == kept
     assert len(database.branches) == len(database.ended) == 2
 
 
-def test_turns_of_ended_conversations_are_purged_in_bounded_steps() -> None:
-    database = with_ended(1, 2, turns=3)
-    assert [drive(memory_whole(database).purge_ended(3)) for _ in range(4)] == [3, 3, 2, 0]
-    assert database.turns == {}
-    assert database.attempts == {}
-
-
-def test_dropped_tombstone_takes_all_its_rows_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_dropped_tombstone_takes_all_its_rows_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(whole_store, "KEPT_TOMBSTONES", 1)
-    database = with_ended(1, 2, turns=3)
-    for _ in range(10):
-        purged(database, 1)
-    assert database.turns == {}
-    assert database.attempts == {}
-
-
-def test_turn_of_a_dropped_tombstone_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(whole_store, "KEPT_TOMBSTONES", 1)
-    database = with_ended(1, 2, turns=3)
-    while drive(memory_whole(database).purge_ended(1)):
+    database = await with_ended(2)
+    while (await write(MemoryStore(database), do_whole("purge_ended", 1)))[0]:
         pass
-    found = [drive(memory_tables(database).turn(turn(1, number).id)) for number in (1, 2, 3)]
-    assert found == [None, None, None]
+    assert len(database.conversations) == len(database.branches) == 1
+    assert (database.turns, database.attempts) == ({}, {})
 
 
 async def test_conversation_of_a_dropped_tombstone_is_not_found(
@@ -491,15 +245,13 @@ async def test_conversation_of_a_dropped_tombstone_is_not_found(
         await ledger.conversation(chats[0].id)
 
 
-def test_turns_whose_removal_is_undone_are_in_order_again() -> None:
-    database = with_ended(1, turns=3)
-    tables = memory_tables(database)
-    before = drive(tables.turns(some_id(BranchId, 1), 0, 9, 9))
-    drive(tables.purge_ended(2))
-    tables._log.undo()
-    assert len(before) == 3
-    assert drive(tables.turns(some_id(BranchId, 1), 0, 9, 9)) == before
-    assert drive(tables.turns(some_id(BranchId, 1), 0, 9, 1)) == before[-1:]
+async def test_turns_whose_removal_is_undone_are_in_order_again() -> None:
+    database = await with_ended(1)
+    [line] = database.lines.values()
+    before = list(line)
+    with pytest.raises(Superseded):
+        await write(MemoryStore(database), do_whole("purge_ended", 2), break_off)
+    assert list(line) == before
 
 
 tables = st.dictionaries(st.integers(0, 4), st.integers())
@@ -647,36 +399,6 @@ async def test_check_reports_disagreements_up_to_its_limit(lived: PopulatedStore
     assert len(await memory_whole(rows).inconsistencies(3)) == 3
 
 
-async def places(tables: Tables, typed: str) -> list[int]:
-    return [each.place for each in await tables.search(None, parse_query(typed), None, 10)]
-
-
-async def test_search_places_rise_and_those_of_titles_lie_above_turns() -> None:
-    store = MemoryStore()
-    async with await Ledger.over(store) as ledger:
-        for number in range(3):
-            chat = await ledger.conversation(title=f"Heron {number}")
-            async with chat.turn("A heron?") as turn:
-                turn.emit("Yes.")
-        found = await store.read(places, "heron", "local")
-    assert found == sorted(found, reverse=True)
-    assert [place > TITLES for place in found] == [True] * 3 + [False] * 3
-
-
-async def test_undone_transaction_takes_no_search_place() -> None:
-    rows = Database()
-    store = MemoryStore(rows)
-    async with await Ledger.over(store) as ledger:
-        await ledger.conversation(conversation_key="taken")
-        before = dict(rows.places)
-        chat = await ledger.conversation()
-        kept = dict(rows.places)
-        with pytest.raises(InvalidInput):
-            await chat.fork(conversation_key="taken")
-    assert rows.places == kept
-    assert len(kept) == len(before) + 1
-
-
 async def test_search_places_stay_distinct_after_an_undone_removal() -> None:
     rows = Database()
     store = MemoryStore(rows)
@@ -694,25 +416,13 @@ async def test_search_places_stay_distinct_after_an_undone_removal() -> None:
     assert [hit.conversation.id for hit in hits] == [third.id, second.id, first.id]
 
 
-CHAT = ConversationId("conv_01890000000070008000000000000000")
-
-
-def add_changes(rows: Database, count: int) -> None:
-    tables = memory_tables(rows)
-    for _ in range(count):
-        drive(
-            tables.add_change(LiveChange(kind=ChangeKind.TURN_RUNNING, owner="ann", conversation=CHAT, at=1))
-        )
-
-
-def test_change_numbers_continue_after_an_undone_purge() -> None:
-    rows = Database()
-    add_changes(rows, 3)
-    before = drive(memory_tables(rows).changes(None, 9))
-    whole = memory_whole(rows)
-    assert drive(whole.purge_changes(9, 9, 9)) == 2
-    whole._log.undo()
-    add_changes(rows, 1)
-    found = drive(memory_tables(rows).changes(None, 9))
+async def test_change_numbers_continue_after_an_undone_purge() -> None:
+    store = MemoryStore()
+    await write(store, *(do("add_change", change()) for _ in range(3)))
+    before = await read(store, do("changes", None, 9))
+    with pytest.raises(Superseded):
+        await write(store, do("purge_changes", 9, 9, 9), break_off)
+    await write(store, do("add_change", change()))
+    found = await read(store, do("changes", None, 9))
     assert found[:3] == before
-    assert found[3].position == drive(whole.newest_position()) > before[2].position
+    assert found[3].position == await read(store, do("newest_position")) > before[2].position

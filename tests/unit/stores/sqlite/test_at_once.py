@@ -39,10 +39,18 @@ async def where(tables: Tables, _: object) -> int:
 
 
 @pytest.fixture
-async def chat(tmp_path: Path) -> AsyncIterator[Chat]:
+async def new_chat(tmp_path: Path) -> AsyncIterator[Chat]:
     ledger = await Ledger.open(f"sqlite:///{tmp_path}/chats.db")
     yield await ledger.conversation()
     await ledger.close()
+
+
+@pytest.fixture
+async def chat(new_chat: Chat) -> Chat:
+    """A chat whose lane is in memory."""
+    await exchange(new_chat)  # also gives it a title
+    await exchange(new_chat)
+    return new_chat
 
 
 async def exchange(chat: Chat, text: str = "Hello") -> None:
@@ -56,27 +64,22 @@ async def runs_here(chat: Chat, about: ConversationId | None = None, sync: Sync 
     return thread == threading.get_ident()
 
 
-async def test_operation_about_a_chat_just_used_runs_at_once(chat: Chat) -> None:
-    assert not await runs_here(chat)
-    await exchange(chat)  # also gives it a title
-    await exchange(chat)
-    assert await runs_here(chat)
+async def test_operation_about_a_chat_just_used_runs_at_once(new_chat: Chat) -> None:
+    assert not await runs_here(new_chat)
+    await exchange(new_chat)  # also gives it a title
+    await exchange(new_chat)
+    assert await runs_here(new_chat)
 
 
 async def test_operation_that_must_reach_the_disk_never_runs_at_once(chat: Chat) -> None:
-    await exchange(chat)
-    await exchange(chat)
     assert not await runs_here(chat, sync=Sync.DISK)
 
 
 async def test_operation_about_a_chat_not_in_memory_does_not_run_at_once(chat: Chat) -> None:
-    await exchange(chat)
     assert not await runs_here(chat, chat._process.ids.new(ConversationId))
 
 
 async def test_operation_waits_for_another_process_in_the_thread(chat: Chat, tmp_path: Path) -> None:
-    await exchange(chat)
-    await exchange(chat)
     neighbour = apsw.Connection(str(tmp_path / "chats.db"))
     neighbour.execute("BEGIN IMMEDIATE")
     running = asyncio.ensure_future(runs_here(chat))
@@ -89,16 +92,12 @@ async def test_operation_waits_for_another_process_in_the_thread(chat: Chat, tmp
 async def test_operation_after_a_write_of_another_process_does_not_run_at_once(
     chat: Chat, tmp_path: Path
 ) -> None:
-    await exchange(chat)
-    await exchange(chat)
     neighbour = apsw.Connection(str(tmp_path / "chats.db"))
     neighbour.execute("UPDATE lease SET beat = beat + 1")
     assert not await runs_here(chat)
 
 
 async def test_operation_does_not_run_beside_one_in_the_thread(chat: Chat) -> None:
-    await exchange(chat)
-    await exchange(chat)
     has_begun, may_end = threading.Event(), threading.Event()
 
     async def block(tables: Tables, _: object) -> None:
@@ -118,8 +117,6 @@ async def test_operation_does_not_run_beside_one_in_the_thread(chat: Chat) -> No
 async def test_operation_after_the_log_was_moved_does_not_run_at_once(
     chat: Chat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await exchange(chat)
-    await exchange(chat)
     before = (tmp_path / "chats.db").stat().st_size
     monkeypatch.setattr("turnledger.stores.sqlite.threads.LOG_PAGES", 1)
     async with chat.turn("Long") as turn:
@@ -129,8 +126,6 @@ async def test_operation_after_the_log_was_moved_does_not_run_at_once(
 
 
 async def test_unforeseen_error_at_once_is_one_of_the_store(chat: Chat) -> None:
-    await exchange(chat)
-    await exchange(chat)
     writer = chat._process.store._writer  # type: ignore[attr-defined]
 
     def run_out_of_memory(job: object) -> bool:
@@ -143,8 +138,6 @@ async def test_unforeseen_error_at_once_is_one_of_the_store(chat: Chat) -> None:
 
 
 async def test_refused_operation_is_not_kept_alive_by_its_error(chat: Chat) -> None:
-    await exchange(chat)
-    await exchange(chat)
 
     class Request:
         pass
@@ -166,8 +159,6 @@ async def test_refused_operation_is_not_kept_alive_by_its_error(chat: Chat) -> N
 
 
 async def test_begin_runs_at_once_while_someone_follows_the_chats(chat: Chat) -> None:
-    await exchange(chat)
-    await exchange(chat)
     with ChangeReader(chat._process, "somebody else", EVERYWHERE, None):
         assert await runs_here(chat)
 
@@ -198,13 +189,11 @@ def test_only_a_short_begin_without_further_rows_may_run_at_once(
 
 
 async def test_write_of_another_process_is_seen_by_the_next_begin(chat: Chat, tmp_path: Path) -> None:
-    await exchange(chat, "First")
-    await exchange(chat)
     there = await Ledger.open(f"sqlite:///{tmp_path}/chats.db")
     await exchange(await there.conversation(chat.id), "From elsewhere")
     await exchange(chat, "And here")
     asked = [turn.input[0].text for turn in await chat.turns()]
-    assert asked == ["First", "Hello", "From elsewhere", "And here"]
+    assert asked == ["Hello", "Hello", "From elsewhere", "And here"]
     await there.close()
 
 

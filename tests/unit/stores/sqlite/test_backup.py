@@ -15,7 +15,7 @@ from tests.unit.engine.populated_store import populate, run_turn
 from tests.unit.stores.sqlite.operations import migrate_further
 from turnledger import Ledger
 from turnledger.engine.check.check import CheckRequest, check
-from turnledger.errors import InvalidInput, NotAStore, StoreError, StoreTooNew
+from turnledger.errors import InvalidInput, NotAStore, StoreTooNew
 from turnledger.model.ids import LeaseId
 from turnledger.stores.sqlite import ReadOnlySqlite, SqliteStore, backup, read_only
 from turnledger.stores.sqlite.connections import prepare
@@ -230,19 +230,6 @@ async def test_examination_reports_another_journal_mode(lived_in: Path) -> None:
     assert other.pragma("journal_mode", "delete") == "delete"
     other.close()
     assert examine(str(lived_in)).journal_mode == "delete"
-
-
-async def test_examination_of_a_missing_or_other_version_store_is_refused(
-    lived_in: Path, tmp_path: Path
-) -> None:
-    with pytest.raises(NotAStore):
-        examine(str(tmp_path / "nothing.db"))
-    for version, kind in ((VERSION + 1, StoreTooNew), (0, StoreError)):
-        other = apsw.Connection(str(lived_in))
-        other.pragma("user_version", version)
-        other.close()
-        with pytest.raises(kind):
-            examine(str(lived_in))
 
 
 def test_sqlite_version_is_that_of_the_loaded_library() -> None:

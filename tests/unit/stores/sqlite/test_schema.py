@@ -17,7 +17,8 @@ from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item, message
 from turnledger.model.text.search import parse_query
 from turnledger.model.turn import Turn, TurnKind
-from turnledger.stores.sql_files import named_queries
+from turnledger.stores import sql
+from turnledger.stores.sql.queries import named_queries
 from turnledger.stores.sqlite import SqliteStore, migrations, tables
 from turnledger.stores.sqlite.header import APPLICATION_ID, PAGE_SIZE
 from turnledger.stores.sqlite.migrations import (
@@ -248,7 +249,9 @@ def test_failed_migration_step_leaves_tables_and_version_unchanged(
     assert connection.pragma("user_version") == version
 
 
-MODULES = "".join(path.read_text() for path in Path(tables.__file__).parent.glob("*.py"))
+MODULES = "".join(
+    path.read_text() for room in (sql, tables) for path in Path(str(room.__file__)).parent.glob("*.py")
+)
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -262,7 +265,7 @@ def test_query_has_a_comment_and_is_used(file: str) -> None:
 def test_query_names_are_unique_and_every_used_one_exists() -> None:
     written = [name for file in FILES for name in named_queries(sql_text(f"tables/{file}.sql"))]
     assert len(written) == len(QUERIES)
-    used = re.findall(r'self\._(?:rows?|run)\(\s*"(\w+)"', MODULES)
+    used = re.findall(r'self\._(?:rows?|run|fetch(?:_row|_number)?|own(?:_row)?|change)\(\s*"(\w+)"', MODULES)
     assert set(used) <= set(QUERIES)
 
 

@@ -15,13 +15,11 @@ import pytest
 from tests.unit.engine.populated_store import populate, run_turn
 from tests.unit.stores.sqlite.conftest import Neighbour, wait_until_ready
 from tests.unit.stores.sqlite.operations import (
-    add_claim_then_refuse,
     add_claims,
     beat,
     beat_of,
     has_claim,
     ids,
-    leases,
     migrate_further,
     purge_ended,
     refuse,
@@ -30,7 +28,6 @@ from turnledger import Ledger
 from turnledger.engine.check.check import CheckRequest, check
 from turnledger.engine.ports import Sync, WholeStore
 from turnledger.errors import (
-    LedgerClosed,
     NotAStore,
     OutcomeUnknown,
     StoreError,
@@ -58,14 +55,6 @@ async def blocked(rows: object, gate: tuple[threading.Event, threading.Event]) -
     assert leave.wait(60)
 
 
-async def test_transaction_that_raises_is_undone_and_raises_to_its_caller(store: SqliteStore) -> None:
-    await store.transact(add_claims, ("a",), "owner")
-    with pytest.raises(Superseded):
-        await store.transact(add_claim_then_refuse, ("b",), "owner")
-    assert await store.read(has_claim, "a", "owner")
-    assert not await store.read(has_claim, "b", "owner")
-
-
 async def test_operations_queued_while_the_writer_works_share_one_transaction(store: SqliteStore) -> None:
     commits = count_commits(store)
     gate = threading.Event(), threading.Event()
@@ -80,13 +69,6 @@ async def test_operations_queued_while_the_writer_works_share_one_transaction(st
         await refused
     assert len(commits) == 2  # the first job, and all the others
     assert await store.read(has_claim, "49", "owner")
-
-
-async def test_read_sees_every_acknowledged_write(store: SqliteStore) -> None:
-    lease = ids.new(LeaseId)
-    for count in range(1, 50):
-        await store.transact_whole(beat, lease, Sync.PROCESS)
-        assert await store.read_whole(beat_of, lease) == count
 
 
 async def test_read_sees_one_snapshot_throughout(store: SqliteStore) -> None:
@@ -139,20 +121,6 @@ async def test_close_finishes_queued_writes(path: Path) -> None:
     again = await SqliteStore.open(path)
     assert await again.read(has_claim, "19", "owner")
     await again.close()
-
-
-@pytest.mark.parametrize("inline", [False, True])
-async def test_closed_store_raises_ledger_closed(path: Path, inline: bool) -> None:
-    store = await SqliteStore.open(path, inline=inline)
-    await store.close()
-    await store.close()
-    with pytest.raises(LedgerClosed):
-        await store.transact(add_claims, (), "owner")
-    with pytest.raises(LedgerClosed):
-        await store.read(has_claim, "a", "owner")
-    for run in (store.transact_whole, store.read_whole, store.inspect):
-        with pytest.raises(LedgerClosed):
-            await run(leases, None)
 
 
 async def test_close_ends_every_thread(path: Path) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -590,6 +590,30 @@ async def finish(task: asyncio.Task[Any]) -> None:
     assert done, "the caller is held"
 
 
+async def cancel_at_commit(store: Watched, turn: Coroutine[Any, Any, None]) -> asyncio.CancelledError:
+    task = asyncio.create_task(turn)
+    await store.received.wait()
+    task.cancel()
+    await finish(task)
+    with pytest.raises(asyncio.CancelledError) as cancelled:
+        await task
+    return cancelled.value
+
+
+async def expect_free(ledger: Ledger, chat: Chat) -> None:
+    """Expect that nothing was kept, and that the next turn need not wait."""
+    await ledger._recovery.run_round()
+    assert await chat.turns() == []
+    await chat.run(answer_yes, "next", on_busy="reject")
+
+
+@pytest.fixture
+def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write waits for longer than the test, its cancelled caller for a moment."""
+    monkeypatch.setattr(connections, "BUSY_TIMEOUT", 2 * GUARD)
+    monkeypatch.setattr(shield, "GRACE", 0.01)
+
+
 async def test_commit_succeeds_when_the_lock_is_released_after_the_busy_timeout(
     path: Path, store: Watched, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -617,56 +641,39 @@ async def test_commit_beyond_its_patience_raises_store_unavailable_without_waiti
         await finish(task)
         assert isinstance(task.exception(), StoreUnavailable)
         neighbour.execute("ROLLBACK")
-    await ledger._recovery.run_round()
-    assert await chat.turns() == []
-    await chat.run(answer_yes, "next", on_busy="reject")
+    await expect_free(ledger, chat)
 
 
+@pytest.mark.usefixtures("short_grace")
 async def test_caller_cancelled_while_its_commit_waits_for_the_lock_is_released(
-    path: Path, store: Watched, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    path: Path, store: Watched, ledger: Ledger
 ) -> None:
-    monkeypatch.setattr(connections, "BUSY_TIMEOUT", 2 * GUARD)
-    monkeypatch.setattr(shield, "GRACE", 0.01)
     chat = await ledger.conversation()
     with neighbour_of(path) as neighbour:
-        task = asyncio.create_task(answer(chat, neighbour))
-        await store.received.wait()
-        task.cancel()
-        await finish(task)
-        with pytest.raises(asyncio.CancelledError) as cancelled:
-            await task
-        assert turn_of(cancelled.value) is None
+        cancelled = await cancel_at_commit(store, answer(chat, neighbour))
+        assert turn_of(cancelled) is None
         neighbour.execute("ROLLBACK")
-    await ledger._recovery.run_round()
-    assert await chat.turns() == []
-    await chat.run(answer_yes, "next", on_busy="reject")
+    await expect_free(ledger, chat)
 
 
+@pytest.mark.usefixtures("short_grace")
 async def test_cancelled_turn_that_may_be_kept_later_raises_commit_outcome_unknown(
-    path: Path, store: Watched, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    path: Path, store: Watched, ledger: Ledger
 ) -> None:
-    monkeypatch.setattr(connections, "BUSY_TIMEOUT", 2 * GUARD)
-    monkeypatch.setattr(shield, "GRACE", 0.01)
     chat = await ledger.conversation()
     with neighbour_of(path) as neighbour:
-        task = asyncio.create_task(answer(chat, neighbour, on_failure="keep"))
-        await store.received.wait()
-        task.cancel()
-        await finish(task)
-        with pytest.raises(asyncio.CancelledError) as cancelled:
-            await task
+        cancelled = await cancel_at_commit(store, answer(chat, neighbour, on_failure="keep"))
         with pytest.raises(CommitOutcomeUnknown):
-            turn_of(cancelled.value)
+            turn_of(cancelled)
         neighbour.execute("ROLLBACK")
     await ledger._recovery.run_round()
     assert [turn.kind for turn in await chat.turns()] == ["interrupted"]
 
 
+@pytest.mark.usefixtures("short_grace")
 async def test_caller_cancelled_while_its_commit_is_queued_is_released(
-    path: Path, store: Watched, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    path: Path, store: Watched, ledger: Ledger
 ) -> None:
-    monkeypatch.setattr(connections, "BUSY_TIMEOUT", 2 * GUARD)
-    monkeypatch.setattr(shield, "GRACE", 0.01)
     chat, other = await ledger.conversation(), await ledger.conversation()
     with neighbour_of(path) as neighbour:
         patient = asyncio.create_task(hold_writer(other, neighbour))
@@ -678,16 +685,13 @@ async def test_caller_cancelled_while_its_commit_is_queued_is_released(
         assert not patient.done()
         neighbour.execute("ROLLBACK")
     await patient
-    await ledger._recovery.run_round()
-    assert await chat.turns() == []
-    await chat.run(answer_yes, "next", on_busy="reject")
+    await expect_free(ledger, chat)
 
 
+@pytest.mark.usefixtures("short_grace")
 async def test_caller_cancelled_inside_its_block_does_not_wait_for_the_lock(
-    path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    path: Path, ledger: Ledger
 ) -> None:
-    monkeypatch.setattr(connections, "BUSY_TIMEOUT", 2 * GUARD)
-    monkeypatch.setattr(shield, "GRACE", 0.01)
     chat, begun = await ledger.conversation(), asyncio.Event()
 
     async def hang(turn: RunningTurn) -> None:

@@ -32,7 +32,6 @@ from turnledger.stores.postgresql.tables.tables import (
     ATTEMPT_COLUMNS,
     LANE_CONVERSATION,
     PostgresTables,
-    attempt_in,
     branch_in,
     lane_in,
 )
@@ -323,7 +322,7 @@ class GuessedTables(PostgresTables):
             row = await self._guess.read("attempt", self.owner, id.raw)
             if row is None:
                 raise WrongGuess
-            known = self._use(self._memory.attempts, id, attempt_in(row), row[VERSION_OF_ATTEMPT])
+            known = self._use(self._memory.attempts, id, row_codec.attempt_of(row), row[VERSION_OF_ATTEMPT])
         if not is_used:
             self._guess.guard("guard_attempt", self.owner, id.raw, known.version)
         return known.value

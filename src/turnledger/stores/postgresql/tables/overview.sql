@@ -51,7 +51,7 @@ SELECT coalesce(max(through), 0) FROM origin WHERE source = $1;
 
 -- name: turns_without_branch
 -- Unreadable turns: one per missing branch.
-SELECT min(encode(turn.id, 'hex'))
+SELECT decode(min(encode(turn.id, 'hex')), 'hex')
 FROM turn LEFT JOIN branch ON branch.owner = turn.owner AND branch.id = turn.branch
 WHERE branch.id IS NULL
 GROUP BY turn.branch
@@ -59,21 +59,21 @@ LIMIT $1;
 
 -- name: turns_before_their_branch
 -- Turns that are on no line.
-SELECT encode(turn.id, 'hex')
+SELECT turn.id
 FROM turn JOIN branch ON branch.owner = turn.owner AND branch.id = turn.branch
 WHERE turn.number <= branch.start
 LIMIT $1;
 
 -- name: origins_without_branch
 -- They needlessly keep turns from being purged.
-SELECT encode(origin.base, 'hex')
+SELECT origin.base
 FROM origin LEFT JOIN branch ON branch.owner = origin.owner AND branch.id = origin.branch
 WHERE branch.id IS NULL
 LIMIT $1;
 
 -- name: misplaced_origins
 -- Those whose base is not the turn that they protect from the purge.
-SELECT encode(origin.branch, 'hex')
+SELECT origin.branch
 FROM origin
 JOIN branch ON branch.owner = origin.owner AND branch.id = origin.branch
 LEFT JOIN turn ON turn.owner = origin.owner AND turn.id = origin.base
@@ -83,21 +83,21 @@ LIMIT $1;
 
 -- name: journals_without_attempt
 -- Their records are lost.
-SELECT DISTINCT encode(journal.attempt, 'hex')
+SELECT DISTINCT journal.attempt
 FROM journal LEFT JOIN attempt ON attempt.owner = journal.owner AND attempt.id = journal.attempt
 WHERE attempt.id IS NULL
 LIMIT $1;
 
 -- name: logs_without_attempt
 -- Leftovers.
-SELECT DISTINCT encode(event_log.attempt, 'hex')
+SELECT DISTINCT event_log.attempt
 FROM event_log LEFT JOIN attempt ON attempt.owner = event_log.owner AND attempt.id = event_log.attempt
 WHERE attempt.id IS NULL
 LIMIT $1;
 
 -- name: flags_without_turn
 -- Leftovers, or flags that name the wrong place of their turn.
-SELECT DISTINCT encode(item_flag.turn, 'hex')
+SELECT DISTINCT item_flag.turn
 FROM item_flag
 LEFT JOIN turn ON turn.owner = item_flag.owner AND turn.id = item_flag.turn AND turn.branch = item_flag.branch
     AND turn.number = item_flag.number
@@ -109,7 +109,7 @@ LIMIT $1;
 WITH stored AS (
     SELECT c.owner, c.id, tag.value AS tag
     FROM conversation AS c CROSS JOIN LATERAL json_array_elements_text(c.tags::json) AS tag)
-SELECT encode(coalesce(found.conversation, stored.id), 'hex')
+SELECT coalesce(found.conversation, stored.id)
 FROM conversation_tag AS found
 FULL JOIN stored ON stored.owner = found.owner AND stored.id = found.conversation AND stored.tag = found.tag
 WHERE found.tag IS NULL OR stored.tag IS NULL
@@ -117,7 +117,7 @@ LIMIT $1;
 
 -- name: attempts_in_the_wrong_half
 -- Queries for their kind do not find them.
-SELECT encode(id, 'hex') FROM attempt WHERE (state = 'running') <> (ended = 0) LIMIT $1;
+SELECT id FROM attempt WHERE (state = 'running') <> (ended = 0) LIMIT $1;
 
 -- name: words_without_text
 -- Whether the search index has words of missing turns or conversations.
@@ -130,7 +130,7 @@ LIMIT 1;
 
 -- name: miscounted_branches
 -- Those whose count differs from the size of their turns.
-SELECT encode(branch.id, 'hex') FROM branch
+SELECT branch.id FROM branch
 WHERE bytes <> (
     SELECT coalesce(sum(length(body) + coalesce(length(log), 0)), 0)
     FROM turn
@@ -139,7 +139,7 @@ LIMIT $1;
 
 -- name: miscounted_attempts
 -- Ended ones whose count differs from their size, each with a row ($1).
-SELECT encode(id, 'hex') FROM attempt
+SELECT id FROM attempt
 WHERE bytes <> CASE WHEN ended = 0 THEN 0 ELSE
     $1::bigint + length(input) + coalesce(octet_length(partial), 0) + coalesce(octet_length(failure_message), 0)
     + coalesce((SELECT sum(length(record)) FROM journal
@@ -177,7 +177,7 @@ LIMIT $3;
 
 -- name: miscounted_shares
 -- Links whose counts differ from what their visitors store. An owner `guest_SHARE_TOKEN` is a visitor.
-SELECT encode(share.id, 'hex')
+SELECT share.id
 FROM share
 LEFT JOIN (
     SELECT substr(owner, 7, 32) AS id, sum(bytes) AS bytes, sum(chats) AS chats

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from turnledger.engine.ports import Sync
 from turnledger.stores.postgresql.connections import encoded
 from turnledger.stores.row_codec import Row
-from turnledger.stores.sql_files import named_queries
+from turnledger.stores.sql.queries import SqlOwnedQueries, SqlQueries, named_queries
 
 if TYPE_CHECKING:
     from turnledger.stores.postgresql.connections import AnyConnection
@@ -142,11 +142,11 @@ class Transaction:
         self._locked.add(owner)
 
 
-class StoreQueries:
+class StoreQueries(SqlQueries):
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = transaction
 
-    async def _rows(self, query: str, *arguments: Any) -> Sequence[Row]:
+    async def _fetch(self, query: str, *arguments: Any) -> Sequence[Row]:
         return await self._transaction.rows(query, *arguments)
 
     async def _many(self, query: str, arguments: Sequence[Row]) -> None:
@@ -155,14 +155,11 @@ class StoreQueries:
         if arguments:
             await self._transaction.connection.executemany(QUERIES[query], arguments)
 
-    async def _row(self, query: str, *arguments: Any) -> Row | None:
-        rows = await self._rows(query, *arguments)
-        return rows[0] if rows else None
+    async def _lock(self, owner: str) -> None:
+        await self._transaction.lock(owner)
 
 
-class OwnedQueries(StoreQueries):
-    """Queries about the rows of one owner, which is their first argument."""
-
+class OwnedQueries(SqlOwnedQueries, StoreQueries):
     def __init__(self, transaction: Transaction, owner: str) -> None:
         super().__init__(transaction)
         self.owner = owner
@@ -172,10 +169,5 @@ class OwnedQueries(StoreQueries):
         return await self._transaction.rows(query, self.owner, *arguments)
 
     async def _change(self, query: str, *arguments: Any) -> None:
-        """Write, soon."""
         await self._transaction.lock(self.owner)
         await self._transaction.write(query, self.owner, *arguments)
-
-    async def _own_row(self, query: str, *arguments: Any) -> Row | None:
-        rows = await self._own(query, *arguments)
-        return rows[0] if rows else None

@@ -13,31 +13,25 @@ from functools import lru_cache
 from itertools import accumulate, chain
 
 from turnledger.engine.tables.search import ShownBranch
-from turnledger.errors import StoreCorrupt, StoreTooNew
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.text.search import TITLES, WORD_LENGTH, Phrase, SearchMatch, words_of
-from turnledger.model.turn import Turn, TurnKind, visible_texts
 from turnledger.stores.damage import decoder
 from turnledger.stores.postgresql.tables.queries import OwnedQueries, StoreQueries
+from turnledger.stores.sql import words
+from turnledger.stores.sql.words import MARK_LENGTH, MOST_MADE, places_by_turn, texts_of
 
-_MARK = 12
-"""Hexadecimal digits of the mark of an owner or a scope."""
 BLOCK = 8_192
 """Places of a block."""
-BYTES_AT_ONCE = 250_000
-"""Bytes of turns indexed per step, during which other writers of the owner wait."""
 MOST_TERM_BYTES = 900_000
 """Of one text: PostgreSQL allows 1 MB. Only a text without repetitions, such as encoded data, has more."""
 LONGEST_TERM = 4 * WORD_LENGTH + 64
 """Bytes of a term at most, with its mark; PostgreSQL allows 2,046."""
-MOST_MADE = 1_000
-"""Branches made from a turn that are searched for a live one."""
 _BEYOND = 2**62
 
 
 @lru_cache(maxsize=4096)
 def _mark(text: str) -> str:
-    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:_MARK]
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:MARK_LENGTH]
 
 
 def terms_of(owner: str, scope: str, place: int, texts: Iterable[str]) -> str:
@@ -70,42 +64,40 @@ class PostgresIndexRows(StoreQueries):
     """The index of words: the texts of all owners."""
 
     async def _is_indexed(self, owner: str | None) -> bool:
-        [(has_due,)] = await self._rows("has_due", owner)
+        [(has_due,)] = await self._fetch("has_due", owner)
         return not has_due
 
     @decoder
     async def _index(self, owner: str, limit: int) -> int:
         """Index up to `limit` texts of an owner, its titles first; return how many."""
-        await self._transaction.lock(owner)
-        due = await self._rows("due_texts", owner, limit)
+        await self._lock(owner)
+        due = await self._fetch("due_texts", owner, limit)
         titles = [id for id, is_title in due if is_title]
         texts: list[tuple[bytes, bytes, str, list[str]]] = [
             (id, id, scope, [title] if title else [])
-            for id, scope, title in await self._rows("due_titles", owner, titles)
+            for id, scope, title in await self._fetch("due_titles", owner, titles)
         ]
         turns = [id for id, is_title in due if not is_title]
-        hidden: dict[bytes, set[int]] = {}
-        for id, place in await self._rows("hidden_items", owner, turns):
-            hidden.setdefault(id, set()).add(place)
-        rows = await self._rows("due_turns", owner, turns, BYTES_AT_ONCE)
+        hidden = places_by_turn(await self._fetch("hidden_items", owner, turns))
+        rows = await self._fetch("due_turns", owner, turns, words.BYTES_AT_ONCE)
         for id, body, conversation, scope in rows:
-            texts.append((id, conversation, scope, _texts(id, body, hidden.get(id, ()))))
+            texts.append((id, conversation, scope, texts_of(id, body, hidden.get(id, ()))))
         done = {id for id, *_ in texts}
         await self._save(owner, texts, set(titles))
         # Rows without a text are left over from turns that are gone.
         gone = [id for id, _ in due if id not in done] if len(rows) == len(turns) or not rows else []
-        await self._rows("texts_known", owner, [*done, *gone])
+        await self._fetch("texts_known", owner, [*done, *gone])
         return len(done) + len(gone)
 
     async def _save(
         self, owner: str, texts: Sequence[tuple[bytes, bytes, str, list[str]]], titles: Collection[bytes]
     ) -> None:
-        known = await self._rows("places_of", owner, [id for id, *_ in texts])
+        known = await self._fetch("places_of", owner, [id for id, *_ in texts])
         places: dict[bytes, int] = dict(known)
         new = [id for id, *_ in texts if id not in places]
         new_titles = [id for id in new if id in titles]
         new_turns = [id for id in new if id not in titles]
-        [(last_turn, last_title)] = await self._rows("next_places", owner, len(new_turns), len(new_titles))
+        [(last_turn, last_title)] = await self._fetch("next_places", owner, len(new_turns), len(new_titles))
         places |= {id: place for place, id in enumerate(new_turns, last_turn - len(new_turns) + 1)}
         places |= {id: place for place, id in enumerate(new_titles, last_title - len(new_titles) + 1)}
         saved = []
@@ -114,7 +106,7 @@ class PostgresIndexRows(StoreQueries):
             if terms:
                 saved.append((owner, int(id in titles), places[id], id, conversation, terms))
             else:
-                await self._rows("drop_words", owner, id)
+                await self._fetch("drop_words", owner, id)
         await self._many("save_words", saved)
 
 
@@ -150,11 +142,3 @@ class PostgresSearchRows(PostgresIndexRows, OwnedQueries):
 
     async def index_texts(self, limit: int) -> int:
         return await self._index(self.owner, limit)
-
-
-def _texts(id: bytes, body: bytes, hidden: Collection[int]) -> list[str]:
-    turn = Turn(TurnId.trusted(id), BranchId.trusted(id), 0, None, TurnKind.COMPLETED, 0, 0, body)
-    try:
-        return visible_texts(turn, hidden)
-    except (StoreCorrupt, StoreTooNew):
-        return []  # reading the turn, or a check, reports the damage

@@ -34,7 +34,6 @@ from turnledger.model.conversation import (
 )
 from turnledger.model.flags import Flags, FlagsByTurn
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
-from turnledger.model.job import TurnJob
 from turnledger.model.turn import Attempt, Turn
 from turnledger.stores import row_codec
 from turnledger.stores.damage import decoder
@@ -44,7 +43,6 @@ from turnledger.stores.postgresql.tables.search import PostgresSearchRows
 from turnledger.stores.row_codec import Row
 
 ATTEMPT_COLUMNS = 23
-TICKET_COLUMNS = 11
 BRANCH_COLUMNS = slice(2, 17)
 """The columns of a branch that `row_codec` knows, behind owner and id."""
 LANE_BRANCH, LANE_CONVERSATION = slice(5, 20), 20
@@ -109,27 +107,19 @@ def branch_in(row: Row) -> Branch:
     return row_codec.branch_of(BranchId.trusted(row[1]), row[BRANCH_COLUMNS])
 
 
-def attempt_in(row: Row) -> Attempt:
-    return row_codec.attempt_of(row[:ATTEMPT_COLUMNS])
-
-
-def ticket_in(row: Row) -> Ticket:
-    return row_codec.ticket_of(row[:TICKET_COLUMNS])
-
-
 class PostgresSharedRows(StoreQueries):
     """Rows that one owner and the whole store have in common: leases, positions, and what is purged."""
 
     async def lease(self, id: LeaseId) -> Lease | None:
-        row = await self._row("lease", id.raw)
+        row = await self._fetch_row("lease", id.raw)
         return None if row is None else Lease(id, row[0])
 
     async def beat(self, id: LeaseId) -> None:
-        await self._rows("beat", id.raw)
+        await self._fetch("beat", id.raw)
 
     @decoder
     async def newest_position(self) -> Position:
-        rows = await self._rows("newest_change")
+        rows = await self._fetch("newest_change")
         epoch = await self._epoch()
         xid, place = rows[0] if rows else (_BEFORE_ALL, _BEFORE_ALL)
         return epoch.position_at(xid, place)
@@ -143,7 +133,7 @@ class PostgresSharedRows(StoreQueries):
 
     @decoder
     async def _epoch(self) -> Epoch:
-        row = await self._row("epoch")
+        row = await self._fetch_row("epoch")
         if row is None:
             raise EpochOver
         number, mark, xid, place, horizon = row
@@ -153,15 +143,15 @@ class PostgresSharedRows(StoreQueries):
         """Remove rows of ended conversations of these owners."""
         removed = 0
         for owner in owners:
-            await self._transaction.lock(owner)
-            for (id,) in await self._rows("unswept_conversations", owner, limit):
-                await self._rows("drop_previews", owner, id)
+            await self._lock(owner)
+            for (id,) in await self._fetch("unswept_conversations", owner, limit):
+                await self._fetch("drop_previews", owner, id)
                 removed += await self._purge_branches(owner, id, limit - removed)
-                attempts = await self._rows("ended_attempts", owner, id, limit - removed)
+                attempts = await self._fetch("ended_attempts", owner, id, limit - removed)
                 removed += await self._remove_attempts(owner, attempts)
                 if removed >= limit:
                     return removed
-                await self._rows("mark_swept", owner, id)
+                await self._fetch("mark_swept", owner, id)
         return removed
 
     @decoder
@@ -169,38 +159,38 @@ class PostgresSharedRows(StoreQueries):
         """Remove the turns of an ended conversation that no branch elsewhere needs. When a branch is empty,
         the one it was made from may have more turns to remove."""
         removed = 0
-        for id, stored in await self._rows("uncleared_branches", owner, conversation):
-            [(needed,)] = await self._rows("needed_through", owner, id)
+        for id, stored in await self._fetch("uncleared_branches", owner, conversation):
+            [(needed,)] = await self._fetch("needed_through", owner, id)
             sizes = await self._drop_turns(owner, id, needed or 0, limit - removed)
             if sizes:
                 left = stored - sum(sizes)
-                await self._rows("shrink_branch", owner, id, left)
+                await self._fetch("shrink_branch", owner, id, left)
                 await self._count(owner, branch_bytes(left) - branch_bytes(stored))
                 stored = left
             removed += len(sizes)
             if removed >= limit:
                 break
             if needed is None:
-                await self._rows("clear_branch", owner, id)
+                await self._fetch("clear_branch", owner, id)
                 await self._count(owner, -branch_bytes(stored))
                 removed += await self._drop_origin(owner, id)
         return removed
 
     async def _drop_origin(self, owner: str, branch: bytes) -> int:
-        sources = await self._rows("drop_origin", owner, branch)
+        sources = await self._fetch("drop_origin", owner, branch)
         for (source,) in sources:
-            await self._rows("sweep_again", owner, source)
+            await self._fetch("sweep_again", owner, source)
         return len(sources)
 
     async def _drop_turns(self, owner: str, branch: bytes, after: int, limit: int) -> list[int]:
         """Remove the last `limit` turns of a branch with a higher number; return the size of each."""
-        return [size for (size,) in await self._rows("purge_turns", owner, branch, after, limit)]
+        return [size for (size,) in await self._fetch("purge_turns", owner, branch, after, limit)]
 
     async def _remove_attempts(self, owner: str, rows: Sequence[Row]) -> int:
         for id, counted in rows:
             await self._count(owner, -counted)
             for query in ("drop_attempt", "drop_journal", "drop_log"):
-                await self._rows(query, owner, id)
+                await self._fetch(query, owner, id)
         return len(rows)
 
     async def _count(self, owner: str, more: int, chats: int = 0) -> None:
@@ -237,7 +227,7 @@ class PostgresTables(PostgresCatalogueRows, PostgresSearchRows, PostgresSharedRo
         columns = row_codec.columns_of_conversation(conversation)
         id = conversation.id.raw
         await self._transaction.lock(self.owner)
-        await self._rows("add_conversation", id, conversation.owner, conversation.scope, *columns)
+        await self._fetch("add_conversation", id, conversation.owner, conversation.scope, *columns)
         if conversation.title is not None and conversation.named_by is not TitleSource.WORDS:
             await self._own("note_due", id, 1)
         await self._add_tags(conversation)
@@ -265,20 +255,6 @@ class PostgresTables(PostgresCatalogueRows, PostgresSearchRows, PostgresSharedRo
     async def move_conversation(self, id: ConversationId, old: BranchId, new: BranchId) -> bool:
         await self._check_branch(new)
         return bool(await self._own("move_conversation", id.raw, old.raw, new.raw))
-
-    async def switches(self, id: ConversationId) -> tuple[TurnId, ...]:
-        row = await self._own_row("trail", id.raw)
-        return () if row is None else row_codec.ids_of(TurnId, row[0] or b"")
-
-    async def save_switches(self, id: ConversationId, switches: Sequence[TurnId]) -> None:
-        await self._own("save_switches", id.raw, b"".join(each.raw for each in switches))
-
-    async def forgotten(self, id: ConversationId) -> tuple[bytes, ...]:
-        row = await self._own_row("trail", id.raw)
-        return () if row is None else tuple(each.raw for each in row_codec.ids_of(TurnId, row[1] or b""))
-
-    async def save_forgotten(self, id: ConversationId, effects: Sequence[bytes]) -> None:
-        await self._own("save_forgotten", id.raw, b"".join(effects))
 
     async def _check_not_foreign(self, id: ConversationId | None) -> None:
         if id is None or id in self._known:
@@ -377,12 +353,8 @@ class PostgresTables(PostgresCatalogueRows, PostgresSearchRows, PostgresSharedRo
             line=line_of(line),
         )
 
-    async def origins(self, conversation: ConversationId, base: TurnId | None, limit: int) -> list[Origin]:
-        rows = await self._own("origins", conversation.raw, row_codec.raw_or_none(base), limit)
-        return [
-            Origin(branch=BranchId.trusted(branch), conversation=conversation, base=base, line=line_of(line))
-            for branch, line in rows
-        ]
+    def _line_of(self, raw: bytes | None) -> tuple[Stretch, ...]:
+        return line_of(raw)
 
     async def has_offshoots(self, branch: BranchId) -> bool:
         return bool(await self._own("has_offshoots", branch.raw))
@@ -474,7 +446,7 @@ class PostgresTables(PostgresCatalogueRows, PostgresSearchRows, PostgresSharedRo
             return None
         # Its visitors share a quota: one of them at a time decides by it.
         query = "locked_share" if self._transaction.writes else "share"
-        row = await self._row(query, link.raw, None)
+        row = await self._fetch_row(query, link.raw, None)
         return None if row is None else row_codec.share_of(row)
 
     async def flags(self, turns: Sequence[TurnId]) -> FlagsByTurn:
@@ -502,13 +474,7 @@ class PostgresTables(PostgresCatalogueRows, PostgresSearchRows, PostgresSharedRo
 
     async def attempt(self, id: TurnId) -> Attempt | None:
         row = await self._own_row("attempt", id.raw)
-        return None if row is None else attempt_in(row)
-
-    async def attempts(self, conversation: ConversationId, limit: int) -> list[Attempt]:
-        return [attempt_in(row) for row in await self._own("attempts", conversation.raw, limit)]
-
-    async def running_in(self, conversation: ConversationId) -> list[Attempt]:
-        return [attempt_in(row) for row in await self._own("running_in", conversation.raw)]
+        return None if row is None else row_codec.attempt_of(row)
 
     async def add_attempt(self, attempt: Attempt) -> None:
         if attempt.owner != self.owner:
@@ -546,16 +512,9 @@ class PostgresTables(PostgresCatalogueRows, PostgresSearchRows, PostgresSharedRo
 
     # Tickets, jobs and claims.
 
-    async def tickets(self, branch: BranchId) -> list[Ticket]:
-        return [ticket_in(row) for row in await self._own("tickets", branch.raw)]
-
-    async def ticket(self, attempt: TurnId) -> Ticket | None:
-        row = await self._own_row("ticket", attempt.raw)
-        return None if row is None else ticket_in(row)
-
     async def ticket_for(self, idempotency_key: str) -> Ticket | None:
         row = await self._own_row("ticket_for", idempotency_key)
-        return None if row is None else ticket_in(row)
+        return None if row is None else row_codec.ticket_of(row)
 
     async def add_ticket(self, ticket: Ticket) -> Ticket:
         await self._check_conversation(ticket.conversation)
@@ -563,7 +522,7 @@ class PostgresTables(PostgresCatalogueRows, PostgresSearchRows, PostgresSharedRo
         if row is None:
             raise StoreError(f"There is no {ticket.branch}.")
         numbered = replace(ticket, number=row[0])
-        await self._rows("add_ticket", *row_codec.columns_of_ticket(numbered), self.owner)
+        await self._fetch("add_ticket", *row_codec.columns_of_ticket(numbered), self.owner)
         return numbered
 
     async def move_tickets(self, old: BranchId, new: BranchId) -> None:
@@ -574,30 +533,6 @@ class PostgresTables(PostgresCatalogueRows, PostgresSearchRows, PostgresSharedRo
 
     async def drop_ticket(self, attempt: TurnId) -> None:
         await self._change("drop_ticket", attempt.raw)
-
-    async def job(self, id: TurnId) -> TurnJob | None:
-        row = await self._own_row("job", id.raw)
-        return None if row is None else row_codec.job_of(row)
-
-    async def jobs(self, after: TurnId | None, limit: int) -> list[TurnJob]:
-        rows = await self._own("jobs", row_codec.raw_or_none(after), limit)
-        return [row_codec.job_of(row) for row in rows]
-
-    async def count_jobs(self) -> int:
-        [(count,)] = await self._own("count_jobs")
-        return int(count)
-
-    async def add_job(self, job: TurnJob) -> None:
-        if job.owner != self.owner:
-            raise StoreError(f"{job.id} is of another owner.")
-        await self._check_conversation(job.conversation)
-        await self._rows("add_job", *row_codec.columns_of_job(job))
-
-    async def count_resume(self, id: TurnId) -> None:
-        await self._change("count_resume", id.raw)
-
-    async def drop_job(self, id: TurnId) -> None:
-        await self._change("drop_job", id.raw)
 
     async def claim(self, idempotency_key: str) -> Claim | None:
         row = await self._own_row("claim", idempotency_key)

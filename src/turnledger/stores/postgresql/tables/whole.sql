@@ -44,8 +44,8 @@ WHERE id IN (SELECT id FROM buried_lease ORDER BY number DESC, id DESC OFFSET $1
 SELECT * FROM attempt WHERE ended = 0 AND lease = $1 ORDER BY id;
 
 -- name: held_tickets
--- Those of a process.
-SELECT * FROM ticket WHERE lease = $1 ORDER BY attempt;
+-- Those of a process, each with its owner.
+SELECT owner, ticket.* FROM ticket WHERE lease = $1 ORDER BY attempt;
 
 -- name: drop_orphaned_tickets
 -- Those of a process whose conversation is missing.

@@ -187,7 +187,7 @@ LIMIT ?;
 -- name: bytes_of
 -- The bytes of the branches of a conversation.
 SELECT bytes FROM branch
-WHERE conversation = (SELECT id FROM conversation WHERE id = ? AND owner = ?) AND cleared = 0;
+WHERE conversation = (SELECT id FROM conversation WHERE owner = ? AND id = ?) AND cleared = 0;
 
 -- Statements for exports and imports.
 

@@ -25,7 +25,7 @@ from turnledger.model.turn import (
 )
 from turnledger.stores.damage import decoder
 from turnledger.stores.row_codec import FIXED, KINDS, Row, check_turn
-from turnledger.stores.sql_files import named_queries
+from turnledger.stores.sql.queries import SqlOwnedQueries, SqlQueries, named_queries
 
 if TYPE_CHECKING:
     from turnledger.stores.sqlite.tables.tables import LaneCache
@@ -53,7 +53,7 @@ ROWS_AT_ONCE = (200, 20, 1)
 """Rows inserted by one statement: few sizes, since statements are cached."""
 
 
-class NamedQueries:
+class NamedQueries(SqlQueries):
     """Runs the queries of a transaction. `lanes` are cached by the writer; readers have none."""
 
     def __init__(self, cursor: apsw.Cursor, lanes: LaneCache | None = None) -> None:
@@ -75,6 +75,12 @@ class NamedQueries:
             self._lanes.clear()
         self._execute(QUERIES[query], bindings)
 
+    async def _fetch(self, query: str, *arguments: Any) -> list[Row]:
+        return self._rows(query, *arguments)
+
+    async def _lock(self, owner: str) -> None:
+        return  # the writer is the only one
+
     def _insert(self, query: str, rows: Iterable[Row]) -> None:
         """Insert many rows with few statements: each one releases the GIL, and may have to wait for it."""
         statement, left = QUERIES[query], iter(rows)
@@ -87,7 +93,7 @@ class NamedQueries:
                     del part[:size]
 
 
-class OwnedRows(NamedQueries):
+class OwnedRows(SqlOwnedQueries, NamedQueries):
     """Rows of one owner. Every query names the owner, or a branch whose owner was checked."""
 
     def __init__(self, cursor: apsw.Cursor, owner: str, lanes: LaneCache | None = None) -> None:
@@ -96,6 +102,16 @@ class OwnedRows(NamedQueries):
         self._refs: dict[BranchId, int] = {}
         self._owned: set[ConversationId] = set()
         """Conversations that were found to be of this owner."""
+
+    async def _own(self, query: str, *arguments: Any) -> list[Row]:
+        return self._rows(query, self.owner, *arguments)
+
+    async def _change(self, query: str, *arguments: Any) -> None:
+        self._run(query, self.owner, *arguments)
+
+    async def _check_conversation(self, id: ConversationId) -> None:
+        if id not in self._owned and self._row("counted_details", id.raw, self.owner) is None:
+            raise StoreError(f"There is no {id}.")
 
     def _check_not_foreign(self, id: ConversationId | None) -> None:
         if id is not None and id not in self._owned and self._rows("is_foreign", id.raw, self.owner):

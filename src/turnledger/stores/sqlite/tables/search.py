@@ -9,28 +9,25 @@ owns it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import accumulate
 
 import msgspec
 
 from turnledger.engine.tables.search import ShownBranch
-from turnledger.errors import StoreCorrupt, StoreTooNew
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.text.search import TITLES, Phrase, SearchMatch, words_of
-from turnledger.model.turn import Turn, TurnKind, visible_texts
 from turnledger.stores.damage import decoder
 from turnledger.stores.row_codec import Row
+from turnledger.stores.sql import words
+from turnledger.stores.sql.words import MARK_LENGTH, MOST_MADE, places_by_turn, texts_of
 from turnledger.stores.sqlite.tables.records import NamedQueries, OwnedRows
-
-_MARK = 12
-"""Hexadecimal digits of the mark of an owner or a scope."""
 
 
 @lru_cache(maxsize=4096)
 def _mark(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:_MARK]
+    return hashlib.sha256(text.encode()).hexdigest()[:MARK_LENGTH]
 
 
 def _block_mark(owner: str, block: int) -> str:
@@ -54,14 +51,10 @@ def match_query(owner: str, scope: str | None, block: int, phrases: Sequence[Phr
     return " AND ".join(terms)
 
 
-BYTES_AT_ONCE = 250_000
-"""Bytes of turns indexed per step, during which other writers wait."""
 BLOCK = 8_192
 """Turns, or titles, of a block."""
 NEWEST = 50_000
 """Newest turns, and conversations, searched for those of one owner: some 50 ms."""
-MOST_MADE = 1_000
-"""Branches made from a turn that are searched for a live one."""
 
 
 class SqliteIndexRows(NamedQueries):
@@ -134,20 +127,18 @@ class SqliteIndexRows(NamedQueries):
         """Index turns, in order, by the words visible to their users. With few statements: each one releases
         the GIL, and may have to wait for it."""
         given = msgspec.json.encode(refs).decode()
-        hidden: dict[bytes, set[int]] = {}
-        for id, place in self._rows("hidden_items", given):
-            hidden.setdefault(id, set()).add(place)
+        hidden = places_by_turn(self._rows("hidden_items", given))
         turns = self._rows("whole_turns", given)
         for owner in {owner for *_, owner, _ in turns} if is_new else ():
             self._run("drop_blocks", owner)
-        words: list[Row] = []
+        indexed: list[Row] = []
         for ref, id, body, owner, scope in turns:
             block = self._block(owner, ref, is_new=is_new)
-            terms = terms_of(owner, scope, block, _texts(id, body, hidden.get(id, ())))
+            terms = terms_of(owner, scope, block, texts_of(id, body, hidden.get(id, ())))
             if terms:
-                words.append((ref, terms))
+                indexed.append((ref, terms))
         self._run("drop_turn_words", given)  # a new one may have been indexed early
-        self._insert("add_turn_words", words)
+        self._insert("add_turn_words", indexed)
 
     def _block(self, owner: str, ref: int, *, is_new: bool) -> int:
         """Return the block for a turn. Blocks have the order of turns: only a new turn begins one."""
@@ -228,12 +219,4 @@ def _whole_words(phrases: Sequence[Phrase]) -> list[Phrase]:
 def _some_of(rows: Sequence[Row]) -> list[int]:
     """Return the first of these turns, up to a size; at least one."""
     before = accumulate((size for _, size in rows), initial=0)
-    return [ref for (ref, _), passed in zip(rows, before, strict=False) if passed < BYTES_AT_ONCE]
-
-
-def _texts(id: bytes, body: bytes, hidden: Collection[int]) -> list[str]:
-    turn = Turn(TurnId.trusted(id), BranchId.trusted(id), 0, None, TurnKind.COMPLETED, 0, 0, body)
-    try:
-        return visible_texts(turn, hidden)
-    except (StoreCorrupt, StoreTooNew):
-        return []  # reading the turn, or a check, reports the damage
+    return [ref for (ref, _), passed in zip(rows, before, strict=False) if passed < words.BYTES_AT_ONCE]

@@ -34,7 +34,6 @@ from turnledger.model.conversation import (
 )
 from turnledger.model.flags import Flags, FlagsByTurn
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
-from turnledger.model.job import TurnJob
 from turnledger.model.turn import Attempt, Turn
 from turnledger.stores import row_codec
 from turnledger.stores.damage import decoder
@@ -286,20 +285,6 @@ class SqliteTables(SqliteCatalogueRows, SqliteSearchRows, SqliteSharedRows):
         self._ref(new)  # it must be of this owner
         return bool(self._rows("move_conversation", new.raw, id.raw, old.raw, self.owner))
 
-    async def switches(self, id: ConversationId) -> tuple[TurnId, ...]:
-        row = self._row("switches", id.raw, self.owner)
-        return () if row is None else row_codec.ids_of(TurnId, row[0])
-
-    async def save_switches(self, id: ConversationId, switches: Sequence[TurnId]) -> None:
-        self._run("save_switches", b"".join(each.raw for each in switches), id.raw, self.owner)
-
-    async def forgotten(self, id: ConversationId) -> tuple[bytes, ...]:
-        row = self._row("forgotten", id.raw, self.owner)
-        return () if row is None else tuple(each.raw for each in row_codec.ids_of(TurnId, row[0]))
-
-    async def save_forgotten(self, id: ConversationId, effects: Sequence[bytes]) -> None:
-        self._run("save_forgotten", b"".join(effects), id.raw, self.owner)
-
     async def branch(self, id: BranchId) -> Branch | None:
         cached = None if self._lanes is None else self._lanes.branch(self.owner, id)
         if cached is not None:
@@ -316,17 +301,13 @@ class SqliteTables(SqliteCatalogueRows, SqliteSearchRows, SqliteSharedRows):
         return branch
 
     async def add_branch(self, branch: Branch) -> None:
-        self._check_owned(branch.conversation)
+        await self._check_conversation(branch.conversation)
         columns = row_codec.columns_of_branch(branch)
         self._run("add_branch", branch.id.raw, branch.conversation.raw, branch.start, *columns)
         self._count(self.owner, branch_bytes(branch.bytes))
 
-    def _check_owned(self, id: ConversationId) -> None:
-        if id not in self._owned and self._row("counted_details", id.raw, self.owner) is None:
-            raise StoreError(f"There is no {id}.")
-
     async def add_branches(self, made: Sequence[NewBranch]) -> None:
-        self._check_owned(made[0].branch.conversation)
+        await self._check_conversation(made[0].branch.conversation)
         branches, columns = [each.branch for each in made], row_codec.columns_of_branch
         rows = ((each.id.raw, each.conversation.raw, each.start, *columns(each)) for each in branches)
         self._insert("add_branch", rows)
@@ -392,19 +373,6 @@ class SqliteTables(SqliteCatalogueRows, SqliteSearchRows, SqliteSharedRows):
         line, refs = records.line_of(raw)
         self._refs.update(refs)
         return line
-
-    async def origins(self, conversation: ConversationId, base: TurnId | None, limit: int) -> list[Origin]:
-        return [
-            Origin(
-                branch=BranchId.trusted(branch),
-                conversation=conversation,
-                base=base,
-                line=self._line_of(line),
-            )
-            for branch, line in self._rows(
-                "origins", conversation.raw, self.owner, row_codec.raw_or_none(base), limit
-            )
-        ]
 
     async def has_offshoots(self, branch: BranchId) -> bool:
         return bool(self._rows("has_offshoots", self._known_ref(branch)))
@@ -561,14 +529,6 @@ class SqliteTables(SqliteCatalogueRows, SqliteSearchRows, SqliteSharedRows):
         self._attempt = row_codec.attempt_of(row)
         return self._attempt
 
-    async def attempts(self, conversation: ConversationId, limit: int) -> list[Attempt]:
-        return [
-            row_codec.attempt_of(row) for row in self._rows("attempts", conversation.raw, limit, self.owner)
-        ]
-
-    async def running_in(self, conversation: ConversationId) -> list[Attempt]:
-        return [row_codec.attempt_of(row) for row in self._rows("running_in", conversation.raw, self.owner)]
-
     async def add_attempt(self, attempt: Attempt) -> None:
         if attempt.owner != self.owner:
             raise StoreError(f"{attempt.id} is of another owner.")
@@ -624,19 +584,12 @@ class SqliteTables(SqliteCatalogueRows, SqliteSearchRows, SqliteSharedRows):
         if self._has_attempt(attempt):
             self._run("drop_log", attempt.raw)
 
-    async def tickets(self, branch: BranchId) -> list[Ticket]:
-        return [row_codec.ticket_of(row) for row in self._rows("tickets", branch.raw, self.owner)]
-
-    async def ticket(self, attempt: TurnId) -> Ticket | None:
-        row = self._row("ticket", attempt.raw, self.owner)
-        return None if row is None else row_codec.ticket_of(row)
-
     async def ticket_for(self, idempotency_key: str) -> Ticket | None:
         row = self._row("ticket_for", idempotency_key, self.owner)
         return None if row is None else row_codec.ticket_of(row)
 
     async def add_ticket(self, ticket: Ticket) -> Ticket:
-        self._check_owned(ticket.conversation)
+        await self._check_conversation(ticket.conversation)
         ((number,),) = self._rows("next_ticket", self._ref(ticket.branch))
         numbered = replace(ticket, number=number)
         self._run("add_ticket", *row_codec.columns_of_ticket(numbered))
@@ -650,30 +603,6 @@ class SqliteTables(SqliteCatalogueRows, SqliteSearchRows, SqliteSharedRows):
 
     async def drop_ticket(self, attempt: TurnId) -> None:
         self._run("drop_ticket", attempt.raw, self.owner)
-
-    async def job(self, id: TurnId) -> TurnJob | None:
-        row = self._row("job", id.raw, self.owner)
-        return None if row is None else row_codec.job_of(row)
-
-    async def jobs(self, after: TurnId | None, limit: int) -> list[TurnJob]:
-        rows = self._rows("jobs", self.owner, row_codec.raw_or_none(after), limit)
-        return [row_codec.job_of(row) for row in rows]
-
-    async def count_jobs(self) -> int:
-        [(count,)] = self._rows("count_jobs", self.owner)
-        return int(count)
-
-    async def add_job(self, job: TurnJob) -> None:
-        if job.owner != self.owner:
-            raise StoreError(f"{job.id} is of another owner.")
-        self._check_owned(job.conversation)
-        self._run("add_job", *row_codec.columns_of_job(job))
-
-    async def count_resume(self, id: TurnId) -> None:
-        self._run("count_resume", id.raw, self.owner)
-
-    async def drop_job(self, id: TurnId) -> None:
-        self._run("drop_job", id.raw, self.owner)
 
     async def claim(self, idempotency_key: str) -> Claim | None:
         row = self._row("claim", self.owner, idempotency_key)

@@ -44,21 +44,17 @@ UPDATE conversation SET touched_at = max(touched_at, ?) WHERE id = ? AND owner =
 -- Make another branch current, if this one still is.
 UPDATE conversation SET branch = ? WHERE id = ? AND branch = ? AND owner = ? RETURNING 1;
 
--- name: switches
--- The last few switches of a conversation; no other query reads them.
-SELECT switches FROM conversation WHERE id = ? AND owner = ? AND switches IS NOT NULL;
+-- name: trail
+-- The last few switches of a conversation, and the effects that switches no longer carry along.
+SELECT switches, forgotten FROM conversation WHERE owner = ? AND id = ?;
 
 -- name: save_switches
 -- No index names this column.
-UPDATE conversation SET switches = ? WHERE id = ? AND owner = ?;
-
--- name: forgotten
--- The effects that switches no longer carry along.
-SELECT forgotten FROM conversation WHERE id = ? AND owner = ? AND forgotten IS NOT NULL;
+UPDATE conversation SET switches = ?3 WHERE owner = ?1 AND id = ?2;
 
 -- name: save_forgotten
 -- No index names this column.
-UPDATE conversation SET forgotten = ? WHERE id = ? AND owner = ?;
+UPDATE conversation SET forgotten = ?3 WHERE owner = ?1 AND id = ?2;
 
 -- name: lapsed_conversations
 -- Live ones whose time is over, unless a turn runs or waits there.
@@ -190,7 +186,7 @@ SELECT conversation, base, line FROM origin WHERE branch = ?;
 -- The branches that a conversation made from this turn, oldest first, without side branches.
 SELECT branch.id, origin.line
 FROM origin JOIN branch ON branch.ref = origin.branch
-WHERE origin.conversation = (SELECT id FROM conversation WHERE id = ? AND owner = ?) AND origin.base IS ?
+WHERE origin.conversation = (SELECT id FROM conversation WHERE owner = ? AND id = ?) AND origin.base IS ?
   AND branch.used_at IS NULL
 ORDER BY origin.branch
 LIMIT ?;
@@ -355,14 +351,14 @@ SELECT id, owner, conversation, branch, lease, fence, state, base, fork,
        created_at, ended_at, interaction, bytes, reads
 FROM attempt
 WHERE (ended, id) IN (
-    SELECT ended, id FROM attempt WHERE ended = 0 AND conversation = ?1 AND owner = ?3
+    SELECT ended, id FROM attempt WHERE ended = 0 AND owner = ?1 AND conversation = ?2
     UNION ALL
     SELECT ended, id FROM (
         SELECT ended, id FROM attempt
-        WHERE ended = 1 AND conversation = ?1 AND owner = ?3
-        ORDER BY id DESC LIMIT ?2))
+        WHERE ended = 1 AND owner = ?1 AND conversation = ?2
+        ORDER BY id DESC LIMIT ?3))
 ORDER BY id DESC
-LIMIT ?2;
+LIMIT ?3;
 
 -- name: running_in
 -- The running attempts of a conversation.
@@ -371,7 +367,7 @@ SELECT id, owner, conversation, branch, lease, fence, state, base, fork,
        on_stop, on_failure, idempotency_key, stop, failure_code, failure_message, partial, journaled,
        created_at, ended_at, interaction, bytes, reads
 FROM attempt
-WHERE ended = 0 AND conversation = ? AND owner = ?
+WHERE ended = 0 AND owner = ? AND conversation = ?
 ORDER BY id;
 
 -- name: running_attempts
@@ -464,7 +460,7 @@ DELETE FROM event_log WHERE attempt = ?;
 SELECT t.attempt, t.conversation, t.branch, t.number, t.front, t.lease, t.deadline, t.idempotency_key, t.fingerprint,
        t.claimed, t.interaction
 FROM ticket AS t JOIN conversation AS c ON c.id = t.conversation
-WHERE t.branch = ? AND c.owner = ?
+WHERE c.owner = ? AND t.branch = ?
 ORDER BY t.front DESC, t.number;
 
 -- name: ticket
@@ -472,7 +468,7 @@ ORDER BY t.front DESC, t.number;
 SELECT t.attempt, t.conversation, t.branch, t.number, t.front, t.lease, t.deadline, t.idempotency_key, t.fingerprint,
        t.claimed, t.interaction
 FROM ticket AS t JOIN conversation AS c ON c.id = t.conversation
-WHERE t.attempt = ? AND c.owner = ?;
+WHERE c.owner = ? AND t.attempt = ?;
 
 -- name: ticket_for
 -- The oldest one that waits under this key.
@@ -524,7 +520,7 @@ WHERE attempt = ? AND (SELECT owner FROM conversation WHERE conversation.id = ti
 
 -- name: job
 -- The request of one durable turn.
-SELECT id, owner, conversation, created_at, resumes, body FROM job WHERE id = ? AND owner = ?;
+SELECT id, owner, conversation, created_at, resumes, body FROM job WHERE owner = ? AND id = ?;
 
 -- name: jobs
 -- All of an owner, after an id.
@@ -544,11 +540,11 @@ INSERT INTO job (id, owner, conversation, created_at, resumes, body) VALUES (?, 
 
 -- name: count_resume
 -- It is left to be resumed.
-UPDATE job SET resumes = resumes + 1 WHERE id = ? AND owner = ?;
+UPDATE job SET resumes = resumes + 1 WHERE owner = ? AND id = ?;
 
 -- name: drop_job
 -- Its turn has ended.
-DELETE FROM job WHERE id = ? AND owner = ?;
+DELETE FROM job WHERE owner = ? AND id = ?;
 
 -- name: ready_jobs
 -- The first in the queue of a free lane, and those that run under no process (?1), oldest first.

@@ -23,8 +23,9 @@ async def times_kept(store: Store) -> list[int]:
 
 
 class StoredChanges(Contract):
-    async def test_newest_position_is_that_of_the_last_change_of_any_owner(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_newest_position_is_that_of_the_last_change_of_any_owner(
+        self, here: Store, there: Store
+    ) -> None:
         positions = [await read(there, do("newest_position"))]
         for owner in ("ann", "bob", "ann"):
             await write(here, do("add_change", change(owner)))
@@ -34,8 +35,9 @@ class StoredChanges(Contract):
                 assert await read(there, step) == newest
         assert positions == sorted(set(positions))
 
-    async def test_is_kept_until_a_change_after_the_position_is_purged(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_is_kept_until_a_change_after_the_position_is_purged(
+        self, here: Store, there: Store
+    ) -> None:
         start = await read(there, do("newest_position"))
         await write(here, *(do("add_change", change(owner)) for owner in ("ann", "bob", "ann")))
         tail = await read(there, do("tail", start, {"ann", "bob"}, 9))
@@ -55,22 +57,19 @@ class StoredChanges(Contract):
         assert (await kept())[:2] == [False, False]
         assert (await kept())[3] is True
 
-    async def test_is_kept_is_false_for_a_text_that_is_no_position(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_is_kept_is_false_for_a_text_that_is_no_position(self, here: Store, there: Store) -> None:
         await write(here, do("add_change", change()))
         newest = await read(there, do("newest_position"))
         for other in ("", "x", TEXT, f"{newest}0", newest[:-1], "-1", "é" * len(newest), newest[::-1]):
             assert other == newest or not await read(there, do("is_kept", Position(other))), other
 
-    async def test_add_change_stores_every_kind_without_the_chat(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_add_change_stores_every_kind_without_the_chat(self, here: Store, there: Store) -> None:
         kinds = [kind for kind in ChangeKind if kind not in (ChangeKind.START, ChangeKind.GAP)]
         await write(here, *(do("add_change", replace(change(), kind=kind)) for kind in kinds))
         found = await changes_of(there)
         assert [(each.kind, each.chat) for each in found] == [(kind, None) for kind in kinds]
 
-    async def test_add_change_that_is_rolled_back_leaves_no_position(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_add_change_that_is_rolled_back_leaves_no_position(self, here: Store, there: Store) -> None:
         start = await read(there, do("newest_position"))
         lost: list[Position] = []
 
@@ -87,8 +86,7 @@ class StoredChanges(Contract):
         [found] = await changes_of(there)
         assert await read(there, do("newest_position")) == found.position > start
 
-    async def test_changes_are_those_of_the_owner_after_a_position(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_changes_are_those_of_the_owner_after_a_position(self, here: Store, there: Store) -> None:
         start = await read(there, do("newest_position"))
         full = change(scope="shop", turn=IDS.new(TurnId), branch=IDS.new(BranchId), detail="completed", at=7)
         written = [full, change("bob"), change()]
@@ -105,8 +103,7 @@ class StoredChanges(Contract):
         await write(here, do("purge_changes", 99, 1, 99))
         assert await changes_of(there) == found[1:]
 
-    async def test_tail_has_the_changes_of_these_owners_in_order(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_tail_has_the_changes_of_these_owners_in_order(self, here: Store, there: Store) -> None:
         start = await read(there, do("newest_position"))
         written = [change(owner, at=7, detail="d") for owner in ("ann", "bob", "eve", "ann")]
         await write(here, *(do("add_change", each) for each in written))
@@ -118,8 +115,7 @@ class StoredChanges(Contract):
         assert tail == ChangeTail(tail.changes, positions[-1], has_more=False)
         assert await changes_of(there, "bob") == tail.changes[1:2]
 
-    async def test_tail_reads_on_past_the_changes_of_other_owners(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_tail_reads_on_past_the_changes_of_other_owners(self, here: Store, there: Store) -> None:
         start = await read(there, do("newest_position"))
         await write(here, *(do("add_change", change(owner)) for owner in ("bob", "bob", "ann")))
         first = await read(there, do("tail", start, {"ann"}, 2))
@@ -130,8 +126,7 @@ class StoredChanges(Contract):
         last = await read(there, do("tail", second.through, {"ann"}, 2))
         assert last == ChangeTail([], second.through, has_more=False)
 
-    async def test_purge_changes_by_age_and_count_keeps_the_newest(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_purge_changes_by_age_and_count_keeps_the_newest(self, here: Store, there: Store) -> None:
         assert await write(here, do("purge_changes", 99, 0, 99)) == [0]
         await write(here, *(do("add_change", change(at=at)) for at in (1, 2, 3, 4, 5, 6)))
         assert await write(here, do("purge_changes", 3, 99, 1)) == [1]
@@ -143,9 +138,8 @@ class StoredChanges(Contract):
         await write(here, do("add_change", change(at=7)))
         assert await times_kept(there) == [6, 7]
 
-    async def test_purge_changes_stops_at_the_first_that_stays(self, stores: list[Store]) -> None:
+    async def test_purge_changes_stops_at_the_first_that_stays(self, here: Store, there: Store) -> None:
         # Clocks differ and operations may wait, so times need not increase with the positions.
-        here, there = stores
         await write(here, *(do("add_change", change(at=at)) for at in (1, 9, 1, 1, 8)))
         assert await write(here, do("purge_changes", 5, 99, 99)) == [1]
         assert await times_kept(there) == [9, 1, 1, 8]

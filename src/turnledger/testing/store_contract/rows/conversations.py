@@ -24,7 +24,7 @@ from turnledger.model.conversation import (
     guest_of,
 )
 from turnledger.model.ids import ConversationId, TokenId, TurnId
-from turnledger.model.turn import Turn
+from turnledger.model.turn import AttemptState, Turn
 from turnledger.testing.store_contract.rows.kit import (
     IDS,
     LATE,
@@ -64,8 +64,7 @@ def longest_name(start: str) -> str:
 
 
 class StoredConversations(Contract):
-    async def test_longest_names_find_their_rows(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_longest_names_find_their_rows(self, here: Store, there: Store) -> None:
         owner, scope, key, other = map(longest_name, ("\\", "\\x", "\\\\", "'"))
         made = conversation(owner=owner, scope=scope, conversation_key=key)
         await insert_conversation(here, made)
@@ -87,14 +86,12 @@ class StoredConversations(Contract):
             listed = await read(there, do("listed_chats", ChatFilter(scope=name), None, 9, owner=owner))
             assert [each.conversation.id for each in listed] == expected
 
-    async def test_conversation_is_read_as_added(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_conversation_is_read_as_added(self, here: Store, there: Store) -> None:
         for made in await insert_all(here, [full_conversation(), conversation()]):
             assert await read(there, do("conversation", made.id)) == made
         assert await read(there, do("conversation", IDS.new(ConversationId))) is None
 
-    async def test_conversation_by_key_is_the_one_of_the_scope(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_conversation_by_key_is_the_one_of_the_scope(self, here: Store, there: Store) -> None:
         plain, scoped, odd = await insert_all(
             here,
             [
@@ -114,9 +111,8 @@ class StoredConversations(Contract):
             assert await read(there, do("conversation_by_key", scope, key)) == expected
 
     async def test_listed_chats_are_last_touched_first_with_the_state_of_their_branch(
-        self, stores: list[Store]
+        self, here: Store, there: Store
     ) -> None:
-        here, there = stores
         made = await insert_all(here, [conversation(touched_at=at) for at in (3, 5, 5, 4)])
         await insert_all(here, [conversation(internal=True), conversation(is_listed=False)])
         await save_branch(here, made[3], length=7, preview=TEXT, running=IDS.new(TurnId))
@@ -132,8 +128,7 @@ class StoredConversations(Contract):
         ):
             assert await read(there, do("listed_chats", ChatFilter(), after, limit)) == expected
 
-    async def test_listed_chats_match_the_filter(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_listed_chats_match_the_filter(self, here: Store, there: Store) -> None:
         details: dict[str, dict[str, Any]] = {
             "plain": {},
             "tagged": {"tags": ("a", "b"), "scope": "shop"},
@@ -163,9 +158,17 @@ class StoredConversations(Contract):
         for wanted, expected in filters:
             found = await read(there, do("listed_chats", ChatFilter(**wanted), None, 9))
             assert [each.conversation.title for each in found] == expected, wanted
+            paged: list[ChatEntry] = []
+            while page := await read(
+                there,
+                do("listed_chats", ChatFilter(**wanted), ListPosition.after(paged[-1]) if paged else None, 1),
+            ):
+                paged += page
+            assert paged == found, wanted
 
-    async def test_least_recent_conversations_are_longest_untouched_first(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_least_recent_conversations_are_longest_untouched_first(
+        self, here: Store, there: Store
+    ) -> None:
         made = await insert_all(
             here,
             [
@@ -195,16 +198,16 @@ class StoredConversations(Contract):
             await write(stores[1], do("add_conversation", conversation(id=found.id)))
         assert await read(stores[1], do("conversation", found.id)) == found
 
-    async def test_add_conversation_refuses_a_key_taken_in_its_scope(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_add_conversation_refuses_a_key_taken_in_its_scope(self, here: Store, there: Store) -> None:
         await insert_conversation(here, conversation(conversation_key="k"))
         with pytest.raises(StoreError):
             await write(there, do("add_conversation", conversation(conversation_key="k")))
         free = [{"scope": "shop"}, {"owner": "ben"}]
         await insert_all(there, [conversation(conversation_key="k", **each) for each in free])
 
-    async def test_save_conversation_updates_all_but_id_owner_and_scope(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_save_conversation_updates_all_but_id_owner_and_scope(
+        self, here: Store, there: Store
+    ) -> None:
         found, other = await insert_all(here, [conversation(scope="shop"), conversation()])
         saved = replace(full_conversation(), id=found.id, named_by=TitleSource.MODEL)
         await write(here, do("save_conversation", saved, owner="ann"))
@@ -218,17 +221,15 @@ class StoredConversations(Contract):
 
     @pytest.mark.parametrize("state", [DELETED, PURGED])
     async def test_save_conversation_as_deleted_frees_its_key(
-        self, stores: list[Store], state: ConversationState
+        self, here: Store, there: Store, state: ConversationState
     ) -> None:
-        here, there = stores
         found = await insert_conversation(here, conversation(conversation_key="k"))
         await write(there, do("save_conversation", replace(found, state=state, purge_at=9)))
         assert await read(here, do("conversation_by_key", "", "k")) is None
         again = await insert_conversation(here, conversation(conversation_key="k"))
         assert await read(there, do("conversation_by_key", "", "k")) == again
 
-    async def test_save_conversation_as_expired_keeps_its_key(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_save_conversation_as_expired_keeps_its_key(self, here: Store, there: Store) -> None:
         found = await insert_conversation(here, conversation(conversation_key="k"))
         expired = replace(found, state=EXPIRED)
         await write(here, do("save_conversation", expired))
@@ -238,9 +239,8 @@ class StoredConversations(Contract):
 
     @pytest.mark.parametrize("state", [LIVE, EXPIRED])
     async def test_save_conversation_without_its_key_frees_it(
-        self, stores: list[Store], state: ConversationState
+        self, here: Store, there: Store, state: ConversationState
     ) -> None:
-        here, there = stores
         found = await insert_conversation(here, conversation(conversation_key="k"))
         released = replace(found, conversation_key=None, former_conversation_key="k", state=state)
         successor = conversation(conversation_key="k")
@@ -255,8 +255,9 @@ class StoredConversations(Contract):
         await write(there, do("save_conversation", replace(released, state=DELETED)))
         assert await read(here, do("conversation_by_key", "", "k")) == successor
 
-    async def test_save_conversation_with_a_key_takes_it_if_it_is_free(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_save_conversation_with_a_key_takes_it_if_it_is_free(
+        self, here: Store, there: Store
+    ) -> None:
         found = await insert_conversation(here, conversation(conversation_key="k"))
         await write(here, do("save_conversation", replace(found, state=DELETED)))
         await write(there, do("save_conversation", found))
@@ -266,8 +267,7 @@ class StoredConversations(Contract):
             await write(there, do("save_conversation", replace(other, conversation_key="k")))
         assert await read(there, do("conversation_by_key", "", "k")) == found
 
-    async def test_touch_conversation_only_advances_its_time(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_touch_conversation_only_advances_its_time(self, here: Store, there: Store) -> None:
         found, other = await insert_all(here, [full_conversation(), conversation(touched_at=5)])
         for at, touched in ((4, 5), (6, 6), (5, 6), (LATE, LATE)):
             await write(here, do("touch_conversation", other.id, at))
@@ -275,8 +275,9 @@ class StoredConversations(Contract):
         await write(here, do("touch_conversation", IDS.new(ConversationId), 9))
         assert await read(there, do("conversation", found.id)) == found
 
-    async def test_move_conversation_moves_only_from_the_expected_branch(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_move_conversation_moves_only_from_the_expected_branch(
+        self, here: Store, there: Store
+    ) -> None:
         found = await insert_conversation(here)
         made, other = [(await branch_off(here, found, None))[0] for _ in range(2)]
         moves = ((found.branch, made.id, True), (found.branch, other.id, False), (made.id, other.id, True))
@@ -286,16 +287,14 @@ class StoredConversations(Contract):
         unknown = do("move_conversation", IDS.new(ConversationId), made.id, other.id)
         assert await write(here, unknown) == [False]
 
-    async def test_switches_are_those_saved_for_the_conversation(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_switches_are_those_saved_for_the_conversation(self, here: Store, there: Store) -> None:
         found, other = await insert_all(here, [conversation(), conversation()])
         made = tuple(IDS.new(TurnId) for _ in range(2))
         assert await read(there, do("switches", found.id)) == ()
         await write(here, do("save_switches", found.id, made))
         assert await read_all(there, "switches", (found.id,), (other.id,)) == [made, ()]
 
-    async def test_save_switches_replaces_them_and_nothing_else_does(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_save_switches_replaces_them_and_nothing_else_does(self, here: Store, there: Store) -> None:
         found = await insert_conversation(here)
         made = tuple(IDS.new(TurnId) for _ in range(3))
         for saved in (made[:2], made[1:], (), made):
@@ -303,16 +302,18 @@ class StoredConversations(Contract):
             await write(there, do("save_conversation", replace(found, revision=2)))
             assert await read(there, do("switches", found.id)) == saved
 
-    async def test_forgotten_effects_are_those_saved_for_the_conversation(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_forgotten_effects_are_those_saved_for_the_conversation(
+        self, here: Store, there: Store
+    ) -> None:
         found, other = await insert_all(here, [conversation(), conversation()])
         effects = tuple(bytes([number]) * 16 for number in range(3))
         assert await read(there, do("forgotten", found.id)) == ()
         await write(here, do("save_forgotten", found.id, effects))
         assert await read_all(there, "forgotten", (found.id,), (other.id,)) == [effects, ()]
 
-    async def test_save_forgotten_replaces_them_and_nothing_else_does(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_save_forgotten_replaces_them_and_nothing_else_does(
+        self, here: Store, there: Store
+    ) -> None:
         found = await insert_conversation(here)
         effects = tuple(bytes([number]) * 16 for number in range(3))
         for saved in (effects[:2], effects[1:], (), effects):
@@ -333,9 +334,8 @@ async def run_beside(store: Store, found: Conversation) -> None:
 
 class ConversationsWhoseTimeIsOver(Contract):
     async def test_due_conversations_that_lapsed_come_first_due_first_unless_in_use(
-        self, stores: list[Store]
+        self, here: Store, there: Store
     ) -> None:
-        here, there = stores
         later, first = await insert_all(
             here,
             [conversation(touched_at=1, expires_after=9), conversation(touched_at=4, expires_after=5)],
@@ -352,15 +352,17 @@ class ConversationsWhoseTimeIsOver(Contract):
         lists = await read_due(there, (10, 0, 9), (10, 0, 1), (9, 0, 9), (8, 0, 9))
         assert lists == [[first.id, later.id], [first.id], [first.id], []]
 
-    async def test_due_conversations_to_purge_are_deleted_ones_in_order(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_due_conversations_to_purge_are_deleted_ones_in_order(
+        self, here: Store, there: Store
+    ) -> None:
         made = await insert_all(here, [conversation(state=DELETED, purge_at=at) for at in (7, 5, 9)])
         await insert_all(here, [conversation(), conversation(state=PURGED), conversation(state=EXPIRED)])
         lists = await read_due(there, (7, 0, 9), (7, 0, 1), (4, 0, 9))
         assert lists == [[made[1].id, made[0].id], [made[1].id], []]
 
-    async def test_due_conversations_without_turns_exclude_those_in_use(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_due_conversations_without_turns_exclude_those_in_use(
+        self, here: Store, there: Store
+    ) -> None:
         idle, old = await insert_all(here, [conversation(is_listed=False, touched_at=at) for at in (5, 4)])
         unfit: list[dict[str, Any]] = [{"is_listed": True}, {"touched_at": 6}, {"state": DELETED}]
         await insert_all(
@@ -377,9 +379,8 @@ class ConversationsWhoseTimeIsOver(Contract):
         assert lists == [[old.id, idle.id], [old.id], [old.id], []]
 
     async def test_oldest_conversations_are_listed_ones_without_pins_and_use(
-        self, stores: list[Store]
+        self, here: Store, there: Store
     ) -> None:
-        here, there = stores
         made = await insert_all(
             here,
             [
@@ -405,9 +406,8 @@ class ConversationsWhoseTimeIsOver(Contract):
         assert await read_all(there, "oldest_conversations", (3, 9), (3, 2)) == [oldest, oldest[:2]]
 
     async def test_oldest_deleted_are_restorable_ones_longest_untouched_first(
-        self, stores: list[Store]
+        self, here: Store, there: Store
     ) -> None:
-        here, there = stores
         made = await insert_all(
             here, [conversation(state=DELETED, purge_at=9, touched_at=at) for at in (3, 1, 2)]
         )
@@ -415,8 +415,9 @@ class ConversationsWhoseTimeIsOver(Contract):
         oldest = [made[1], made[2], made[0]]
         assert await read_all(there, "oldest_deleted", (9,), (2,)) == [oldest, oldest[:2]]
 
-    async def test_purge_ended_removes_turns_of_ended_conversations_only(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_purge_ended_removes_turns_of_ended_conversations_only(
+        self, here: Store, there: Store
+    ) -> None:
         live, restorable, purged, expired = await insert_all(here, [conversation() for _ in range(4)])
         for each in (live, restorable, purged, expired):
             await grow(here, each.branch, 3)
@@ -436,9 +437,8 @@ class ConversationsWhoseTimeIsOver(Contract):
             assert await read(there, do("conversation", each.id)) is not None
 
     async def test_purge_ended_removes_attempts_and_previews_of_ended_conversations(
-        self, stores: list[Store]
+        self, here: Store, there: Store
     ) -> None:
-        here, there = stores
         live, purged = await insert_all(here, [conversation(), conversation()])
         for each in (live, purged):
             await save_branch(here, each, preview=TEXT)
@@ -453,12 +453,14 @@ class ConversationsWhoseTimeIsOver(Contract):
             assert len(await read(there, do("attempts", each.id, 9))) == states
         assert await read(there, do("inconsistencies", 9)) == []
         assert await read(there, do("usage")) == Usage(bytes=branch_bytes(0) + 5, chats=1)
+        [running] = await read(there, do("attempts", purged.id, 9))
+        await write(here, do("save_attempt", replace(running, state=AttemptState.FAILED, ended_at=9)))
+        assert await write(there, do("purge_ended", 9)) == [1]
 
     @pytest.mark.parametrize("limit", [1, 2, 500])
     async def test_purge_ended_keeps_turns_while_a_line_elsewhere_needs_them(
-        self, stores: list[Store], limit: int
+        self, here: Store, there: Store, limit: int
     ) -> None:
-        here, there = stores
         source, forked = await insert_all(here, [conversation(), conversation()])
         first = await grow(here, source.branch, 5)
         made, second = await branch_off(here, source, first[2], Stretch(source.branch, 0, 3), count=3)
@@ -491,9 +493,8 @@ class ConversationsWhoseTimeIsOver(Contract):
 
 class StoredAmounts(Contract):
     async def test_count_bytes_adds_to_the_owner_and_to_the_link_of_a_visitor(
-        self, stores: list[Store]
+        self, here: Store, there: Store
     ) -> None:
-        here, there = stores
         share = link()
         guest = guest_of(share.id, IDS.new(TokenId))
         await write(here, do("add_share", share))
@@ -504,9 +505,8 @@ class StoredAmounts(Contract):
         assert (await read(there, do("share", None, share.id))).bytes == 3
 
     async def test_usage_counts_conversations_details_and_branches_as_saved(
-        self, stores: list[Store]
+        self, here: Store, there: Store
     ) -> None:
-        here, there = stores
         assert await read(there, do("usage")) == Usage(bytes=0)
         found = await insert_conversation(here, conversation(title="x" * 2_000))
         made = branch_bytes(0)
@@ -519,9 +519,8 @@ class StoredAmounts(Contract):
         assert await read(there, do("miscounts", 9)) == []
 
     async def test_bytes_of_a_conversation_are_those_of_its_branches_in_whole_blocks(
-        self, stores: list[Store]
+        self, here: Store, there: Store
     ) -> None:
-        here, there = stores
         found, other = await insert_all(here, [conversation(), conversation()])
         await save_branch(here, found, bytes=BLOCK + 1)
         await branch_off(here, found, None)
@@ -529,8 +528,7 @@ class StoredAmounts(Contract):
         sizes = await read_all(there, "bytes_of", (found.id,), (other.id,), (unknown,))
         assert sizes == [branch_bytes(BLOCK + 1) + branch_bytes(0), branch_bytes(0), 0]
 
-    async def test_link_is_the_one_that_the_owner_visits_by(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_link_is_the_one_that_the_owner_visits_by(self, here: Store, there: Store) -> None:
         share = link()
         await write(here, do("add_share", share))
         lost = guest_of(link().id, IDS.new(TokenId))

@@ -99,9 +99,8 @@ class InspectedRows(Contract):
         assert found == [Owned(each.owner, each.id) for each in made]
 
     async def test_needed_through_is_the_last_number_that_branches_made_from_it_need(
-        self, stores: list[Store]
+        self, here: Store, there: Store
     ) -> None:
-        here, there = stores
         found = await insert_conversation(here)
         assert await read(there, do("needed_through", found.branch)) == 0
         for through in (3, 5, 2):
@@ -112,8 +111,9 @@ class InspectedRows(Contract):
         assert await read(there, do("needed_through", found.branch)) == 5
         assert await read(there, do("needed_through", IDS.new(BranchId))) == 0
 
-    async def test_inconsistencies_name_a_journal_without_its_attempt(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_inconsistencies_name_a_journal_without_its_attempt(
+        self, here: Store, there: Store
+    ) -> None:
         found = await insert_conversation(here)
         attempt = full_attempt(found)
         await write(here, do("add_attempt", attempt), do("add_records", attempt.id, 0, [b"record"]))
@@ -123,8 +123,7 @@ class InspectedRows(Contract):
         assert attempt.id in oddity
         assert await read(there, do("inconsistencies", 0)) == []
 
-    async def test_miscounts_name_branches_attempts_owners_and_links(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_miscounts_name_branches_attempts_owners_and_links(self, here: Store, there: Store) -> None:
         found = await insert_conversation(here)
         await grow(here, found.branch, 1)
         share, attempt = link(bytes=5), ended_attempt(found, bytes=5)
@@ -135,15 +134,13 @@ class InspectedRows(Contract):
             assert name in sentences
         assert len(await read(there, do("miscounts", 2))) == 2
 
-    async def test_miscounts_are_none_when_all_is_counted(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_miscounts_are_none_when_all_is_counted(self, here: Store, there: Store) -> None:
         found = await insert_conversation(here)
         [made] = await grow(here, found.branch, 1)
         await save_branch(here, found, bytes=len(made.body))
         assert await read(there, do("miscounts", 9)) == []
 
-    async def test_turns_without_checksum_are_none_in_a_new_store(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_turns_without_checksum_are_none_in_a_new_store(self, here: Store, there: Store) -> None:
         found = await insert_conversation(here)
         await grow(here, found.branch, 3)
         assert await read(there, do("turns_without_checksum")) == 0

@@ -42,8 +42,7 @@ LONG = "long " * 300
 
 
 class StoredAttempts(Contract):
-    async def test_lane_has_conversation_branch_lease_and_versions(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_lane_has_conversation_branch_lease_and_versions(self, here: Store, there: Store) -> None:
         found = await insert_conversation(here)
         lease = IDS.new(LeaseId)
         branch = Branch(id=found.branch, conversation=found.id)
@@ -56,8 +55,7 @@ class StoredAttempts(Contract):
         assert await read(there, lane) == Lane(found, branch, True, *versions)
         assert await read(there, do("lane", IDS.new(ConversationId), lease)) is None
 
-    async def test_lane_has_the_current_branch_as_last_saved(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_lane_has_the_current_branch_as_last_saved(self, here: Store, there: Store) -> None:
         found = await insert_conversation(here)
         lease = IDS.new(LeaseId)
         made, _ = await branch_off(here, found, None)
@@ -89,9 +87,8 @@ class StoredAttempts(Contract):
     @pytest.mark.parametrize("is_lasting", [True, False])
     @pytest.mark.parametrize("texts", [(), ("short",), (LONG, TEXT)])
     async def test_attempt_is_read_as_added(
-        self, stores: list[Store], texts: tuple[str, ...], is_lasting: bool
+        self, here: Store, there: Store, texts: tuple[str, ...], is_lasting: bool
     ) -> None:
-        here, there = stores
         found = await insert_conversation(here)
         given = Instructions(tuple(message("developer", text) for text in texts), is_lasting)
         ended = {"stop": OnStop.KEEP, "failure": Failure("code", TEXT), "partial": TEXT, "journaled": 3}
@@ -105,8 +102,7 @@ class StoredAttempts(Contract):
             assert await read(there, do("attempt", made.id)) == made
         assert await read(there, do("attempt", IDS.new(TurnId))) is None
 
-    async def test_attempt_has_its_fork(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_attempt_has_its_fork(self, here: Store, there: Store) -> None:
         found = await insert_conversation(here)
         for place in (
             Fork(
@@ -118,8 +114,7 @@ class StoredAttempts(Contract):
             await write(here, do("add_attempt", made))
             assert await read(there, do("attempt", made.id)) == made
 
-    async def test_attempts_of_a_conversation_are_newest_first(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_attempts_of_a_conversation_are_newest_first(self, here: Store, there: Store) -> None:
         found, other = await insert_all(here, [conversation(), conversation()])
         made = [
             full_attempt(found),
@@ -132,8 +127,9 @@ class StoredAttempts(Contract):
         lists = await read_all(there, "attempts", (found.id, 9), (found.id, 2), (IDS.new(ConversationId), 9))
         assert lists == [newest, newest[:2], []]
 
-    async def test_running_in_a_conversation_are_those_of_all_its_branches(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_running_in_a_conversation_are_those_of_all_its_branches(
+        self, here: Store, there: Store
+    ) -> None:
         found, other = await insert_all(here, [conversation(), conversation()])
         made, _ = await branch_off(here, found, None)
         long = (Item.of("long " * 300),)
@@ -143,8 +139,9 @@ class StoredAttempts(Contract):
         assert await read(there, do("running_in", found.id)) == running
 
     @pytest.mark.parametrize("state", [AttemptState.RUNNING, AttemptState.FAILED])
-    async def test_add_attempt_refuses_a_taken_id(self, stores: list[Store], state: AttemptState) -> None:
-        here, there = stores
+    async def test_add_attempt_refuses_a_taken_id(
+        self, here: Store, there: Store, state: AttemptState
+    ) -> None:
         found = await insert_conversation(here)
         made = full_attempt(found, state=state, ended_at=None if state is AttemptState.RUNNING else 5)
         await write(here, do("add_attempt", made))
@@ -153,8 +150,7 @@ class StoredAttempts(Contract):
                 await write(there, do("add_attempt", twin))
         assert await read(there, do("attempts", found.id, 9)) == [made]
 
-    async def test_save_attempt_updates_its_progress_and_end_only(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_save_attempt_updates_its_progress_and_end_only(self, here: Store, there: Store) -> None:
         found, other = await insert_all(here, [conversation(), conversation()])
         made, beside = full_attempt(found, input=(Item.of(LONG),)), full_attempt(found)
         await write(here, do("add_attempt", made), do("add_attempt", beside))
@@ -179,8 +175,7 @@ class StoredAttempts(Contract):
         assert await read(there, do("attempt", beside.id)) == beside
 
     @pytest.mark.parametrize("text", ["short", LONG])
-    async def test_drop_attempt_removes_only_this_one(self, stores: list[Store], text: str) -> None:
-        here, there = stores
+    async def test_drop_attempt_removes_only_this_one(self, here: Store, there: Store, text: str) -> None:
         found = await insert_conversation(here)
         made = [make(found, input=(Item.of(text),)) for make in (full_attempt, ended_attempt, full_attempt)]
         await write(here, *(do("add_attempt", each) for each in made))
@@ -189,8 +184,7 @@ class StoredAttempts(Contract):
         assert await read(here, do("attempts", found.id, 9)) == made[2:]
         assert await read(there, do("inconsistencies", 9)) == []
 
-    async def test_journal_is_the_records_of_an_attempt_in_order(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_journal_is_the_records_of_an_attempt_in_order(self, here: Store, there: Store) -> None:
         found = await insert_conversation(here)
         first, second = full_attempt(found), full_attempt(found)
         await write(here, do("add_attempt", first), do("add_attempt", second))
@@ -199,8 +193,7 @@ class StoredAttempts(Contract):
         await write(there, do("add_records", first.id, 10, records[10:]))
         assert await read_all(there, "journal", (first.id,), (second.id,)) == [records, []]
 
-    async def test_add_records_keeps_records_that_exist(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_add_records_keeps_records_that_exist(self, here: Store, there: Store) -> None:
         found = await insert_conversation(here)
         made = full_attempt(found)
         await write(here, do("add_attempt", made), do("add_records", made.id, 0, [b"0", b"1"]))
@@ -208,8 +201,7 @@ class StoredAttempts(Contract):
         await write(here, do("add_records", made.id, 1, []))
         assert await read(there, do("journal", made.id)) == [b"0", b"1", b"2"]
 
-    async def test_drop_journal_removes_the_records_of_one_attempt(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_drop_journal_removes_the_records_of_one_attempt(self, here: Store, there: Store) -> None:
         found = await insert_conversation(here)
         made = [full_attempt(found), full_attempt(found)]
         for each in made:
@@ -226,29 +218,25 @@ class StoredAttempts(Contract):
         lists = await read_all(there, "log_chunks", (first, 0, 99), (first, 9, 2), (second, 0, 99))
         assert lists == [chunks, chunks[9:11], []]
 
-    async def test_add_log_chunk_keeps_one_that_exists(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_add_log_chunk_keeps_one_that_exists(self, here: Store, there: Store) -> None:
         id = IDS.new(TurnId)
         for number, chunk in ((0, b"0"), (1, b"1"), (0, b"other"), (1, b"other")):
             await write(here, do("add_log_chunk", id, number, chunk))
         assert await read(there, do("log_chunks", id, 0, 9)) == [b"0", b"1"]
 
-    async def test_add_log_chunk_leaves_no_gap(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_add_log_chunk_leaves_no_gap(self, here: Store, there: Store) -> None:
         id = IDS.new(TurnId)
         for number in (1, 0, 2):
             await write(here, do("add_log_chunk", id, number, b"c"))
         assert await read(there, do("log_chunks", id, 0, 9)) == [b"c"]
 
-    async def test_drop_log_removes_the_chunks_of_one_attempt(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_drop_log_removes_the_chunks_of_one_attempt(self, here: Store, there: Store) -> None:
         first, second = IDS.new(TurnId), IDS.new(TurnId)
         await write(here, *(do("add_log_chunk", id, 0, b"c") for id in (first, second)))
         await write(there, do("drop_log", first))
         assert await read_all(here, "log_chunks", (first, 0, 9), (second, 0, 9)) == [[], [b"c"]]
 
-    async def test_running_attempts_of_a_lease_exclude_ended_ones(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_running_attempts_of_a_lease_exclude_ended_ones(self, here: Store, there: Store) -> None:
         found, foreign = await insert_all(here, [conversation(), conversation(owner="bob")])
         running = full_attempt(found)
         made = [full_attempt(foreign, lease=running.lease), running]
@@ -260,8 +248,9 @@ class StoredAttempts(Contract):
 
 
 class StoredTickets(Contract):
-    async def test_tickets_of_a_branch_are_front_ones_first_then_by_number(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_tickets_of_a_branch_are_front_ones_first_then_by_number(
+        self, here: Store, there: Store
+    ) -> None:
         found, other = await insert_all(here, [conversation(), conversation()])
         made = [await add_ticket(here, found, front=front) for front in (False, False, True, True, False)]
         await add_ticket(here, other)
@@ -269,8 +258,7 @@ class StoredTickets(Contract):
         lists = await read_all(there, "tickets", (found.branch,), (IDS.new(BranchId),))
         assert lists == [in_order, []]
 
-    async def test_ticket_is_read_as_added(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_ticket_is_read_as_added(self, here: Store, there: Store) -> None:
         found = await insert_conversation(here)
         full = {"front": True, "idempotency_key": TEXT, "fingerprint": b"\x00\xff", "is_interaction": False}
         for details in ({}, {**full, "claimed": IDS.new(TurnId)}):
@@ -278,8 +266,7 @@ class StoredTickets(Contract):
             assert await read(there, do("ticket", made.attempt)) == made
         assert await read(there, do("ticket", IDS.new(TurnId))) is None
 
-    async def test_ticket_for_a_key_is_the_oldest_of_any_branch(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_ticket_for_a_key_is_the_oldest_of_any_branch(self, here: Store, there: Store) -> None:
         found, other = await insert_all(here, [conversation(), conversation()])
         made = [await add_ticket(here, each, idempotency_key="k") for each in (found, other)]
         await add_ticket(here, found, idempotency_key="K")
@@ -289,8 +276,7 @@ class StoredTickets(Contract):
             await write(here, do("drop_ticket", each.attempt))
         assert await read(there, do("ticket_for", "k")) is None
 
-    async def test_add_ticket_numbers_the_tickets_of_a_branch(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_add_ticket_numbers_the_tickets_of_a_branch(self, here: Store, there: Store) -> None:
         found = await insert_conversation(here)
         numbers = []
         for store in (here, there, here):
@@ -301,23 +287,22 @@ class StoredTickets(Contract):
             await write(store, do("drop_ticket", new.attempt))
         assert numbers == sorted(set(numbers))
 
-    async def test_add_ticket_refuses_a_taken_id(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_add_ticket_refuses_a_taken_id(self, here: Store, there: Store) -> None:
         found, other = await insert_all(here, [conversation(), conversation()])
         made = await add_ticket(here, found)
         with pytest.raises(StoreError):
             await add_ticket(there, other, attempt=made.attempt)
         assert await read(there, do("ticket", made.attempt)) == made
 
-    async def test_drop_ticket_removes_only_this_one(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_drop_ticket_removes_only_this_one(self, here: Store, there: Store) -> None:
         found = await insert_conversation(here)
         made = [await add_ticket(here, found) for _ in range(3)]
         await write(there, do("drop_ticket", made[1].attempt), do("drop_ticket", IDS.new(TurnId)))
         assert await read(here, do("tickets", found.branch)) == [made[0], made[2]]
 
-    async def test_move_tickets_appends_the_queue_in_order_behind_another(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_move_tickets_appends_the_queue_in_order_behind_another(
+        self, here: Store, there: Store
+    ) -> None:
         found, other = await insert_all(here, [conversation(), conversation()])
         made, _ = await branch_off(here, found, None)
         ahead = [(await add_ticket(here, found, branch=made.id)).attempt for _ in range(2)]
@@ -333,8 +318,7 @@ class StoredTickets(Contract):
         assert queue[-1] == later
         assert len({each.number for each in queue}) == len(queue)
 
-    async def test_held_tickets_of_a_lease_have_their_owners(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_held_tickets_of_a_lease_have_their_owners(self, here: Store, there: Store) -> None:
         lease = IDS.new(LeaseId)
         chats = await insert_all(here, [conversation(), conversation(owner="bob"), conversation()])
         made = [HeldTicket(each.owner, await add_ticket(here, each, lease=lease)) for each in chats]
@@ -345,31 +329,29 @@ class StoredTickets(Contract):
         )
         assert await read(there, do("held_tickets", IDS.new(LeaseId))) == []
 
-    async def test_drop_orphaned_tickets_keeps_those_of_a_conversation(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_drop_orphaned_tickets_keeps_those_of_a_conversation(
+        self, here: Store, there: Store
+    ) -> None:
         waiting = await add_ticket(here, await insert_conversation(here))
         await write(here, do("drop_orphaned_tickets", waiting.lease))
         assert await read(there, do("ticket", waiting.attempt)) == waiting
 
 
 class StoredJobs(Contract):
-    async def test_job_is_read_as_added(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_job_is_read_as_added(self, here: Store, there: Store) -> None:
         made = job(await insert_conversation(here))
         await write(here, do("add_job", made))
         assert await read(there, do("job", made.id)) == made
         assert await read(there, do("job", IDS.new(TurnId))) is None
 
-    async def test_add_job_refuses_a_taken_id(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_add_job_refuses_a_taken_id(self, here: Store, there: Store) -> None:
         made = job(await insert_conversation(here))
         await write(here, do("add_job", made))
         with pytest.raises(StoreError):
             await write(there, do("add_job", replace(made, created_at=1)))
         assert await read(here, do("job", made.id)) == made
 
-    async def test_jobs_of_an_owner_are_listed_in_order_of_their_ids(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_jobs_of_an_owner_are_listed_in_order_of_their_ids(self, here: Store, there: Store) -> None:
         chats = await insert_all(here, [conversation(), conversation(), conversation(owner="bob")])
         made = [job(chats[place]) for place in (0, 1, 2, 0)]
         await write(here, *(do("add_job", each) for each in reversed(made)))
@@ -377,22 +359,19 @@ class StoredJobs(Contract):
         lists = await read_all(there, "jobs", (None, 9), (None, 2), (made[0].id, 9), (made[3].id, 9))
         assert lists == [own, own[:2], own[1:], []]
 
-    async def test_count_jobs_counts_those_of_an_owner(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_count_jobs_counts_those_of_an_owner(self, here: Store, there: Store) -> None:
         chats = await insert_all(here, [conversation(), conversation(), conversation(owner="bob")])
         await write(here, *(do("add_job", job(each)) for each in chats))
         assert await read(there, do("count_jobs")) == 2
 
-    async def test_count_resume_changes_only_this_one(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_count_resume_changes_only_this_one(self, here: Store, there: Store) -> None:
         found = await insert_conversation(here)
         made = [job(found) for _ in range(2)]
         await write(here, *(do("add_job", each) for each in made))
         await write(there, do("count_resume", made[0].id), do("count_resume", IDS.new(TurnId)))
         assert await read(here, do("jobs", None, 9)) == [replace(made[0], resumes=3), made[1]]
 
-    async def test_drop_job_removes_only_this_one(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_drop_job_removes_only_this_one(self, here: Store, there: Store) -> None:
         found = await insert_conversation(here)
         made = [job(found) for _ in range(3)]
         await write(here, *(do("add_job", each) for each in made))
@@ -400,9 +379,8 @@ class StoredJobs(Contract):
         assert await read(here, do("jobs", None, 9)) == [made[0], made[2]]
 
     async def test_ready_jobs_are_first_in_a_free_lane_or_run_under_no_process(
-        self, stores: list[Store]
+        self, here: Store, there: Store
     ) -> None:
-        here, there = stores
         chats = await insert_all(here, [conversation(owner=owner) for owner in ("ann", "bob", "ann", "eve")])
         free, other, busy, unheld = chats
         first, second, front, behind, left = [job(each) for each in (free, free, other, other, busy)]
@@ -422,8 +400,7 @@ class StoredJobs(Contract):
         assert await read(there, do("ready_jobs", 9)) == ready
         assert await read(there, do("ready_jobs", 2)) == ready[:2]
 
-    async def test_ready_jobs_wait_behind_a_ticket_of_a_process(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_ready_jobs_wait_behind_a_ticket_of_a_process(self, here: Store, there: Store) -> None:
         found = await insert_conversation(here)
         waiting, made = await add_ticket(here, found), job(found)
         await write(here, do("add_job", made))
@@ -434,8 +411,7 @@ class StoredJobs(Contract):
 
 
 class StoredLeases(Contract):
-    async def test_lease_has_its_last_beat(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_lease_has_its_last_beat(self, here: Store, there: Store) -> None:
         lease = IDS.new(LeaseId)
         assert await read(there, do("lease", lease)) is None
         await write(here, do("beat", lease))
@@ -456,24 +432,23 @@ class StoredLeases(Contract):
         assert beats == sorted(set(beats))
         assert await read(there, do("lease", other)) == before
 
-    async def test_leases_are_all_that_are_alive(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_leases_are_all_that_are_alive(self, here: Store, there: Store) -> None:
         made = [IDS.new(LeaseId) for _ in range(4)]
         await write(here, *(do("beat", each) for each in made))
         await write(here, do("drop_lease", made[0]), do("bury_lease", made[1]))
         alive = [Lease(each, 1) for each in made[2:]]
         assert sorted(await read(there, do("leases")), key=lambda each: each.id) == alive
 
-    async def test_drop_lease_removes_it_with_its_beats(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_drop_lease_removes_it_with_its_beats(self, here: Store, there: Store) -> None:
         lease = IDS.new(LeaseId)
         await write(here, do("beat", lease), do("beat", lease), do("drop_lease", lease))
         assert await read(there, do("lease", lease)) is None
         await write(there, do("drop_lease", lease), do("beat", lease))
         assert await read(here, do("lease", lease)) == Lease(lease, 1)
 
-    async def test_bury_lease_removes_it_but_its_beats_go_on_if_it_returns(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_bury_lease_removes_it_but_its_beats_go_on_if_it_returns(
+        self, here: Store, there: Store
+    ) -> None:
         lease, other = IDS.new(LeaseId), IDS.new(LeaseId)
         for each in (lease, lease, other):
             await write(here, do("beat", each))

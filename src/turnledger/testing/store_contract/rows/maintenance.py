@@ -55,14 +55,14 @@ class StoreUpkeep(Contract):
             assert await stores[0].read(owner, None, name) == name
             assert await stores[0].transact(owner, None, name) == name
 
-    async def test_is_id_taken_by_a_conversation_of_any_owner(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_is_id_taken_by_a_conversation_of_any_owner(self, here: Store, there: Store) -> None:
         made = await insert_all(here, [conversation(state=PURGED), conversation(owner="bob")])
         ids = [*(each.id for each in made), IDS.new(ConversationId)]
         assert await read_all(there, "is_id_taken", *((id,) for id in ids)) == [True, True, False]
 
-    async def test_taken_turns_are_turns_attempts_and_tickets_of_any_owner(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_taken_turns_are_turns_attempts_and_tickets_of_any_owner(
+        self, here: Store, there: Store
+    ) -> None:
         taken: list[TurnId] = []
         for found in await insert_all(here, [conversation(), conversation(owner="bob")]):
             attempts = [full_attempt(found), ended_attempt(found)]
@@ -72,21 +72,20 @@ class StoreUpkeep(Contract):
         free = [IDS.new(TurnId) for _ in range(2)]
         assert await read_all(there, "taken_turns", ([*taken, *free],), (free,)) == [set(taken), set()]
 
-    async def test_taken_branches_are_those_of_any_owner(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_taken_branches_are_those_of_any_owner(self, here: Store, there: Store) -> None:
         made = await insert_all(here, [conversation(), conversation(owner="bob")])
         taken, free = [each.branch for each in made], [IDS.new(BranchId)]
         assert await read_all(there, "taken_branches", ([*taken, *free],), (free,)) == [set(taken), set()]
 
-    async def test_owners_that_store_anything_are_listed_in_order(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_owners_that_store_anything_are_listed_in_order(self, here: Store, there: Store) -> None:
         for owner, count in (("bob", 1), ("ann", 1), ("eve", 1), ("eve", -1)):
             await write(here, do("count_bytes", count, owner=owner))
         lists = await read_all(there, "owners", (None, 9), (None, 1), ("ann", 9), ("bob", 9))
         assert lists == [["ann", "bob"], ["ann"], ["bob"], []]
 
-    async def test_turns_of_all_are_read_by_id_up_to_a_number_and_a_size(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_turns_of_all_are_read_by_id_up_to_a_number_and_a_size(
+        self, here: Store, there: Store
+    ) -> None:
         homes = await insert_all(here, [conversation(), conversation(owner="bob", scope="shop")])
         made = [
             (home.owner, home.scope, home.id, each)
@@ -113,9 +112,8 @@ class StoreUpkeep(Contract):
         ]
 
     async def test_due_conversations_are_the_first_of_each_kind_of_all_owners(
-        self, stores: list[Store]
+        self, here: Store, there: Store
     ) -> None:
-        here, there = stores
         details: list[dict[str, Any]] = [
             {"owner": "late", "expires_after": 4, "touched_at": 4},
             {"owner": "lapsed", "expires_after": 4, "touched_at": 3},
@@ -136,8 +134,7 @@ class StoreUpkeep(Contract):
             found = await read(there, do("due_conversations", now, unlisted_by, limit))
             assert {each.owner for each in found} == expected, (now, unlisted_by, limit)
 
-    async def test_purge_ended_of_all_owners_is_bounded_and_complete(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_purge_ended_of_all_owners_is_bounded_and_complete(self, here: Store, there: Store) -> None:
         owners = ("ann", "bob", "eve")
         made = await insert_all(here, [conversation(owner=owner) for owner in owners])
         for each in made:
@@ -155,9 +152,8 @@ class StoreUpkeep(Contract):
         assert used == [Usage(bytes=0), Usage(bytes=0), Usage(bytes=branch_bytes(0), chats=1)]
 
     async def test_purge_attempts_removes_ended_ones_by_age_unless_unsettled(
-        self, stores: list[Store]
+        self, here: Store, there: Store
     ) -> None:
-        here, there = stores
         found = await insert_conversation(here)
         long = (Item.of("long " * 300),)
         old = [ended_attempt(found, ended_at=10, bytes=5, input=long) for _ in range(3)]
@@ -181,9 +177,8 @@ class StoreUpkeep(Contract):
         assert await read(there, do("inconsistencies", 9)) == []
 
     async def test_unused_side_branches_are_of_live_conversations_and_have_no_offshoots(
-        self, stores: list[Store]
+        self, here: Store, there: Store
     ) -> None:
-        here, there = stores
         ann, bob = await insert_all(here, [conversation(), conversation(owner="bob")])
         gone = await insert_conversation(here, conversation(state=ConversationState.DELETED, purge_at=9))
         made: list[Branch] = []
@@ -198,8 +193,9 @@ class StoreUpkeep(Contract):
         lists = await read_all(there, "unused_side_branches", (7, 9), (7, 1), (4, 9))
         assert lists == [unused, unused[:1], []]
 
-    async def test_purge_claims_removes_expired_ones_in_bounded_steps(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_purge_claims_removes_expired_ones_in_bounded_steps(
+        self, here: Store, there: Store
+    ) -> None:
         times = {"running": None, "old": 10, "older": 9, "young": 15}
         for key, expires_at in times.items():
             owner = "bob" if key == "older" else "ann"
@@ -211,21 +207,18 @@ class StoreUpkeep(Contract):
         left = await read(here, do("all_claims", None, 9))
         assert {each.idempotency_key for each in left} == {"running", "young"}
 
-    async def test_clock_mark_is_none_until_one_is_saved(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_clock_mark_is_none_until_one_is_saved(self, here: Store, there: Store) -> None:
         assert await read(there, do("clock_mark")) is None
         mark = ClockMark("", 2**52, -(2**52), 0)
         await write(here, do("save_clock_mark", mark))
         assert await read(there, do("clock_mark")) == mark
 
-    async def test_save_clock_mark_replaces_the_last_one(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_save_clock_mark_replaces_the_last_one(self, here: Store, there: Store) -> None:
         for mark in (ClockMark("one", 1, -2, 0), ClockMark("two", 3, 4, 5)):
             await write(here, do("save_clock_mark", mark))
             assert await read(there, do("clock_mark")) == mark
 
-    async def test_newest_time_is_that_of_the_last_turn_or_change(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_newest_time_is_that_of_the_last_turn_or_change(self, here: Store, there: Store) -> None:
         assert await read(there, do("newest_time")) is None
         found = await insert_conversation(here, conversation(owner="bob"))
         made = turn(found.branch, 1)

@@ -58,8 +58,7 @@ async def find(store: Store, *words: str, **options: Any) -> list[SearchMatch]:
 
 
 class StoredTexts(Contract):
-    async def test_search_finds_turns_and_titles_that_have_all_words(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_search_finds_turns_and_titles_that_have_all_words(self, here: Store, there: Store) -> None:
         titled = await insert_conversation(here, conversation(title="Night ferry"))
         plain = await insert_conversation(here, conversation(title="ferry", named_by=TitleSource.WORDS))
         first = await add_text(here, titled, "Night train")
@@ -79,8 +78,7 @@ class StoredTexts(Contract):
                 (chat.id, turn and turn.id) for chat, turn in expected
             ], words
 
-    async def test_search_is_in_descending_order_of_place_in_pages(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_search_is_in_descending_order_of_place_in_pages(self, here: Store, there: Store) -> None:
         chats = await insert_all(here, [conversation(title="word"), conversation(title="word")])
         for number in (1, 2):
             for each in chats:
@@ -95,9 +93,8 @@ class StoredTexts(Contract):
             assert await find(there, "word", before=places[number], limit=2) == found[number + 1 :][:2]
 
     async def test_search_is_in_one_scope_or_all_in_any_state_without_internal_chats(
-        self, stores: list[Store]
+        self, here: Store, there: Store
     ) -> None:
-        here, there = stores
         details: list[dict[str, Any]] = [
             {},
             {"scope": "shop"},
@@ -113,9 +110,8 @@ class StoredTexts(Contract):
             assert sorted(each.conversation for each in found) == sorted(2 * [each.id for each in expected])
 
     async def test_forks_showing_a_turn_are_live_branches_made_from_it_or_later_ones(
-        self, stores: list[Store]
+        self, here: Store, there: Store
     ) -> None:
-        here, there = stores
         found, forked, gone = await insert_all(here, [conversation() for _ in range(3)])
         turns = await grow(here, found.branch, 3)
         early, _ = await branch_off(here, forked, turns[0], Stretch(found.branch, 0, 1))
@@ -131,9 +127,8 @@ class StoredTexts(Contract):
         assert await read(there, do("forks_showing", indirect.id, 1, 9)) == []
 
     async def test_index_texts_makes_the_texts_of_its_owner_found_as_they_are_now(
-        self, stores: list[Store]
+        self, here: Store, there: Store
     ) -> None:
-        here, there = stores
         found = await insert_conversation(here, conversation(title="old"))
         made = await add_text(here, found, "word")
         await add_text(here, await insert_conversation(here, conversation(owner="bob")), "word")
@@ -150,8 +145,7 @@ class StoredTexts(Contract):
         assert await find(there, "old") == []
         assert [each.turn for each in await find(there, "later")] == [later.id]
 
-    async def test_index_texts_of_all_owners_makes_every_text_found(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_index_texts_of_all_owners_makes_every_text_found(self, here: Store, there: Store) -> None:
         chats = await insert_all(here, [conversation(), conversation(owner="bob")])
         made = [await add_text(here, each, "word") for each in chats]
         await index(here, index_all, limit=1)
@@ -162,8 +156,7 @@ class StoredTexts(Contract):
         await index(here, index_all)
         assert await find(there, "word") == []
 
-    async def test_is_index_complete_only_if_every_text_is_found(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_is_index_complete_only_if_every_text_is_found(self, here: Store, there: Store) -> None:
         for number in range(1, 4):
             chats = await insert_all(here, [conversation(), conversation(owner="bob")])
             for each in chats:

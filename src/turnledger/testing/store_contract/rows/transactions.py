@@ -40,9 +40,8 @@ async def raise_fence(tables: Tables, named: tuple[ConversationId, LeaseId]) -> 
 
 class Transactions(Contract):
     async def test_lane_is_current_whatever_an_operation_is_said_to_be_about(
-        self, stores: list[Store]
+        self, here: Store, there: Store
     ) -> None:
-        here, there = stores
         found, other = await insert_conversation(here), await insert_conversation(here)
         lease = IDS.new(LeaseId)
         await write(here, do("beat", lease))
@@ -121,8 +120,7 @@ class Transactions(Contract):
         branch = await read(stores[0], do("branch", found.branch))
         assert branch.fence == 20
 
-    async def test_read_sees_writes_acknowledged_before(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_read_sees_writes_acknowledged_before(self, here: Store, there: Store) -> None:
         found = await insert_conversation(here)
         for number in range(5):
             title = str(number)

@@ -61,24 +61,21 @@ def full_branch(conversation: ConversationId, id: BranchId | None = None) -> Bra
 
 
 class StoredBranches(Contract):
-    async def test_branch_is_read_as_added(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_branch_is_read_as_added(self, here: Store, there: Store) -> None:
         found = await insert_conversation(here)
         made = full_branch(found.id)
         await write(here, do("add_branch", made))
         assert await read(there, do("branch", made.id)) == made
         assert await read(there, do("branch", IDS.new(BranchId))) is None
 
-    async def test_branch_has_the_number_of_its_last_ticket(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_branch_has_the_number_of_its_last_ticket(self, here: Store, there: Store) -> None:
         found = await insert_conversation(here)
         numbers = [(await add_ticket(here, found)).number for _ in range(2)]
         assert (await read(there, do("branch", found.branch))).last_ticket == numbers[-1]
 
     async def test_add_branch_refuses_a_taken_id_and_a_missing_conversation(
-        self, stores: list[Store]
+        self, here: Store, there: Store
     ) -> None:
-        here, there = stores
         found, other = await insert_all(here, [conversation(), conversation()])
         for made in (
             Branch(id=found.branch, conversation=other.id),
@@ -89,8 +86,7 @@ class StoredBranches(Contract):
         assert (await read(there, do("branch", found.branch))).conversation == found.id
         assert await read(there, do("usage")) == Usage(bytes=2 * branch_bytes(0), chats=2)
 
-    async def test_add_branches_adds_the_same_as_one_by_one(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_add_branches_adds_the_same_as_one_by_one(self, here: Store, there: Store) -> None:
         found = conversation()
         first = full_branch(found.id, found.branch)
         turns = [turn(first.id, 2)]
@@ -113,8 +109,7 @@ class StoredBranches(Contract):
         stored = Usage(bytes=branch_bytes(first.bytes) + branch_bytes(0), chats=1)
         assert await read(there, do("usage")) == stored
 
-    async def test_add_branches_adds_many_turns(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_add_branches_adds_many_turns(self, here: Store, there: Store) -> None:
         found, turns = conversation(), list[Turn]()
         for number in range(1, 451):
             turns.append(turn(found.branch, number, turns[-1].id if turns else None, str(number)))
@@ -125,9 +120,8 @@ class StoredBranches(Contract):
         assert await read(there, do("turn_log", turns[448].id)) == b"449"
 
     async def test_save_branch_updates_all_but_conversation_start_and_last_ticket(
-        self, stores: list[Store]
+        self, here: Store, there: Store
     ) -> None:
-        here, there = stores
         found, other = await insert_all(here, [conversation(), conversation()])
         added = await add_ticket(here, found)
         saved = full_branch(other.id, found.branch)
@@ -138,8 +132,7 @@ class StoredBranches(Contract):
             Branch(id=other.branch, conversation=other.id)
         ]
 
-    async def test_save_branch_makes_a_side_branch_an_ordinary_one(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_save_branch_makes_a_side_branch_an_ordinary_one(self, here: Store, there: Store) -> None:
         found = await insert_conversation(here)
         [base] = await grow(here, found.branch, 1)
         made, _ = await branch_off(here, found, base, Stretch(found.branch, 0, 1))
@@ -149,8 +142,7 @@ class StoredBranches(Contract):
             assert [each.branch for each in listed] == expected
             assert (await read(there, do("branch", made.id))).used_at == used_at
 
-    async def test_has_offshoots_of_the_branch_of_the_base_only(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_has_offshoots_of_the_branch_of_the_base_only(self, here: Store, there: Store) -> None:
         found = await insert_conversation(here)
         [base] = await grow(here, found.branch, 1)
         made, _ = await branch_off(here, found, base, Stretch(found.branch, 0, 1), count=1)
@@ -158,8 +150,7 @@ class StoredBranches(Contract):
         asked = [(found.branch,), (made.id,), (same.id,), (IDS.new(BranchId),)]
         assert await read_all(there, "has_offshoots", *asked) == [True, False, False, False]
 
-    async def test_drop_turns_removes_the_last_ones_of_one_branch(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_drop_turns_removes_the_last_ones_of_one_branch(self, here: Store, there: Store) -> None:
         found = await insert_conversation(here)
         [base] = await grow(here, found.branch, 1)
         made, own = await branch_off(here, found, base, Stretch(found.branch, 0, 1), count=3)
@@ -176,8 +167,7 @@ class StoredBranches(Contract):
         assert await read(there, do("inconsistencies", 9)) == []
         assert await write(here, do("drop_turns", made.id, 3)) == [0]
 
-    async def test_drop_branch_removes_its_origin_and_ended_attempts(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_drop_branch_removes_its_origin_and_ended_attempts(self, here: Store, there: Store) -> None:
         found = await insert_conversation(here)
         [base] = await grow(here, found.branch, 1)
         made, _ = await branch_off(here, found, base, Stretch(found.branch, 0, 1))
@@ -196,8 +186,9 @@ class StoredBranches(Contract):
         await write(here, do("add_branch", made), do("drop_branch", IDS.new(BranchId)))
         assert await read(there, do("branch", made.id)) == made
 
-    async def test_drop_branch_frees_the_turns_of_an_ended_conversation(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_drop_branch_frees_the_turns_of_an_ended_conversation(
+        self, here: Store, there: Store
+    ) -> None:
         ended, found = await insert_all(here, [conversation(), conversation()])
         [base] = await grow(here, ended.branch, 1)
         made, _ = await branch_off(here, found, base, Stretch(ended.branch, 0, 1))
@@ -208,8 +199,9 @@ class StoredBranches(Contract):
         await write(here, do("purge_ended", 9))
         assert await read(there, do("turn", base.id)) is None
 
-    async def test_first_branch_is_the_one_created_with_the_conversation(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_first_branch_is_the_one_created_with_the_conversation(
+        self, here: Store, there: Store
+    ) -> None:
         found = await insert_conversation(here)
         made, _ = await branch_off(here, found, None)
         await write(here, do("move_conversation", found.id, found.branch, made.id))
@@ -217,8 +209,7 @@ class StoredBranches(Contract):
         unknown = IDS.new(ConversationId)
         assert await read_all(there, "first_branch", (found.id,), (unknown,)) == [first, None]
 
-    async def test_branches_of_a_conversation_are_newest_first(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_branches_of_a_conversation_are_newest_first(self, here: Store, there: Store) -> None:
         found, other = await insert_all(here, [conversation(), conversation()])
         turns = await grow(here, found.branch, 1)
         made = [(await branch_off(here, found, turns[0]))[0] for _ in range(3)]
@@ -237,8 +228,7 @@ class StoredBranches(Contract):
             assert await read(there, do("branches", found.id, before, limit)) == listed
         assert await read(there, do("branches", IDS.new(ConversationId), None, 9)) == []
 
-    async def test_origin_is_read_as_added(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_origin_is_read_as_added(self, here: Store, there: Store) -> None:
         found = await insert_conversation(here)
         turns = await grow(here, found.branch, 3)
         line = (Stretch(found.branch, 0, 2),)
@@ -247,8 +237,7 @@ class StoredBranches(Contract):
         ids = [made.id, found.branch, IDS.new(BranchId)]
         assert await read_all(there, "origin", *((id,) for id in ids)) == [expected, None, None]
 
-    async def test_add_origin_keeps_a_long_line(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_add_origin_keeps_a_long_line(self, here: Store, there: Store) -> None:
         found = await insert_conversation(here)
         turns = await grow(here, found.branch, 1)
         line: list[Stretch] = [Stretch(found.branch, 0, 1)]
@@ -262,9 +251,8 @@ class StoredBranches(Contract):
         assert await read(there, do("turns_in", line[5:9])) == turns[-9:-5]
 
     async def test_origins_at_a_turn_are_those_of_a_conversation_oldest_first(
-        self, stores: list[Store]
+        self, here: Store, there: Store
     ) -> None:
-        here, there = stores
         found, other = await insert_all(here, [conversation(), conversation()])
         turns = await grow(here, found.branch, 2)
         line = (Stretch(found.branch, 0, 1),)
@@ -284,9 +272,8 @@ class StoredBranches(Contract):
             assert all((one.conversation, one.base) == (each.id, base) for one in listed)
 
     async def test_empty_branches_at_a_turn_are_those_of_any_conversation_without_own_turns(
-        self, stores: list[Store]
+        self, here: Store, there: Store
     ) -> None:
-        here, there = stores
         found, other = await insert_all(here, [conversation(), conversation()])
         turns = await grow(here, found.branch, 2)
         line = (Stretch(found.branch, 0, 1),)
@@ -298,8 +285,7 @@ class StoredBranches(Contract):
 
 
 class StoredTurns(Contract):
-    async def test_turn_is_read_as_added(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_turn_is_read_as_added(self, here: Store, there: Store) -> None:
         found = await insert_conversation(here)
         for number, kind in enumerate(TurnKind, 1):
             made = Turn.of(
@@ -319,8 +305,9 @@ class StoredTurns(Contract):
             assert await read(there, do("turn", made.id)) == made
         assert await read(there, do("turn", IDS.new(TurnId))) is None
 
-    async def test_turn_that_is_the_first_of_its_branch_has_its_parent(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_turn_that_is_the_first_of_its_branch_has_its_parent(
+        self, here: Store, there: Store
+    ) -> None:
         found = await insert_conversation(here)
         base = (await grow(here, found.branch, 2))[1]
         made, _ = await branch_off(here, found, base, Stretch(found.branch, 0, 2))
@@ -330,8 +317,7 @@ class StoredTurns(Contract):
         assert await read(there, do("turns", made.id, 0, 9, 9)) == own
         assert await read(there, do("turn", own[0].id)) == own[0]
 
-    async def test_turns_up_to_a_limit_are_the_last_ones_in_order(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_turns_up_to_a_limit_are_the_last_ones_in_order(self, here: Store, there: Store) -> None:
         found, other = await insert_all(here, [conversation(), conversation()])
         made = await grow(here, found.branch, 6)
         await grow(here, other.branch, 6)
@@ -372,9 +358,8 @@ class StoredTurns(Contract):
         ]
 
     async def test_effects_in_stretches_include_interrupted_turns_with_effects(
-        self, stores: list[Store]
+        self, here: Store, there: Store
     ) -> None:
-        here, there = stores
         home = await insert_conversation(here)
         made: list[Turn] = []
         for kind, effects in (
@@ -402,8 +387,7 @@ class StoredTurns(Contract):
         assert found == [made[1], made[3], made[4]]
         assert [turn.effects for turn in found] == [(0,), (0,), (0,)]
 
-    async def test_add_turn_refuses_a_taken_number_or_id(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_add_turn_refuses_a_taken_number_or_id(self, here: Store, there: Store) -> None:
         found = await insert_conversation(here)
         [first] = await grow(here, found.branch, 1)
         for twin in (turn(found.branch, 1), replace(turn(found.branch, 2, first.id), id=first.id)):
@@ -411,8 +395,7 @@ class StoredTurns(Contract):
                 await write(there, do("add_turn", twin))
         assert await read(there, do("turns", found.branch, 0, 9, 9)) == [first]
 
-    async def test_turn_log_is_the_one_added_with_the_turn(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_turn_log_is_the_one_added_with_the_turn(self, here: Store, there: Store) -> None:
         found = await insert_conversation(here)
         first = turn(found.branch, 1)
         second = turn(found.branch, 2, first.id)
@@ -425,8 +408,7 @@ FLAGS = {0: Flags(False, True), 5: Flags(True, False)}
 
 
 class StoredFlags(Contract):
-    async def test_flags_are_those_saved_for_these_turns(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_flags_are_those_saved_for_these_turns(self, here: Store, there: Store) -> None:
         found = await insert_conversation(here)
         first, second = await grow(here, found.branch, 2)
         assert await read(there, do("flags", (first.id, second.id))) == {}
@@ -434,8 +416,7 @@ class StoredFlags(Contract):
         assert await read(there, do("flags", (first.id, second.id))) == {first.id: FLAGS}
         assert await read_all(there, "flags", ((second.id, IDS.new(TurnId)),), ((),)) == [{}, {}]
 
-    async def test_flags_in_stretches_are_those_of_their_turns(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_flags_in_stretches_are_those_of_their_turns(self, here: Store, there: Store) -> None:
         found, other = await insert_all(here, [conversation(), conversation()])
         turns = await grow(here, found.branch, 5)
         elsewhere = (await grow(here, other.branch, 2))[1]
@@ -452,8 +433,7 @@ class StoredFlags(Contract):
             flagged = await read(there, do("flags_in", stretches))
             assert flagged == {each.id: FLAGS for each in expected}
 
-    async def test_save_flags_replaces_those_of_the_turn(self, stores: list[Store]) -> None:
-        here, there = stores
+    async def test_save_flags_replaces_those_of_the_turn(self, here: Store, there: Store) -> None:
         found = await insert_conversation(here)
         first, second = await grow(here, found.branch, 2)
         await write(here, do("save_flags", second.id, FLAGS))

@@ -17,6 +17,7 @@ from turnledger.engine.check.check import CheckRequest, check
 from turnledger.model.catalogue import ChatEntry, ChatFilter, ListPosition
 from turnledger.model.conversation import Branch, Conversation, ConversationState
 from turnledger.model.ids import BranchId, ConversationId
+from turnledger.stores.sql import owner
 from turnledger.stores.sqlite import ReadOnlySqlite, SqliteStore
 from turnledger.stores.sqlite.migrations import migrate
 from turnledger.stores.sqlite.tables import catalogue
@@ -83,7 +84,7 @@ CHOICES = [
 async def test_list_with_any_filter_and_page_size_returns_the_matching_chats_in_order(
     tables: SqliteTables, few: int, looked_back: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(catalogue, "FEW", few)
+    monkeypatch.setattr(owner, "FEW", few)
     monkeypatch.setattr(catalogue, "LOOKED_BACK", looked_back)
     chats = await mixed(tables)
     for wanted in CHOICES:
@@ -99,25 +100,6 @@ async def test_list_with_any_filter_and_page_size_returns_the_matching_chats_in_
         while page := await tables.listed_chats(wanted, ListPosition.after(paged[-1]) if paged else None, 2):
             paged += page
         assert [each.conversation for each in paged] == expected, wanted
-
-
-async def test_list_entry_takes_turns_and_preview_from_the_current_branch(tables: SqliteTables) -> None:
-    made = await add(tables, 3)
-    assert await tables.listed_chats(ChatFilter(), None, 1) == [
-        ChatEntry(made, 3, "said 3", is_running=False)
-    ]
-
-
-async def test_tag_rows_follow_the_tags_of_a_conversation(
-    tables: SqliteTables, connection: apsw.Connection
-) -> None:
-    made = await add(tables, 1, tags=("a", "b"))
-    filed = "SELECT tag FROM conversation_tag ORDER BY tag"
-    assert [tag for (tag,) in connection.execute(filed)] == ["a", "b"]
-    await tables.save_conversation(replace(made, tags=("b", "c")))
-    assert [tag for (tag,) in connection.execute(filed)] == ["b", "c"]
-    await tables.save_conversation(replace(made, tags=()))
-    assert [tag for (tag,) in connection.execute(filed)] == []
 
 
 STEPS = 50
@@ -182,7 +164,7 @@ async def test_list_page_costs_the_same_among_many_chats_as_among_few(
 async def test_list_by_a_tag_of_old_chats_does_not_scan_newer_chats(
     connection: apsw.Connection, tables: SqliteTables, scope: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(catalogue, "FEW", 20)
+    monkeypatch.setattr(owner, "FEW", 20)
     monkeypatch.setattr(catalogue, "LOOKED_BACK", 100)
     for number in range(400):
         await add(tables, number, scope="shop", tags=("old",) if number < 60 else ())

@@ -18,9 +18,10 @@ from tests.unit.model.shapes import repeatable, turn
 from tests.unit.stores.sqlite.operations import purge_ended
 from turnledger import Ledger, Limits
 from turnledger.engine.conversations import search as search_module
-from turnledger.engine.conversations.search import index_some, is_index_complete
+from turnledger.engine.conversations.search import Hit, index_some, is_index_complete
 from turnledger.model.item import message
 from turnledger.model.text.search import TITLES, Phrase, contains, parse_query, words_of
+from turnledger.stores.sql import words
 from turnledger.stores.sqlite import SqliteStore
 from turnledger.stores.sqlite.migrations import MIGRATIONS, add_functions, migrate
 from turnledger.stores.sqlite.tables import search as search_module2
@@ -43,6 +44,15 @@ async def run_turn(ledger: Ledger, text: str, conversation_key: str = "chat", ow
         turn.emit("Yes.")
 
 
+async def search_in_pages(ledger: Ledger, text: str, limit: int) -> list[Hit]:
+    page = await ledger.search(text, limit=limit)
+    found = [*page.hits]
+    while page.next is not None:
+        page = await ledger.search(text, limit=limit, cursor=page.next)
+        found += page.hits
+    return found
+
+
 def rows(path: Path, query: str) -> list[tuple[object, ...]]:
     connection = apsw.Connection(str(path))
     try:
@@ -61,7 +71,7 @@ async def test_search_indexes_the_words_that_a_commit_left_out(ledger: Ledger, p
 async def test_search_indexes_turns_in_steps_of_bounded_size(
     ledger: Ledger, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search_module2, "BYTES_AT_ONCE", 2_000)
+    monkeypatch.setattr(words, "BYTES_AT_ONCE", 2_000)
     for _ in range(3):
         await run_turn(ledger, "long " * 300)
     await ledger.conversation(title="Named")
@@ -117,7 +127,7 @@ async def test_purged_turns_are_removed_from_the_search_index(
     ledger: Ledger, store: SqliteStore, path: Path
 ) -> None:
     await run_turn(ledger, "An egret?", "kept")
-    chat = await ledger.conversation(conversation_key="gone")
+    chat = await ledger.conversation(conversation_key="gone", title="Birds")
     for text in ("A heron?", "Another?"):
         async with chat.turn(text) as turn:
             turn.emit("Yes.")
@@ -126,24 +136,12 @@ async def test_purged_turns_are_removed_from_the_search_index(
     assert rows(path, "SELECT turn FROM turn_due") == [(3,)]
     assert rows(path, "SELECT turn, has_remains FROM search_mark") == [(3, 0)]
     await chat.delete(purge=True)
+    assert len((await ledger.search("heron")).hits) == 0
     assert await store.transact_whole(purge_ended, None)
     assert rows(path, "SELECT id FROM turn_words_docsize") == [(1,)]
+    assert rows(path, "SELECT id FROM title_words_docsize") == []
     assert rows(path, "SELECT turn FROM turn_due") == []
     assert rows(path, "SELECT turn, has_remains FROM search_mark") == [(1, 1)]
-
-
-async def test_purged_conversation_leaves_no_rows_in_the_search_index(ledger: Ledger, path: Path) -> None:
-    chat = await ledger.conversation(title="Heron")
-    async with chat.turn("A heron?") as turn:
-        turn.emit("Yes.")
-    await chat.flag(turn.id, [1], to_user=False)
-    assert len((await ledger.search("heron")).hits) == 1
-    await chat.delete(purge=True)
-    for _ in range(3):
-        await ledger._recovery.run_round()
-    for name in ("turn_words_docsize", "title_words_docsize", "turn_due"):
-        assert rows(path, f"SELECT count(*) FROM {name}") == [(0,)]
-    assert await ledger.check() == []
 
 
 async def test_title_by_words_is_found_by_its_turn_and_not_indexed(ledger: Ledger, path: Path) -> None:
@@ -246,11 +244,7 @@ async def test_search_finds_turns_of_many_blocks_in_order(
         await run_turn(ledger, "egret" if number % 4 else "heron 10", "other")
     hits = (await ledger.search("heron", limit=50)).hits
     assert [hit.snippet for hit in hits] == [f"heron {number}" for number in (9, 10, *range(8, -1, -1))]
-    paged, cursor = [], None
-    while cursor is not None or not paged:
-        page = await ledger.search("her", limit=2, cursor=cursor)
-        paged += [hit.snippet for hit in page.hits]
-        cursor = page.next
+    paged = [hit.snippet for hit in await search_in_pages(ledger, "her", 2)]
     assert [each for each in paged if each != "heron 10"] == [
         f"heron {number}" for number in range(9, -1, -1)
     ]
@@ -271,13 +265,9 @@ async def test_search_finds_turns_whose_refs_were_reused_in_order(
     await store.transact_whole(purge_ended, None)
     for number in range(7, 10):
         await run_turn(ledger, f"heron {number}", str(number))
-    found: list[str] = []
-    cursor = None
-    while cursor is not None or not found:
-        page = await ledger.search("heron", limit=1, cursor=cursor)
-        found += [hit.snippet for hit in page.hits]
-        cursor = page.next
-    assert found == [f"heron {number}" for number in (9, 8, 7, 2, 1, 0)]
+    assert [hit.snippet for hit in await search_in_pages(ledger, "heron", 1)] == [
+        f"heron {number}" for number in (9, 8, 7, 2, 1, 0)
+    ]
 
 
 async def test_search_finds_titles_of_many_blocks_in_order_for_any_order_of_changes(
@@ -289,12 +279,7 @@ async def test_search_finds_titles_of_many_blocks_in_order_for_any_order_of_chan
     for number in order:
         await chats[number].update(title=f"heron {order.index(number)} {number}")
         assert (await ledger.search(f"heron {number}")).is_complete
-    paged: list[str] = []
-    cursor = None
-    while cursor is not None or not paged:
-        page = await ledger.search("her", limit=2, cursor=cursor)
-        paged += [str(hit.conversation.id) for hit in page.hits]
-        cursor = page.next
+    paged = [str(hit.conversation.id) for hit in await search_in_pages(ledger, "her", 2)]
     assert paged == [str(chat.id) for chat in reversed(chats)]
     assert (await ledger.search("egret her")).hits == ()
 
