@@ -188,8 +188,7 @@ async def read_conversation(tables: Tables, request: InfoRequest) -> Conversatio
 async def read_entry(tables: Tables, request: InfoRequest) -> ChatEntry:
     """Return the conversation as listed, if it is live."""
     found = await read_conversation(tables, request)
-    branch = await _shown_branch(tables, found)
-    return ChatEntry(found, branch.length, branch.preview, is_running=branch.running is not None)
+    return ChatEntry.of(found, await _shown_branch(tables, found))
 
 
 class ChatPage(Struct, frozen=True):
@@ -270,8 +269,7 @@ async def flagged_page(tables: Tables, request: LinePageRequest) -> FlaggedPage:
     page = request.page
     conversation = await read_conversation(tables, InfoRequest(page.conversation, page.now))
     branch = request.branch or await _shown_branch(tables, conversation)
-    through = branch.length if page.before is None else page.before - 1
-    turns = await turns_of(tables, branch, 0, through, page.limit)
+    turns = await _turns_on(tables, branch, page)
     if not turns or not await tables.flag_version():
         return FlaggedPage(turns, {}, branch)
     flags = await flags_of(tables, branch, turns[0].number - 1, turns[-1].number)

@@ -591,7 +591,7 @@ class MemoryTables(MemorySearchRows, MemoryChangeRows, MemoryLeaseRows):
 
     def _entry_of(self, conversation: Conversation) -> ChatEntry:
         branch = self._db.branches[conversation.branch]
-        return ChatEntry(conversation, branch.length, branch.preview, branch.running is not None)
+        return ChatEntry.of(conversation, branch)
 
     async def least_recent_conversations(
         self, scope: str | None, after: ListPosition | None, limit: int
