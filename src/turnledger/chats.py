@@ -54,7 +54,7 @@ from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.text.search import parse_query
 from turnledger.model.transfer import ImportReport
 from turnledger.model.turn import OnStop, Turn
-from turnledger.transfer import Refuses, Transfer
+from turnledger.transfer import ImportOptions, Refuses, Transfer
 
 
 class Chats:
@@ -397,7 +397,8 @@ class Chats:
         replaced, so that the reports do not reveal which ids other owners have. Raises no error for the
         content of the file; a StoreError ends the import, and what was reported until then is done.
         """
-        return self._transfer.import_lines(source, self.owner, self._scope, self._within, refuses, keep_ids)
+        into = ImportOptions(self.owner, self._scope, self._within, refuses, keep_ids)
+        return self._transfer.import_lines(source, into)
 
     async def changes(self, *, after: str | None = None) -> AsyncIterator[LiveChange]:
         """Follow the changes of the owner's chats, made by any process, in order and without polling.
