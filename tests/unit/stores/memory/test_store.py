@@ -43,11 +43,6 @@ from turnledger.testing.fake_clock import FakeClock
 from turnledger.types import Rule
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Abandoned(Exception):
     pass
 
