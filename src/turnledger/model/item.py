@@ -575,11 +575,6 @@ def without_empty_answers(items: Sequence[Item]) -> Sequence[Item]:
     return kept[::-1]
 
 
-def check_turn(pending: Sequence[Item], items: Sequence[Item]) -> tuple[Item, ...]:
-    """Check a whole turn on a head with `pending` calls; return the calls it leaves open."""
-    return open_calls((*pending, *items))
-
-
 # Stores and wires keep items as they were given: raw JSON.
 
 

@@ -36,7 +36,6 @@ from turnledger.model.item import (
     admit,
     check_input,
     check_resent,
-    check_turn,
     items_of,
     message,
     open_calls,
@@ -396,14 +395,6 @@ def test_open_calls_of_a_well_formed_history_are_its_unanswered_calls(items: lis
 
 @repeatable
 @given(histories, st.data())
-def test_check_turn_accepts_a_well_formed_history_in_pieces(items: list[Item], data: st.DataObject) -> None:
-    cuts = [at for at in range(len(items) + 1) if at == 0 or not items[at - 1].is_reasoning]
-    at = data.draw(st.sampled_from(cuts))
-    assert set(check_turn(open_calls(items[:at]), items[at:])) == set(open_calls(items))
-
-
-@repeatable
-@given(histories, st.data())
 def test_result_without_a_call_is_refused_at_any_place(items: list[Item], data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(items)))
     with pytest.raises(MalformedItems):
@@ -470,10 +461,6 @@ def test_reasoning_before_any_item_of_the_model_is_accepted(after: Item) -> None
 def test_history_that_is_not_well_formed_is_refused_with_the_reason(items: list[Item], reason: str) -> None:
     with pytest.raises(MalformedItems, match=reason):
         open_calls(items)
-
-
-def test_check_turn_returns_the_calls_left_open_for_the_client() -> None:
-    assert check_turn((call("a"),), [result("a"), call("b"), call("c")]) == (call("b"), call("c"))
 
 
 # What a request may bring.

@@ -23,7 +23,7 @@ from tests.unit.runners.http.raw_server import (
     fall_silent_after,
     run_raw_server,
 )
-from turnledger.errors import InvalidInput, MalformedAnswer, ModelTimeout, ModelUnavailable
+from turnledger.errors import MalformedAnswer, ModelTimeout, ModelUnavailable
 from turnledger.runners.http import connection as module
 from turnledger.runners.http.connection import NEVER, PhaseTimeouts
 from turnledger.runners.http.dial import address_of
@@ -45,11 +45,6 @@ def test_request_head_has_target_host_authorization_and_encoding() -> None:
 @pytest.mark.parametrize("api_key", [None, ""])
 def test_request_head_without_an_api_key_has_no_authorization(api_key: str | None) -> None:
     assert b"Authorization" not in head_of("GET", ADDRESS, "/models", api_key)
-
-
-def test_api_key_with_line_breaks_is_refused() -> None:
-    with pytest.raises(InvalidInput):
-        head_of("GET", ADDRESS, "/models", "sk-1\r\nX-Injected: 1")
 
 
 async def got(port: int, limit: int = 100, seconds: float = 60.0) -> tuple[int, bytes]:
