@@ -60,7 +60,12 @@ def raw(value: Any) -> bytes:
 
 
 def turn(
-    number: int = 1, *, input: Sequence[Item] = (), output: Sequence[Item] = (), id: int = 0, **changes: Any
+    number: int = 1,
+    *,
+    input: Sequence[Item] | None = None,
+    output: Sequence[Item] | None = None,
+    id: int = 0,
+    **changes: Any,
 ) -> Turn:
     fields: dict[str, Any] = {
         "id": some_id(TurnId, id or number),
@@ -69,8 +74,8 @@ def turn(
         "kind": TurnKind.COMPLETED,
         "created_at": 1,
         "committed_at": 2,
-        "input": tuple(input or (user(),)),
-        "output": tuple(output or (assistant(),)),
+        "input": (user(),) if input is None else tuple(input),
+        "output": (assistant(),) if output is None else tuple(output),
     }
     return Turn.of(number=number, **{**fields, **changes})
 

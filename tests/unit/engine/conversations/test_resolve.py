@@ -12,6 +12,7 @@ from tests.unit.engine.stage import (
     branch,
     conversation,
     drive,
+    lane_tables,
     memory_tables,
 )
 from tests.unit.model.shapes import assistant, call, result, some_id, turn, user
@@ -150,9 +151,7 @@ TWO = turn(2, input=[result("a")], output=[assistant()])
 
 
 def tables() -> MemoryTables:
-    made = memory_tables()
-    drive(made.add_conversation(conversation()))
-    drive(made.add_branch(branch(head=TWO.id, length=2)))
+    made = lane_tables(head=TWO.id, length=2)
     for each in (ONE, TWO):
         drive(made.add_turn(each))
     return made
