@@ -62,8 +62,8 @@ def test_exported_name_exists_and_is_documented(module: Any, name: str) -> None:
     assert not exported.__doc__.startswith(f"{name}(")  # what dataclasses make up
 
 
-def test_chats_has_exactly_these_public_members() -> None:
-    assert public(Chats) == {
+MEMBERS: dict[type, set[str]] = {
+    Chats: {
         "changes",
         "conversation",
         "delete",
@@ -86,15 +86,9 @@ def test_chats_has_exactly_these_public_members() -> None:
         "stop",
         "turn",
         "usage",
-    }
-
-
-def test_ledger_adds_exactly_these_public_members() -> None:
-    assert public(Ledger) == {"backup", "check", "close", "for_owner", "open", "over", "retain", "work"}
-
-
-def test_host_has_exactly_these_public_members() -> None:
-    assert public(Host) == {
+    },
+    Ledger: {"backup", "check", "close", "for_owner", "open", "over", "retain", "work"},
+    Host: {
         "at_work",
         "clock",
         "create_with_items",
@@ -116,41 +110,10 @@ def test_host_has_exactly_these_public_members() -> None:
         "unread",
         "usage",
         "work",
-    }
-
-
-def test_shares_has_exactly_these_public_members() -> None:
-    assert public(Shares) == {"create", "exchange", "list", "revoke"}
-
-
-def test_tokens_has_exactly_these_public_members() -> None:
-    assert public(Tokens) == {"create", "find", "find_all", "list", "record_uses", "revoke", "store_secret"}
-
-
-async def test_reprs_show_owner_id_title_and_state() -> None:
-    async with await Ledger.open() as ledger:
-        ann = ledger.for_owner("ann", scope="shop")
-        chat = await ann.conversation(title="Where is my order?")
-        async with chat.turn("Hi") as turn:
-            shown = repr(turn)
-            turn.emit("Hello")
-        host, block, reader = Host(ledger), chat.turn("Bye"), Host(ledger).follow(ann)
-    assert (repr(ledger), repr(ann)) == ("<Ledger of 'local'>", "<Chats of 'ann' in 'shop'>")
-    assert repr(chat) == f'<Chat {chat.id} "Where is my order?">'
-    assert repr(block) == f"<TurnBlock {block.id}>"
-    assert [repr(each) for each in (host, host.tokens, host.shares)] == [
-        "<Host of MemoryStore>",
-        "<Tokens of MemoryStore>",
-        "<Shares of MemoryStore>",
-    ]
-    assert repr(reader) == "<ChangeReader of 'ann'>"
-    assert shown == f"<RunningTurn {turn.id}, number 1, running>"
-    assert repr(turn.turn) == f"<Turn {turn.id}, number 1, completed>"
-    assert repr(Item.of("Hi")).startswith('Item({"type":"message"')
-
-
-def test_chat_has_exactly_these_public_members() -> None:
-    assert public(Chat) == {
+    },
+    Shares: {"create", "exchange", "list", "revoke"},
+    Tokens: {"create", "find", "find_all", "list", "record_uses", "revoke", "store_secret"},
+    Chat: {
         "append",
         "as_opened",
         "attempts",
@@ -186,7 +149,44 @@ def test_chat_has_exactly_these_public_members() -> None:
         "turns",
         "undo",
         "update",
-    }
+    },
+    TurnBlock: {
+        "id",
+        "note_delivery",
+        "note_unread",
+        "prefill",
+        "run",
+        "waits_in",
+        "when_queued",
+    },
+}
+
+
+@pytest.mark.parametrize("kind", MEMBERS, ids=lambda kind: kind.__name__)
+def test_class_has_exactly_these_public_members(kind: type) -> None:
+    assert public(kind) == MEMBERS[kind]
+
+
+async def test_reprs_show_owner_id_title_and_state() -> None:
+    async with await Ledger.open() as ledger:
+        ann = ledger.for_owner("ann", scope="shop")
+        chat = await ann.conversation(title="Where is my order?")
+        async with chat.turn("Hi") as turn:
+            shown = repr(turn)
+            turn.emit("Hello")
+        host, block, reader = Host(ledger), chat.turn("Bye"), Host(ledger).follow(ann)
+    assert (repr(ledger), repr(ann)) == ("<Ledger of 'local'>", "<Chats of 'ann' in 'shop'>")
+    assert repr(chat) == f'<Chat {chat.id} "Where is my order?">'
+    assert repr(block) == f"<TurnBlock {block.id}>"
+    assert [repr(each) for each in (host, host.tokens, host.shares)] == [
+        "<Host of MemoryStore>",
+        "<Tokens of MemoryStore>",
+        "<Shares of MemoryStore>",
+    ]
+    assert repr(reader) == "<ChangeReader of 'ann'>"
+    assert shown == f"<RunningTurn {turn.id}, number 1, running>"
+    assert repr(turn.turn) == f"<Turn {turn.id}, number 1, completed>"
+    assert repr(Item.of("Hi")).startswith('Item({"type":"message"')
 
 
 async def test_running_turn_has_exactly_these_public_members() -> None:
@@ -225,18 +225,6 @@ async def test_running_turn_has_exactly_these_public_members() -> None:
         "task",
         "text",
         "turn",
-    }
-
-
-def test_turn_block_has_exactly_these_public_members() -> None:
-    assert public(TurnBlock) == {
-        "id",
-        "note_delivery",
-        "note_unread",
-        "prefill",
-        "run",
-        "waits_in",
-        "when_queued",
     }
 
 

@@ -93,12 +93,6 @@ def test_document_of_a_newer_version_and_shape_is_refused_as_newer(kind: Any) ->
         codec.decode_one_of(kind, b'{"v":2,"type":"turn.paused","input":{"all":"different"}}')
 
 
-@pytest.mark.parametrize("version", ["0", "-1"])
-def test_document_of_a_version_below_one_is_corrupt(version: str) -> None:
-    with pytest.raises(StoreCorrupt):
-        codec.decode(AttemptBody, b'{"v":%s,"input":[]}' % version.encode())
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_document_of_garbage_is_corrupt(kind: Any) -> None:
     for raw in (b"", b"\0", b"\xff\xfe", b"null", b"[]", b"5", b'"text"', b"{", b'{"v":"1"}', b'{"v":1.5}'):
@@ -115,6 +109,9 @@ def test_document_of_garbage_is_corrupt(kind: Any) -> None:
         b'{"v":1,"input":0,"items":[]} trailing',
         b'{"v":1,"input":0,"items":["\xff"',
         b'{"v":1,"items":[]}',
+        b'{"v":0,"input":0,"items":[]}',
+        b'{"v":-1,"input":0,"items":[]}',
+        b'{"v":1,"input":' + b"[" * 100_000,
     ],
 )
 def test_document_of_a_wrong_shape_is_corrupt(raw: bytes) -> None:
@@ -140,11 +137,6 @@ def test_document_with_a_changed_or_missing_byte_raises_only_store_errors(data: 
         written[at] = data.draw(st.integers(0, 255))
     with contextlib.suppress(StoreCorrupt, StoreTooNew):
         codec.decode(TurnBody, bytes(written))
-
-
-def test_document_nested_too_deeply_is_corrupt() -> None:
-    with pytest.raises(StoreCorrupt):
-        codec.decode(TurnBody, b'{"v":1,"input":' + b"[" * 100_000)
 
 
 def test_stored_item_that_is_invalid_is_corrupt() -> None:

@@ -171,8 +171,11 @@ def test_event_log_takes_one_byte_per_short_delta_and_less_when_long() -> None:
     assert len(encode_log(bytes(recorded.log), recorded.items)) < 2_000
 
 
-def test_event_log_of_a_single_delta_takes_no_bytes() -> None:
-    recorded = record([("delta", "Hello " * 100), ("take", 0)])
+@pytest.mark.parametrize(
+    "steps", [[("delta", "Hello " * 100), ("take", 0)], [("item", call()), ("item", result())]]
+)
+def test_event_log_of_a_single_delta_or_of_items_alone_takes_no_bytes(steps: list[tuple[str, Any]]) -> None:
+    recorded = record(steps)
     assert encode_log(bytes(recorded.log), recorded.items) == b""
 
 
@@ -184,11 +187,6 @@ def test_event_log_distinguishes_an_added_message_from_emitted_text() -> None:
         rebuild(decode_log(kept, recorded.items), recorded.items, "", AttemptState.COMPLETED, None)
     )
     assert [type(event) for event in rebuilt] == [TurnStarted, ItemDone, TurnFinished]
-
-
-def test_event_log_of_items_alone_takes_no_bytes() -> None:
-    recorded = record([("item", call()), ("item", result())])
-    assert encode_log(bytes(recorded.log), recorded.items) == b""
 
 
 def test_event_log_holds_a_failure_that_is_not_an_event() -> None:

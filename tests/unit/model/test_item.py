@@ -84,12 +84,6 @@ def test_item_keeps_the_value_of_any_number(number: float) -> None:
     assert json.loads(item.raw)["n"] == number
 
 
-@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
-def test_item_with_a_number_that_json_lacks_is_refused(number: float) -> None:
-    with pytest.raises(MalformedItems):
-        Item.of({"type": "note", "nested": [{"n": number}]})
-
-
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
@@ -159,10 +153,13 @@ def test_item_of_a_value_that_is_no_text_mapping_or_item_is_refused(like: Any) -
         Item.of(like)
 
 
-@pytest.mark.parametrize("value", [object(), {1, object()}, "\ud800", MappingProxyType({})])
+NO_JSON = [object(), {1, object()}, "\ud800", MappingProxyType({}), math.nan, math.inf, -math.inf]
+
+
+@pytest.mark.parametrize("value", NO_JSON)
 def test_item_with_a_value_that_is_not_plain_json_is_refused(value: Any) -> None:
     with pytest.raises(MalformedItems, match="plain JSON"):
-        Item.of({"type": "note", "value": value})
+        Item.of({"type": "note", "nested": [{"value": value}]})
 
 
 def test_item_of_a_text_with_invalid_unicode_is_refused() -> None:
@@ -410,11 +407,6 @@ def test_result_whose_call_was_removed_is_refused(items: list[Item]) -> None:
             open_calls([item for item in items if item is not lost])
 
 
-def test_call_id_may_repeat_once_it_is_answered() -> None:
-    assert open_calls([call(), result(), call(), result()]) == ()
-    assert open_calls([call(), result(), call()]) == (call(),)
-
-
 @pytest.mark.parametrize("kind", CALL_TYPES)
 @pytest.mark.parametrize("other", CALL_TYPES)
 def test_result_of_another_type_than_its_call_is_refused(kind: str, other: str) -> None:
@@ -426,22 +418,23 @@ def test_result_of_another_type_than_its_call_is_refused(kind: str, other: str) 
             open_calls(items)
 
 
-def test_hosted_calls_need_no_result() -> None:
-    assert open_calls([Item.of({"type": "web_search_call", "id": "ws", "call_id": "a"})]) == ()
+HOSTED = Item.of({"type": "web_search_call", "id": "ws", "call_id": "a"})
 
 
 @pytest.mark.parametrize(
-    "after",
+    ("items", "left"),
     [
-        assistant(),
-        call(),
-        Item.of({"type": "web_search_call", "id": "ws"}),
-        Item.of({"type": "some.day"}),
+        ([call(), result(), call(), result()], ()),
+        ([call(), result(), call()], (call(),)),
+        ([HOSTED], ()),
+        ([reasoning(), reasoning(), assistant()], ()),
+        ([reasoning(), call()], (call(),)),
+        ([reasoning(), HOSTED], ()),
+        ([reasoning(), Item.of({"type": "some.day"})], ()),
     ],
 )
-def test_reasoning_before_any_item_of_the_model_is_accepted(after: Item) -> None:
-    open_calls([reasoning(), after])
-    open_calls([reasoning(), reasoning(), after])
+def test_well_formed_history_leaves_these_calls_open(items: list[Item], left: tuple[Item, ...]) -> None:
+    assert open_calls(items) == left
 
 
 @pytest.mark.parametrize(
@@ -481,68 +474,47 @@ def test_input_without_new_content_is_refused(pending: tuple[Item, ...], new: li
 
 
 @pytest.mark.parametrize(
-    "new", [[user()], [PICTURE], [SYSTEM, user()], [user(), BLANK], [user(), assistant()]]
+    ("pending", "new", "admitted"),
+    [
+        *[((), each, tuple(each)) for each in ([user()], [PICTURE], [SYSTEM, user()], [user(), BLANK])],
+        ((), [user(), assistant()], (user(), assistant())),
+        (PENDING, ANSWERS, ANSWERS),
+        (PENDING, ANSWERS[::-1], ANSWERS[::-1]),
+        (PENDING, [user(), result("a")], (result("a"), STATED, user())),
+        (PENDING, [user()], (result("a", output=NOT_ANSWERED), STATED, user())),
+        (PENDING, [SYSTEM, *ANSWERS, user()], (*ANSWERS, SYSTEM, user())),
+    ],
 )
-def test_input_with_a_user_message_is_accepted_unchanged(new: list[Item]) -> None:
-    assert check_and_admit((), new) == tuple(new)
+def test_input_is_admitted_with_all_results_before_its_messages(
+    pending: tuple[Item, ...], new: Sequence[Item], admitted: tuple[Item, ...]
+) -> None:
+    assert check_and_admit(pending, new) == admitted
 
 
-def test_input_with_all_pending_results_is_accepted() -> None:
-    assert check_and_admit(PENDING, ANSWERS) == ANSWERS
-    assert check_and_admit(PENDING, ANSWERS[::-1]) == ANSWERS[::-1]
-
-
-def test_input_with_some_pending_results_is_refused_and_names_the_missing() -> None:
+@pytest.mark.parametrize("new", [[result("a")], [result("a"), BLANK]])
+def test_input_with_some_pending_results_is_refused_and_names_the_missing(new: list[Item]) -> None:
     with pytest.raises(MissingToolResults, match="tool call b") as caught:
-        check_and_admit(PENDING, [result("a")])
+        check_and_admit(PENDING, new)
     assert caught.value.missing == ("b",)
 
 
-def test_input_with_a_blank_message_does_not_replace_missing_results() -> None:
-    with pytest.raises(MissingToolResults):
-        check_and_admit(PENDING, [result("a"), BLANK])
-
-
-def test_user_message_closes_the_unanswered_calls() -> None:
-    assert check_and_admit(PENDING, [user(), result("a")]) == (result("a"), STATED, user())
-
-
-def test_user_message_alone_closes_all_pending_calls() -> None:
-    admitted = check_and_admit(PENDING, [user()])
-    assert [item.call_id for item in admitted] == ["a", "b", None]
-    assert [item.fields["output"] for item in admitted[:2]] == [NOT_ANSWERED, NOT_ANSWERED]
-    assert open_calls((*PENDING, *admitted)) == ()
-
-
-def test_results_are_moved_before_the_messages_sent_with_them() -> None:
-    assert check_and_admit(PENDING, [SYSTEM, *ANSWERS, user()]) == (*ANSWERS, SYSTEM, user())
-
-
 @pytest.mark.parametrize(
-    "new",
+    ("pending", "new", "reason"),
     [
-        [result("c")],
-        [*ANSWERS, result("a")],
-        [*ANSWERS, result("c"), user()],
-        [result("a", "shell_call"), user()],
+        (PENDING, [user(), result("c")], "no such call"),
+        (PENDING, [*ANSWERS, result("a")], "no such call"),
+        (PENDING, [user(), *ANSWERS, result("c")], "no such call"),
+        (PENDING, [result("a", "shell_call"), user()], "is a shell_call_output"),
+        ((), [result(), user()], "no such call"),
+        ((), [user(), call("z")], "only models"),
+        ((), [user(), reasoning()], "only models"),
     ],
 )
-def test_results_that_answer_no_pending_call_are_refused(new: list[Item]) -> None:
-    with pytest.raises((MalformedItems, MissingToolResults)):
-        check_and_admit(PENDING, new)
-    with pytest.raises(MalformedItems):
-        check_and_admit(PENDING, [user(), *new])
-
-
-def test_result_without_pending_calls_is_refused() -> None:
-    with pytest.raises(MalformedItems, match="no such call"):
-        check_and_admit((), [result(), user()])
-
-
-@pytest.mark.parametrize("made", [call("z"), reasoning()])
-def test_input_with_calls_or_reasoning_is_refused(made: Item) -> None:
-    with pytest.raises(MalformedItems, match="only models"):
-        check_and_admit((), [user(), made])
+def test_input_that_no_head_admits_is_refused_with_the_reason(
+    pending: tuple[Item, ...], new: list[Item], reason: str
+) -> None:
+    with pytest.raises(MalformedItems, match=reason):
+        check_and_admit(pending, new)
 
 
 @repeatable

@@ -59,25 +59,16 @@ async def test_upstream_with_a_valid_certificate_is_called_over_http_1(trusted: 
     assert protocols == ["http/1.1"]
 
 
-async def test_upstream_with_an_unknown_authority_receives_no_request(
-    authority: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("is_trusted", "name"), [(False, "IP:127.0.0.1"), (True, "DNS:elsewhere.test")], ids=["authority", "name"]
+)
+async def test_upstream_with_another_authority_or_name_receives_no_request(
+    authority: Path, tmp_path: Path, request: pytest.FixtureRequest, is_trusted: bool, name: str
 ) -> None:
+    if is_trusted:
+        request.getfixturevalue("trusted")
     protocols: list[str | None] = []
-    async with run_raw_server(
-        noting_protocol(protocols), certified(authority, tmp_path, "IP:127.0.0.1")
-    ) as port:
-        with pytest.raises(ModelUnavailable, match="secure connection"):
-            await complete(port)
-    assert protocols == []
-
-
-async def test_upstream_with_a_certificate_of_another_name_receives_no_request(
-    trusted: Path, tmp_path: Path
-) -> None:
-    protocols: list[str | None] = []
-    async with run_raw_server(
-        noting_protocol(protocols), certified(trusted, tmp_path, "DNS:elsewhere.test")
-    ) as port:
+    async with run_raw_server(noting_protocol(protocols), certified(authority, tmp_path, name)) as port:
         with pytest.raises(ModelUnavailable, match="secure connection"):
             await complete(port)
     assert protocols == []
