@@ -28,9 +28,9 @@ class ChatEntry(Struct, frozen=True):
     """The beginning of its last text; empty before the first turn."""
     is_running: bool
 
-    @classmethod
-    def of(cls, conversation: Conversation, branch: Branch) -> ChatEntry:
-        return cls(conversation, branch.length, branch.preview, branch.running is not None)
+
+def entry_of(conversation: Conversation, branch: Branch) -> ChatEntry:
+    return ChatEntry(conversation, branch.length, branch.preview, branch.running is not None)
 
 
 class ChatFilter(Struct, frozen=True, kw_only=True):

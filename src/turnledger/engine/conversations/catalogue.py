@@ -10,7 +10,7 @@ from turnledger.engine.conversations.resolve import Target, branch_shown, check_
 from turnledger.engine.feed import newest_position
 from turnledger.engine.ports import Tables
 from turnledger.errors import ConversationNotFound
-from turnledger.model.catalogue import ChatEntry, ChatFilter, ListPosition, Page
+from turnledger.model.catalogue import ChatEntry, ChatFilter, ListPosition, Page, entry_of
 from turnledger.model.conversation import EVERYWHERE, Within
 from turnledger.model.ids import ConversationId
 
@@ -38,7 +38,7 @@ async def list_page(tables: Tables, request: ListChats) -> Page:
     while True:
         if request.is_ascending:
             oldest = await tables.least_recent_conversations(request.chat_filter.scope, after, count)
-            found = [ChatEntry.of(each, await branch_shown(tables, each)) for each in oldest]
+            found = [entry_of(each, await branch_shown(tables, each)) for each in oldest]
         else:
             found = await tables.listed_chats(request.chat_filter, after, count)
         # Skip chats that have lapsed but are not marked yet, without leaving a gap in the page.
@@ -70,7 +70,7 @@ async def _only_chat(tables: Tables, request: ListChats, id: ConversationId) -> 
     found = await tables.conversation(id)
     if found is None or not request.within.sees(found) or not request.chat_filter.matches(found):
         return ()
-    alone, after = ChatEntry.of(found, await branch_shown(tables, found)), request.after
+    alone, after = entry_of(found, await branch_shown(tables, found)), request.after
     place = ListPosition.after(alone)
     is_behind = after is None or (place > after if request.is_ascending else place < after)
     return (_copy_entry(alone),) if is_behind and not await _has_lapsed(tables, alone, request.now) else ()
@@ -107,4 +107,4 @@ async def chat_by_key(tables: Tables, request: ChatByKeyRequest) -> Page:
     if found is None or branch is None:
         return Page((), as_of=as_of)
     await check_live(tables, found, request.now)
-    return Page((_copy_entry(ChatEntry.of(found, branch)),), as_of=as_of)
+    return Page((_copy_entry(entry_of(found, branch)),), as_of=as_of)

@@ -12,7 +12,7 @@ from turnledger.engine.conversations.resolve import check_live, live_conversatio
 from turnledger.engine.history.line import MISSING, flags_of, turn_at, turns_of
 from turnledger.engine.ports import Store, Tables
 from turnledger.errors import BranchNotFound, StoreCorrupt, TurnNotFound
-from turnledger.model.catalogue import ChatEntry
+from turnledger.model.catalogue import ChatEntry, entry_of
 from turnledger.model.conversation import EVERYWHERE, Branch, Conversation, Within
 from turnledger.model.flags import (
     NOTHING_HIDDEN,
@@ -188,7 +188,7 @@ async def read_conversation(tables: Tables, request: InfoRequest) -> Conversatio
 async def read_entry(tables: Tables, request: InfoRequest) -> ChatEntry:
     """Return the conversation as listed, if it is live."""
     found = await read_conversation(tables, request)
-    return ChatEntry.of(found, await _shown_branch(tables, found))
+    return entry_of(found, await _shown_branch(tables, found))
 
 
 class ChatPage(Struct, frozen=True):
