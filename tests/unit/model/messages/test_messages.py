@@ -216,11 +216,6 @@ def test_chat_content_of_any_output_is_text_parts_or_none(output: Any) -> None:
     assert content is None or isinstance(content, str) or are_parts(content)
 
 
-@pytest.mark.parametrize("role", ["user", "assistant", "system", "developer"])
-def test_text_part_equals_the_part_of_a_message_item(role: str) -> None:
-    assert message(role, "x").fields["content"] == [text_part(role, "x")]
-
-
 @pytest.mark.parametrize(
     ("part", "item_part"),
     [
