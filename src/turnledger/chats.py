@@ -10,7 +10,7 @@ from turnledger.engine.admission import Authorization, persist_admitted
 from turnledger.engine.attempt.end import Outcome
 from turnledger.engine.attempt.idempotency import claim_name, find_under_key
 from turnledger.engine.attempt.stop import stop_turn
-from turnledger.engine.conversations.catalogue import ChatByKeyRequest, ListChats, chat_by_key, list_page
+from turnledger.engine.conversations.catalogue import ListChats, chat_by_key, list_page
 from turnledger.engine.conversations.details import details_of, tag_of
 from turnledger.engine.conversations.read import TurnConversationRequest, conversation_of_turn
 from turnledger.engine.conversations.resolve import ResolveRequest, Target, resolve_now, resolve_settled
@@ -165,7 +165,7 @@ class Chats:
         """
         process = self._process
         target = self._target(None, conversation_key, create=False)
-        request = ChatByKeyRequest(target, process.clock.due_ms())
+        request = ResolveRequest(target, process.clock.due_ms())
         return await process.store.read(chat_by_key, request, self.owner)
 
     async def reset(self, conversation_key: str, *, replaces: str | None = None) -> Chat:

@@ -6,7 +6,13 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from turnledger.engine.conversations.resolve import Target, branch_shown, check_live, find, has_expired
+from turnledger.engine.conversations.resolve import (
+    ResolveRequest,
+    branch_shown,
+    check_live,
+    find,
+    has_expired,
+)
 from turnledger.engine.feed import newest_position
 from turnledger.engine.ports import Tables
 from turnledger.errors import ConversationNotFound
@@ -92,13 +98,7 @@ def _copy_entry(listed: ChatEntry) -> ChatEntry:
     return replace(listed, conversation=replace(found, metadata=dict(found.metadata)))
 
 
-@dataclass(frozen=True)
-class ChatByKeyRequest:
-    target: Target
-    now: int
-
-
-async def chat_by_key(tables: Tables, request: ChatByKeyRequest) -> Page:
+async def chat_by_key(tables: Tables, request: ResolveRequest) -> Page:
     """Return the chat with this conversation_key as a page of its own, or an empty page. The chat may be
     unlisted: its first turn may still run. Creates and resets nothing. Raises ConversationExpired."""
     as_of = str(await newest_position(tables))

@@ -214,7 +214,7 @@ async def read_chat(tables: Tables, request: TurnPageRequest) -> ChatPage:
     chat = await read_entry(tables, InfoRequest(request.conversation, request.now))
     branch = await _requested_branch(tables, chat.conversation, request)
     turns = await _turns_on(tables, branch, request)
-    flags = await flags_of_read(tables, ReadTurns(tuple(turn.id for turn in turns)))
+    flags = await flags_of_read(tables, tuple(turn.id for turn in turns))
     return ChatPage(chat, turns, hidden_places(turns, flags), await _set_aside(tables, branch, request))
 
 
@@ -285,24 +285,16 @@ def visible_to_user(turns: Sequence[Turn], flags: FlagsByTurn) -> list[Item]:
     return [item for part in parts for item in part]
 
 
-class ReadTurns(Struct, frozen=True):
-    """Turns that the caller was authorized to read."""
-
-    turns: tuple[TurnId, ...]
-
-
-async def flags_of_read(tables: Tables, request: ReadTurns) -> FlagsByTurn:
+async def flags_of_read(tables: Tables, turns: tuple[TurnId, ...]) -> FlagsByTurn:
     """Return the flags of these turns, where there are any. Their owner was checked when they were read."""
-    if not await tables.flag_version():
-        return {}
-    return await tables.flags(request.turns)
+    return await tables.flags(turns) if await tables.flag_version() else {}
 
 
 async def hidden_in(store: Store, owner: str, turns: Sequence[Turn], page: int) -> list[HiddenItems]:
     """Return for each turn the places of its hidden items; read in pages."""
     flags: dict[TurnId, Mapping[int, Flags]] = {}
     for start in range(0, len(turns), page):
-        read = ReadTurns(tuple(turn.id for turn in turns[start : start + page]))
+        read = tuple(turn.id for turn in turns[start : start + page])
         flags |= await store.read(flags_of_read, read, owner)
     return hidden_places(turns, flags)
 
