@@ -525,27 +525,20 @@ async def test_check_reports_damage_around_a_running_attempt(
     await expect_found(populated, database, damages)
 
 
-async def test_check_of_unsettled_effects_in_a_purged_conversation_finds_nothing(
+async def test_check_wants_the_effects_of_a_deleted_conversation_until_it_is_purged(
     populated: PopulatedStore, database: Database
 ) -> None:
     attempt = waiting(database, populated)
     await populated.waiting.delete()
     assert await populated.ledger.check() == []
+    with repaired(database):
+        remove_attempt(database, attempt)
+        [finding] = await populated.ledger.check()
+        assert "its tool results are lost" in finding.message
     await populated.waiting.delete(purge=True)
     assert await populated.ledger.check() == []
     remove_attempt(database, attempt)
     assert await populated.ledger.check() == []
-
-
-async def test_check_reports_lost_effects_of_a_restorable_conversation(
-    populated: PopulatedStore, database: Database
-) -> None:
-    attempt = waiting(database, populated)
-    await populated.waiting.delete()
-    assert await populated.ledger.check() == []
-    remove_attempt(database, attempt)
-    [finding] = await populated.ledger.check()
-    assert "its tool results are lost" in finding.message
 
 
 async def test_check_reports_a_turn_that_runs_in_a_deleted_conversation(
