@@ -50,6 +50,11 @@ ROOM = 2 << 30
 """Bytes that must be free there."""
 
 
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Point the home folder, temporary files and the settings of this package at a folder of the run, also
     compiled code if none may be kept beside its module. Search the logs of the run for secrets, and create

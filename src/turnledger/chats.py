@@ -10,7 +10,7 @@ from turnledger.engine.admission import Authorization, persist_admitted
 from turnledger.engine.attempt.end import Outcome
 from turnledger.engine.attempt.idempotency import claim_name, find_under_key
 from turnledger.engine.attempt.stop import stop_turn
-from turnledger.engine.conversations.catalogue import ChatByKeyRequest, ListChats, chat_by_key, list_page
+from turnledger.engine.conversations.catalogue import ListChats, chat_by_key, list_page
 from turnledger.engine.conversations.details import details_of, tag_of
 from turnledger.engine.conversations.read import TurnConversationRequest, conversation_of_turn
 from turnledger.engine.conversations.resolve import ResolveRequest, Target, resolve_now, resolve_settled
@@ -54,7 +54,7 @@ from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.text.search import parse_query
 from turnledger.model.transfer import ImportReport
 from turnledger.model.turn import OnStop, Turn
-from turnledger.transfer import Refuses, Transfer
+from turnledger.transfer import ImportOptions, Refuses, Transfer
 
 
 class Chats:
@@ -165,7 +165,7 @@ class Chats:
         """
         process = self._process
         target = self._target(None, conversation_key, create=False)
-        request = ChatByKeyRequest(target, process.clock.due_ms())
+        request = ResolveRequest(target, process.clock.due_ms())
         return await process.store.read(chat_by_key, request, self.owner)
 
     async def reset(self, conversation_key: str, *, replaces: str | None = None) -> Chat:
@@ -397,7 +397,8 @@ class Chats:
         replaced, so that the reports do not reveal which ids other owners have. Raises no error for the
         content of the file; a StoreError ends the import, and what was reported until then is done.
         """
-        return self._transfer.import_lines(source, self.owner, self._scope, self._within, refuses, keep_ids)
+        into = ImportOptions(self.owner, self._scope, self._within, refuses, keep_ids)
+        return self._transfer.import_lines(source, into)
 
     async def changes(self, *, after: str | None = None) -> AsyncIterator[LiveChange]:
         """Follow the changes of the owner's chats, made by any process, in order and without polling.

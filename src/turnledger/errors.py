@@ -61,7 +61,8 @@ TurnledgerError
 ├── LedgerElsewhere             opened in another process or event loop
 └── LedgerClosed
 
-The docstring of a class is its message when none is given; `code` is the word that programs match on.
+The docstring of a class is its message when none is given; `code`, its name in snake case, is the word that
+programs match on.
 A cancellation stays asyncio's CancelledError; `turn_of` returns the turn that it left in the history.
 """
 
@@ -88,14 +89,16 @@ class TurnledgerError(Exception):
     param: str | None = None
     """The field or parameter of a request that the error is about, if it is about one."""
 
+    def __init_subclass__(cls) -> None:
+        if cls.__module__ == __name__:
+            cls.code = "".join(f"_{each.lower()}" if each.isupper() else each for each in cls.__name__)[1:]
+
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or " ".join((type(self).__doc__ or "").split()))
 
 
 class InvalidInput(TurnledgerError):
     """The request is not valid. Nothing changed."""
-
-    code = "invalid_input"
 
     def __init__(self, message: str | None = None, *, param: str | None = None) -> None:
         super().__init__(message)
@@ -105,19 +108,13 @@ class InvalidInput(TurnledgerError):
 class InvalidId(InvalidInput):
     """That is not an id that Turnledger issued."""
 
-    code = "invalid_id"
-
 
 class NoNewInput(InvalidInput):
     """A turn needs at least one user message that is not blank, or the results of pending tool calls."""
 
-    code = "no_new_input"
-
 
 class MissingToolResults(InvalidInput):
     """Some pending tool calls have no result. Send all of them, or a user message that moves on."""
-
-    code = "missing_tool_results"
 
     def __init__(self, missing: tuple[str, ...]) -> None:
         super().__init__(
@@ -130,38 +127,26 @@ class MissingToolResults(InvalidInput):
 class MalformedItems(InvalidInput):
     """The items do not form a history that a model accepts."""
 
-    code = "malformed_items"
-
 
 class EmptyTurn(InvalidInput):
     """The block was left without any output, so there is nothing to commit. Emit text or add an item."""
-
-    code = "empty_turn"
 
 
 class IdempotencyMismatch(InvalidInput):
     """This idempotency_key was used with another request (conversation, messages or parameters). Resend it
     unchanged, or use a new key."""
 
-    code = "idempotency_mismatch"
-
 
 class ConversationUnavailable(TurnledgerError):
     """That conversation cannot be continued."""
-
-    code = "conversation_unavailable"
 
 
 class ConversationNotFound(ConversationUnavailable):
     """There is no conversation with that id or conversation_key."""
 
-    code = "conversation_not_found"
-
 
 class ConversationDeleted(ConversationUnavailable):
     """That conversation was deleted. Start a new one."""
-
-    code = "conversation_deleted"
 
     def __init__(self, message: str | None = None, *, restorable_until: int | None = None) -> None:
         if message is None and restorable_until is not None:
@@ -178,55 +163,37 @@ class ConversationDeleted(ConversationUnavailable):
 class ConversationExpired(ConversationUnavailable):
     """That conversation has expired and its history is gone. Start a new one."""
 
-    code = "conversation_expired"
-
 
 class HistoryUnavailable(TurnledgerError):
     """That part of the history is not available."""
-
-    code = "history_unavailable"
 
 
 class TurnNotFound(HistoryUnavailable):
     """There is no such turn in this conversation, on the branch it shows."""
 
-    code = "turn_not_found"
-
 
 class BranchNotFound(HistoryUnavailable):
     """There is no such branch in this conversation."""
-
-    code = "branch_not_found"
 
 
 class HistoryDiverged(HistoryUnavailable):
     """The history sent is not the stored one. Read it again, or let it become a branch."""
 
-    code = "history_diverged"
-
 
 class ConversationBusy(TurnledgerError):
     """Another turn is running on this conversation. Wait for it, or choose another on_busy policy."""
-
-    code = "conversation_busy"
 
 
 class QueueFull(ConversationBusy):
     """Too many turns are waiting for this conversation. Try again later."""
 
-    code = "queue_full"
-
 
 class WaitEnded(ConversationBusy):
     """The turns before this one took too long. Nothing was run; try again later."""
 
-    code = "wait_ended"
-
 
 class StorageFull(TurnledgerError):
     """The storage quota of this owner is reached. Purge conversations, then try again. Nothing was run."""
-
-    code = "storage_full"
 
     def __init__(self, limit: int | None, unit: str = "bytes") -> None:
         """`limit`: None where the caller must not learn it."""
@@ -238,13 +205,9 @@ class StorageFull(TurnledgerError):
 class TooManyReaders(TurnledgerError):
     """This process has too many readers of events. Close some, or try again later."""
 
-    code = "too_many_readers"
-
 
 class RevisionConflict(TurnledgerError):
     """Title or metadata changed since they were read. Read again, then update."""
-
-    code = "revision_conflict"
 
     def __init__(self, current: int) -> None:
         super().__init__(f"The conversation is now at revision {current}. Read it again, then update.")
@@ -254,79 +217,53 @@ class RevisionConflict(TurnledgerError):
 class TokenRefused(TurnledgerError):
     """This token does not permit that. Nothing changed; use another token."""
 
-    code = "token_refused"
-
 
 class TokenNotFound(TokenRefused):
     """There is no token with that id."""
-
-    code = "token_not_found"
 
 
 class TokenEnded(TokenRefused):
     """The token was revoked or has expired. Use another one."""
 
-    code = "token_ended"
-
 
 class TokenTooWide(TokenRefused):
     """A token cannot grant scopes it lacks. Ask for less, or use another token."""
-
-    code = "token_too_wide"
 
 
 class TooManyTokens(TokenRefused):
     """This owner has reached the limit of tokens. Revoke some first."""
 
-    code = "too_many_tokens"
-
 
 class ShareRefused(TurnledgerError):
     """This share link does not permit that. Nothing changed; use another link."""
-
-    code = "share_refused"
 
 
 class ShareNotFound(ShareRefused):
     """There is no share link with that id."""
 
-    code = "share_not_found"
-
 
 class LinkNotValid(ShareRefused):
     """This link is invalid, used up, expired or revoked. Ask its sender for a new one."""
-
-    code = "link_not_valid"
 
 
 class TooManyShares(ShareRefused):
     """This owner has reached the limit of share links. Revoke some first."""
 
-    code = "too_many_shares"
-
 
 class TooManyVisitors(ShareRefused):
     """Too many visitors are using this link. Try again in a minute."""
-
-    code = "too_many_visitors"
 
 
 class AdmissionMoved(TurnledgerError):
     """Tokens changed after authentication. Authenticate again; nothing was run."""
 
-    code = "admission_moved"
-
 
 class TurnEnded(TurnledgerError):
     """The turn has ended. Start a new one."""
 
-    code = "turn_ended"
-
 
 class TurnReplayed(TurnEnded):
     """A turn with this idempotency_key is already committed; `turn` holds it. Nothing was run again."""
-
-    code = "turn_replayed"
 
     def __init__(self, turn: Turn, conversation: ConversationId) -> None:
         super().__init__()
@@ -336,8 +273,6 @@ class TurnReplayed(TurnEnded):
 
 class TurnAttached(TurnEnded):
     """The same request is already running as `turn`. Follow its events, or wait for its outcome."""
-
-    code = "turn_attached"
 
     def __init__(self, turn: TurnId, conversation: ConversationId) -> None:
         super().__init__()
@@ -349,13 +284,9 @@ class TurnAttached(TurnEnded):
 class TurnFailed(TurnEnded):
     """The turn failed. The history is unchanged."""
 
-    code = "turn_failed"
-
 
 class TurnStopped(TurnEnded):
     """The turn was stopped. `turn` holds what was kept of it, or None when it was discarded."""
-
-    code = "turn_stopped"
 
     def __init__(self, turn: Turn | None = None) -> None:
         super().__init__("The turn was stopped and kept." if turn else "The turn was stopped and discarded.")
@@ -364,8 +295,6 @@ class TurnStopped(TurnEnded):
 
 class Superseded(TurnEnded):
     """Another attempt took over this conversation; this one can no longer write. Retry the turn."""
-
-    code = "superseded"
 
 
 class ContextSizes(NamedTuple):
@@ -379,7 +308,6 @@ class ContextSizes(NamedTuple):
 class ModelError(TurnledgerError):
     """The model gave no complete answer. The history is unchanged."""
 
-    code = "model_error"
     context_exceeded: ContextSizes | None = None
     """Set if the request was too long for the model's context."""
     refuses_repeated_roles: bool = False
@@ -398,13 +326,9 @@ class ModelError(TurnledgerError):
 class ModelUnavailable(ModelError):
     """The model cannot be reached, or stopped early. Try again."""
 
-    code = "model_unavailable"
-
 
 class ModelTimeout(ModelError):
     """The model took too long to answer. Try again, or allow it more time."""
-
-    code = "model_timeout"
 
 
 TEMPORARY = frozenset({408, 409, 425, 429})
@@ -414,7 +338,6 @@ TEMPORARY = frozenset({408, 409, 425, 429})
 class ModelRefused(ModelError):
     """The model refused the request; `error` says why. Change it, or wait `retry_after` seconds if set."""
 
-    code = "model_refused"
     status: int
 
     def __init__(
@@ -432,14 +355,12 @@ class ModelRefused(ModelError):
 class MalformedAnswer(ModelError):
     """The model sent an incomplete answer. Nothing of it was kept."""
 
-    code = "malformed_answer"
     should_retry = False
 
 
 class StoreError(TurnledgerError):
     """The store could not carry out the operation. Nothing was written."""
 
-    code = "store_error"
     public_message: str | None = None
     """The message without names of files; None: that of the class."""
 
@@ -451,49 +372,34 @@ class StoreError(TurnledgerError):
 class StoreUnavailable(StoreError):
     """The store cannot be reached at the moment. Nothing was written; try again."""
 
-    code = "store_unavailable"
-
 
 class StoreFull(StoreError):
     """The disk of the store is full. Nothing was written; free some space and try again."""
-
-    code = "store_full"
 
 
 class StoreReadOnly(StoreError):
     """The store cannot be written to. Check the permissions of the file and of its folder."""
 
-    code = "store_read_only"
-
 
 class StoreCorrupt(StoreError):
     """The store is damaged. It was left untouched; restore it from a backup."""
-
-    code = "store_corrupt"
 
 
 class NotAStore(StoreError):
     """That does not name a Turnledger store."""
 
-    code = "not_a_store"
-
 
 class StoreTooNew(StoreError):
     """A newer version of Turnledger wrote this store. It was left untouched; upgrade Turnledger."""
-
-    code = "store_too_new"
 
 
 class UnsafeSqlite(StoreError):
     """This SQLite can damage a database that several processes share. Upgrade the apsw package."""
 
-    code = "unsafe_sqlite"
-
 
 class OutcomeUnknown(StoreError):
     """The store failed while finishing a write, which may be stored or not. Read it before retrying."""
 
-    code = "outcome_unknown"
     because: type[TurnledgerError] | None = None
     """The cause, where the store knows it, for example StoreCorrupt."""
 
@@ -501,31 +407,21 @@ class OutcomeUnknown(StoreError):
 class CommitOutcomeUnknown(OutcomeUnknown):
     """It is not known yet whether the turn was committed. Retry with the same idempotency_key to learn it."""
 
-    code = "commit_outcome_unknown"
-
 
 class RequestFailed(TurnledgerError):
     """The server refused the request; `code` says why."""
-
-    code = "request_failed"
 
 
 class NotAdmitted(RequestFailed):
     """The server rejected the token. Check the api_key and its scopes."""
 
-    code = "not_admitted"
-
 
 class TooManyRequests(RequestFailed):
     """A limit of the server is reached. Try again later."""
 
-    code = "too_many_requests"
-
 
 class ServerUnavailable(RequestFailed):
     """The server is unreachable or sent no complete answer. Check it; retry with the same idempotency_key."""
-
-    code = "server_unavailable"
 
     def __init__(self, message: str | None = None, *, idempotency_key: str | None = None) -> None:
         super().__init__(message)
@@ -535,13 +431,9 @@ class ServerUnavailable(RequestFailed):
 class LedgerElsewhere(TurnledgerError):
     """This ledger was opened in another process or event loop. Open one here."""
 
-    code = "ledger_elsewhere"
-
 
 class LedgerClosed(TurnledgerError):
     """The ledger was closed. Open a new one."""
-
-    code = "ledger_closed"
 
 
 def turn_of(problem: BaseException) -> Turn | None:

@@ -18,7 +18,7 @@ from turnledger.engine.access.shares import (
     revoke,
 )
 from turnledger.engine.process import Process
-from turnledger.engine.turn.validation import check_limit, check_name, check_scope
+from turnledger.engine.turn.validation import check_limit, check_scope
 from turnledger.errors import InvalidInput, LinkNotValid
 from turnledger.model.access.share import (
     NONCE,
@@ -29,11 +29,10 @@ from turnledger.model.access.share import (
     new_code,
     visitors_token_text,
 )
-from turnledger.model.access.token import MOST, Token, digest_of
-from turnledger.model.conversation import EVERYWHERE, TEXT_LENGTH, Within
+from turnledger.model.access.token import Token, digest_of
+from turnledger.model.conversation import EVERYWHERE, Within
 from turnledger.model.ids import ConversationId, RandomBits, ShareId, TokenId
-from turnledger.model.item import is_unicode
-from turnledger.tokens import bounds_of, check_models, end_of
+from turnledger.tokens import bounds_of, check_count, check_models, check_names, end_of
 
 
 class Visit(NamedTuple):
@@ -98,10 +97,7 @@ class Shares:
             raise InvalidInput("A link needs a scope or a chat, not both.")
         if scope is not None and not check_scope("scope", scope):
             raise InvalidInput("A link to a scope needs its name.")
-        if owner is not None:
-            check_name("owner", owner)
-        if len(name) > TEXT_LENGTH or not is_unicode(name):
-            raise InvalidInput(f"name must be Unicode text of at most {TEXT_LENGTH} characters.")
+        check_names(owner, name)
         code = new_code(self._secret_bits)
         stay = end_of(None, visitor_lifetime, now, "visitor_lifetime")
         request = CreateShare(
@@ -112,8 +108,8 @@ class Shares:
             chat_scope=scope or "",
             conversation=None if chat is None else ConversationId(chat),
             models=None if models is None else check_models(models),
-            max_uses=_count("max_uses", max_uses),
-            per_minute=_count("per_minute", per_minute),
+            max_uses=check_count("max_uses", max_uses),
+            per_minute=check_count("per_minute", per_minute),
             visitor_lifetime=None if stay is None else stay - now,
             expires_at=end_of(None, lifetime, now, "lifetime"),
             parent=None if parent is None else TokenId(parent),
@@ -195,9 +191,3 @@ class Shares:
         seen = ShareView(owner, within, only_chats)
         request = RevokeShare(ShareId(id), seen, self._process.clock.now_ms(), by)
         return await self._process.persist_whole(revoke, request)
-
-
-def _count(name: str, value: int | None) -> int | None:
-    if value is not None and not 1 <= value <= MOST:
-        raise InvalidInput(f"{name} must be 1 to {MOST}.")
-    return value

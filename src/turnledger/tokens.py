@@ -81,10 +81,7 @@ class Tokens:
         lacks `admin` or something that the new one is to have; TooManyTokens.
         """
         process, text, now = self._process, new_token_text(self._secret_bits), self._process.clock.now_ms()
-        if owner is not None:
-            check_name("owner", owner)
-        if len(name) > TEXT_LENGTH or not is_unicode(name):
-            raise InvalidInput(f"name must be Unicode text of at most {TEXT_LENGTH} characters.")
+        check_names(owner, name)
         if chat_scope is not None:
             check_scope("chat_scope", chat_scope)
         parse_policies(defaults or {})
@@ -164,6 +161,14 @@ def _scopes(given: Iterable[TokenScope | str]) -> frozenset[TokenScope]:
     return frozenset(TokenScope(each) for each in named)
 
 
+def check_names(owner: str | None, name: str) -> None:
+    """Check the owner and the name of a token or link."""
+    if owner is not None:
+        check_name("owner", owner)
+    if len(name) > TEXT_LENGTH or not is_unicode(name):
+        raise InvalidInput(f"name must be Unicode text of at most {TEXT_LENGTH} characters.")
+
+
 def check_models(given: Iterable[str]) -> tuple[str, ...]:
     """Return the models that a token or link is narrowed to, each once."""
     names = tuple(dict.fromkeys([given] if isinstance(given, str) else given))
@@ -176,10 +181,13 @@ def check_models(given: Iterable[str]) -> tuple[str, ...]:
 
 def bounds_of(**given: int | None) -> Bounds:
     """Return the bounds of a token or link. Raises InvalidInput for an invalid count."""
-    for name, value in given.items():
-        if value is not None and not 1 <= value <= MOST:
-            raise InvalidInput(f"{name} must be 1 to {MOST}.")
-    return Bounds(**given)
+    return Bounds(**{name: check_count(name, value) for name, value in given.items()})
+
+
+def check_count(name: str, value: int | None) -> int | None:
+    if value is not None and not 1 <= value <= MOST:
+        raise InvalidInput(f"{name} must be 1 to {MOST}.")
+    return value
 
 
 def end_of(expires_at: int | None, lifetime: float | None, now: int, name: str = "lifetime") -> int | None:

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
@@ -80,6 +80,17 @@ class Pace:
             self._due = self._now() + WORK
 
 
+@dataclass(frozen=True)
+class ImportOptions:
+    """Where to import chats, and how."""
+
+    owner: str
+    scope: str | None
+    within: Within
+    refuses: Refuses
+    keep_ids: bool
+
+
 class Transfer:
     """Exports and imports of one ledger; see Chats for what its methods promise."""
 
@@ -135,52 +146,25 @@ class Transfer:
             after = ListPosition(page[-1].touched_at, page[-1].id)
 
     async def import_lines(
-        self,
-        source: AsyncIterable[bytes] | Iterable[bytes],
-        owner: str,
-        scope: str | None,
-        within: Within,
-        refuses: Refuses,
-        keep_ids: bool,
+        self, source: AsyncIterable[bytes] | Iterable[bytes], into: ImportOptions
     ) -> AsyncIterator[ImportReport]:
-        check_may_make(within)
-        reader = ChatReader(self._process.limits)
-        async for piece in _pieces(source):
-            for found in reader.feed(piece):
-                for report in await self._reports(found, owner, scope, within, refuses, keep_ids):
-                    yield report
-        for found in reader.close():
-            for report in await self._reports(found, owner, scope, within, refuses, keep_ids):
+        check_may_make(into.within)
+        async for found in _parsed(source, self._process.limits):
+            if isinstance(found, ImportReport):
+                yield found
+                continue
+            reports = await self._import(found, into)
+            for report in sorted((*found.notes.all(), *reports), key=lambda report: report.line):
                 yield report
 
-    async def _reports(
-        self,
-        found: ParsedChat | ImportReport,
-        owner: str,
-        scope: str | None,
-        within: Within,
-        refuses: Refuses,
-        keep_ids: bool,
-    ) -> list[ImportReport]:
-        if isinstance(found, ImportReport):
-            return [found]
-        reports = await self._import(found, owner, scope, within, refuses, keep_ids)
-        return sorted((*found.notes.all(), *reports), key=lambda report: report.line)
-
-    async def _import(
-        self,
-        found: ParsedChat,
-        owner: str,
-        scope: str | None,
-        within: Within,
-        refuses: Refuses,
-        keep_ids: bool,
-    ) -> list[ImportReport]:
+    async def _import(self, found: ParsedChat, into: ImportOptions) -> list[ImportReport]:
         process = self._process
         if found.header is None or found.refused is not None:
             return [_refused(found, found.refused or "")]
-        header = found.header if scope is None else msgspec.structs.replace(found.header, scope=scope)
-        if (why := refuses(header.scope)) is not None:
+        header, owner = found.header, into.owner
+        if into.scope is not None:
+            header = msgspec.structs.replace(header, scope=into.scope)
+        if (why := into.refuses(header.scope)) is not None:
             return [_refused(found, why)]
         latest = process.clock.now_ms() + AHEAD
         if header.created_at > latest:
@@ -193,7 +177,7 @@ class Transfer:
             plan = await _planned(header, found, owner, process.limits)
             now, due = process.clock.now_ms(), process.clock.due_ms()
             quota = process.limits.quota
-            request = ImportRequest(plan, now, due, within, quota, keeps_ids=keep_ids)
+            request = ImportRequest(plan, now, due, into.within, quota, keeps_ids=into.keep_ids)
             # A read comes first, so that importing the same file again does not hold up the writer.
             imported = await process.store.read(find_place, request, owner)
             if isinstance(imported, ConversationId):
@@ -254,10 +238,17 @@ def _refused(found: ParsedChat, why: str) -> ImportReport:
     return ImportReport(line=found.line, did=ImportOutcome.REFUSED, chat=found.id, why=why[:REASON_LENGTH])
 
 
-async def _pieces(source: AsyncIterable[bytes] | Iterable[bytes]) -> AsyncIterator[bytes]:
+async def _parsed(
+    source: AsyncIterable[bytes] | Iterable[bytes], limits: Limits
+) -> AsyncIterator[ParsedChat | ImportReport]:
+    reader = ChatReader(limits)
     if isinstance(source, AsyncIterable):
         async for piece in source:
-            yield piece
+            for found in reader.feed(piece):
+                yield found
     else:
         for piece in source:
-            yield piece
+            for found in reader.feed(piece):
+                yield found
+    for found in reader.close():
+        yield found

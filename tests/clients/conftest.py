@@ -16,11 +16,6 @@ from tests.clients.places import (
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
 async def served() -> AsyncIterator[ServedPlace]:
     """One server for all tests of a module."""
     async with served_place() as place:

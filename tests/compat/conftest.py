@@ -14,11 +14,6 @@ Serve: TypeAlias = Callable[..., LiveServer]
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def store_url(tmp_path: Path) -> str:
     """A store in a file; other tests have one in memory."""
     return f"sqlite:///{tmp_path / 'chats.db'}"

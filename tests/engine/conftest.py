@@ -10,11 +10,6 @@ from turnledger.stores.memory import Database, MemoryStore
 from turnledger.testing.store_contract.stage import OpenStore, Stage
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(autouse=True)
 def short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the delays of retries."""

@@ -41,11 +41,6 @@ EXCHANGE, CONVERSATIONS = "/api/shares/exchange", "/v1/conversations"
 UNKNOWN = "01890000000070008000000000000000"
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Failing(DemoModel):
     """Cannot list its models."""
 

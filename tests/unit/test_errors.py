@@ -64,13 +64,6 @@ def test_error_classes_are_defined_in_the_order_of_the_drawing() -> None:
     assert drawn == sorted(drawn, key=lambda name: inspect.getsourcelines(getattr(errors, name))[1])
 
 
-def test_error_codes_are_set_unique_and_snake_case() -> None:
-    codes = [vars(kind).get("code") for kind in CLASSES]
-    assert None not in codes
-    assert len(set(codes)) == len(CLASSES)
-    assert all(re.fullmatch(r"[a-z]+(_[a-z]+)*", code) for code in codes if code)
-
-
 @pytest.mark.parametrize("kind", CLASSES)
 def test_error_code_is_the_class_name_in_snake_case(kind: type[TurnledgerError]) -> None:
     name = re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()

@@ -32,11 +32,6 @@ class NotedStore(WrappedStore):
         return await super().look(operation, request, owner)
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def test_token_operations_use_one_transaction_each_and_note_uses_without_disk_sync() -> None:
     store = NotedStore()
     async with await Ledger.over(store) as ledger:

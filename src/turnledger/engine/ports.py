@@ -46,7 +46,6 @@ class WholeStore(HeldRows, ReadyJobRows, AccessRows, TailRows, MaintenanceRows, 
 
     def of(self, owner: str) -> Tables:
         """Return the rows of an owner, in the same transaction."""
-        ...
 
 
 class Inspection(WholeStore, InspectionRows, Protocol):
@@ -72,15 +71,12 @@ class StoreReader(Protocol):
 
     async def read(self, operation: Operation[Request, Result], request: Request, owner: str) -> Result:
         """Run a reading operation on the rows of an owner."""
-        ...
 
     async def read_whole(self, operation: WholeOperation[Request, Result], request: Request) -> Result:
         """Run a reading operation on the rows of all owners."""
-        ...
 
     async def inspect(self, operation: InspectOperation[Request, Result], request: Request) -> Result:
         """Run a check."""
-        ...
 
     async def close(self) -> None: ...
 
@@ -106,31 +102,25 @@ class Store(StoreReader, Protocol):
         written, except OutcomeUnknown: the write may be there, or may appear until another write by this
         process has succeeded. When the caller is cancelled, the operation may still happen.
         """
-        ...
 
     async def transact_whole(
         self, operation: WholeOperation[Request, Result], request: Request, sync: Sync = Sync.DISK
     ) -> Result:
         """As `transact`, on the rows of all owners."""
-        ...
 
     def watch(self, changed: Callable[[], None]) -> None:
         """Call `changed` on the event loop soon after another process may have written. Only a hint: calls
         may be late, lost or needless."""
-        ...
 
     async def keep_lease(self, id: LeaseId, every: float) -> None:
         """Take the lease and renew it every `every` seconds, even if the event loop is blocked, until
         closed."""
-        ...
 
     def is_holder_dead(self, id: LeaseId) -> bool:
         """Return whether the process of this lease is known to be dead. False means unknown."""
-        ...
 
     async def close(self) -> None:
         """End the lease and release everything. Operations under way finish first."""
-        ...
 
 
 class Clock(Protocol):
@@ -139,15 +129,12 @@ class Clock(Protocol):
     def now_ms(self) -> int: ...
     def monotonic(self) -> float:
         """May stand still while the machine sleeps."""
-        ...
 
     def boot_time(self) -> float:
         """Seconds since boot, including sleep where the system counts it."""
-        ...
 
     def boot_id(self) -> str:
         """Identifies the boot that `boot_time` counts from; empty if unknown."""
-        ...
 
 
 class Runner(Protocol):

@@ -10,7 +10,7 @@ from struct import error as PackingError
 from msgspec import Struct
 
 from turnledger.errors import InvalidInput
-from turnledger.model.conversation import Conversation, ConversationState
+from turnledger.model.conversation import Branch, Conversation, ConversationState
 from turnledger.model.ids import ConversationId
 
 _CURSOR = Packing(">BQ16sH")
@@ -27,6 +27,10 @@ class ChatEntry(Struct, frozen=True):
     preview: str
     """The beginning of its last text; empty before the first turn."""
     is_running: bool
+
+
+def entry_of(conversation: Conversation, branch: Branch) -> ChatEntry:
+    return ChatEntry(conversation, branch.length, branch.preview, branch.running is not None)
 
 
 class ChatFilter(Struct, frozen=True, kw_only=True):

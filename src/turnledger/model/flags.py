@@ -42,19 +42,13 @@ HiddenPlaces: TypeAlias = Mapping[TurnId, Collection[int]]
 
 
 def hidden_from_model(flags: FlagsByTurn) -> HiddenPlaces:
-    return _without_empty(
-        {turn: [at for at, each in of.items() if not each.to_model] for turn, of in flags.items()}
-    )
+    places = {turn: [at for at, each in of.items() if not each.to_model] for turn, of in flags.items()}
+    return {turn: hidden for turn, hidden in places.items() if hidden}
 
 
 def hidden_from_user(flags: FlagsByTurn) -> HiddenPlaces:
-    return _without_empty(
-        {turn: [at for at, each in of.items() if not each.to_user] for turn, of in flags.items()}
-    )
-
-
-def _without_empty(places: Mapping[TurnId, Collection[int]]) -> HiddenPlaces:
-    return {turn: found for turn, found in places.items() if found}
+    places = {turn: [at for at, each in of.items() if not each.to_user] for turn, of in flags.items()}
+    return {turn: hidden for turn, hidden in places.items() if hidden}
 
 
 def with_counterparts(items: Sequence[Item], hidden: Collection[int]) -> set[int]:

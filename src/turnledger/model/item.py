@@ -210,11 +210,23 @@ class Item:
         return f"Item({self.raw.decode(errors='replace')})"
 
 
-def message(role: str, text: str, *, status: str | None = None) -> Item:
-    """Make a message item; only an assistant's text is output."""
-    part: dict[str, Any] = {"type": "output_text" if role == "assistant" else "input_text", "text": text}
+def text_part(role: str, text: str) -> dict[str, Any]:
+    """Make a part of a message; only an assistant's text is output."""
     if role == "assistant":
-        part["annotations"] = []
+        return {"type": "output_text", "text": text, "annotations": []}
+    return {"type": "input_text", "text": text}
+
+
+def message(role: str, text: str, *, status: str | None = None) -> Item:
+    return _message(role, text_part(role, text), status)
+
+
+def refusal(text: str, *, status: str | None = None) -> Item:
+    """Make the message of a model that declines to answer."""
+    return _message("assistant", {"type": "refusal", "refusal": text}, status)
+
+
+def _message(role: str, part: dict[str, Any], status: str | None) -> Item:
     fields: dict[str, Any] = {"type": "message", "role": role, "content": [part]}
     if status is not None:
         fields["status"] = status
@@ -224,15 +236,6 @@ def message(role: str, text: str, *, status: str | None = None) -> Item:
 def reasoning(text: str) -> Item:
     part = {"type": "reasoning_text", "text": text}
     return Item._made({"type": "reasoning", "summary": [], "content": [part]})
-
-
-def refusal(text: str, *, status: str | None = None) -> Item:
-    """Make the message of a model that declines to answer."""
-    part = {"type": "refusal", "refusal": text}
-    fields: dict[str, Any] = {"type": "message", "role": "assistant", "content": [part]}
-    if status is not None:
-        fields["status"] = status
-    return Item._made(fields)
 
 
 def call_of(type: str, call_id: Any, name: Any, arguments: str = "") -> Item:
@@ -573,11 +576,6 @@ def without_empty_answers(items: Sequence[Item]) -> Sequence[Item]:
         if leads_on and not item.is_empty_answer:
             kept.append(item)
     return kept[::-1]
-
-
-def check_turn(pending: Sequence[Item], items: Sequence[Item]) -> tuple[Item, ...]:
-    """Check a whole turn on a head with `pending` calls; return the calls it leaves open."""
-    return open_calls((*pending, *items))
 
 
 # Stores and wires keep items as they were given: raw JSON.

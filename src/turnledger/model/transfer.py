@@ -222,11 +222,6 @@ def instructions_of(line: TurnLine) -> tuple[msgspec.Raw, ...] | None:
     return None if isinstance(line.instructions, UnsetType) else line.instructions
 
 
-def decode_line(raw: bytes, kind: Any) -> Any:
-    """Decode a line. Raises msgspec.DecodeError."""
-    return msgspec.json.decode(raw, type=kind)
-
-
 class ImportOutcome(StrEnum):
     """The outcome for a chat, or for a part of it."""
 

@@ -59,21 +59,17 @@ class ChatModel(Protocol):
 
     async def complete(self, request: ModelRequest) -> bytes:
         """Return one complete `chat.completion`, as JSON."""
-        ...
 
     def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
         """Stream an answer. Entering sends the request, and raises if there is no answer. Iterating yields
         the JSON of its chunks, as many at a time as have arrived, and raises if it breaks off. The reader
         must check that the answer is complete: that there was a `finish_reason`."""
-        ...
 
     async def models(self) -> list[dict[str, Any]]:
         """List the models that `settings["model"]` may name, as objects of the models API."""
-        ...
 
     async def close(self) -> None:
         """Close the connections. Later requests fail."""
-        ...
 
 
 # The fields that are used. `tool_calls` stay plain, to keep fields of some models only (signatures).

@@ -9,6 +9,8 @@ import msgspec
 import pytest
 
 from tests.unit.client.script import BRANCH, CHAT, TURN
+from tests.unit.model.shapes import conversation
+from tests.unit.model.shapes import turn as stored_turn
 from turnledger.api.access import NewShare, NewToken, OwnToken, Share, Token
 from turnledger.api.chats import ChatInfo, ChatList, Hit, ListedChat, Page, RestoredChat, SearchPage
 from turnledger.api.events import Change
@@ -16,32 +18,16 @@ from turnledger.api.json import decode, encode
 from turnledger.api.turns import ShownChat, StopAnswer, Turn
 from turnledger.api.views import show_change, show_chat, show_turn
 from turnledger.model.change import ChangeKind, LiveChange
-from turnledger.model.conversation import Conversation
 from turnledger.model.flags import HiddenItems
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item, message
-from turnledger.model.turn import Turn as StoredTurn
-from turnledger.model.turn import TurnKind
 
 ANSWER = b'{"type":"message",  "role":"assistant","content":[{"type":"output_text","text":"Hi"}]}'
-CONVERSATION = Conversation(
-    id=ConversationId(CHAT), owner="ann", branch=BranchId(BRANCH), created_at=1, touched_at=2
-)
+CONVERSATION = conversation(id=ConversationId(CHAT), branch=BranchId(BRANCH))
 
 
 def test_items_are_encoded_and_decoded_byte_for_byte() -> None:
-    turn = StoredTurn.of(
-        id=TurnId(TURN),
-        branch=BranchId(BRANCH),
-        number=1,
-        parent=None,
-        kind=TurnKind.COMPLETED,
-        created_at=1,
-        committed_at=2,
-        input=(message("user", "Hello"),),
-        output=(Item(ANSWER),),
-        details=b'{"model":"m"}',
-    )
+    turn = stored_turn(input=(message("user", "Hello"),), output=(Item(ANSWER),), details=b'{"model":"m"}')
     sent = encode(show_turn(turn, HiddenItems((0,))))
     assert ANSWER in sent
     read = decode(Turn, sent)
@@ -102,45 +88,24 @@ def test_stop_answer_without_a_turn_has_null_fields() -> None:
     }
 
 
+OF_CHAT = {"conversation": ConversationId(CHAT), "branch": BranchId(BRANCH)}
+SENT = {"at": 5, "chat": CHAT, "branch": BRANCH}
+
+
 @pytest.mark.parametrize(
-    ("change", "expected"),
+    ("fields", "expected"),
     [
-        (LiveChange(kind=ChangeKind.START, owner="ann", at=5), {"type": "start", "at": 5}),
+        ({"kind": ChangeKind.START}, {"type": "start", "at": 5}),
         (
-            LiveChange(
-                kind=ChangeKind.TURN_COMMITTED,
-                owner="ann",
-                at=5,
-                conversation=ConversationId(CHAT),
-                turn=TurnId(TURN),
-                branch=BranchId(BRANCH),
-                detail="completed",
-            ),
-            {
-                "type": "turn.committed",
-                "at": 5,
-                "chat": CHAT,
-                "scope": None,
-                "turn": TURN,
-                "branch": BRANCH,
-                "outcome": "completed",
-            },
+            {**OF_CHAT, "kind": ChangeKind.TURN_COMMITTED, "turn": TurnId(TURN), "detail": "completed"},
+            {**SENT, "type": "turn.committed", "scope": None, "turn": TURN, "outcome": "completed"},
         ),
         (
-            LiveChange(
-                kind=ChangeKind.CHAT_CHANGED,
-                owner="ann",
-                at=5,
-                conversation=ConversationId(CHAT),
-                scope="app",
-                chat=CONVERSATION,
-            ),
+            {**OF_CHAT, "kind": ChangeKind.CHAT_CHANGED, "scope": "app", "chat": CONVERSATION},
             {
+                **SENT,
                 "type": "chat.changed",
-                "at": 5,
-                "chat": CHAT,
                 "scope": "app",
-                "branch": BRANCH,
                 "title": None,
                 "metadata": {},
                 "tags": [],
@@ -152,8 +117,8 @@ def test_stop_answer_without_a_turn_has_null_fields() -> None:
     ],
     ids=["of the stream", "of a turn", "of a chat"],
 )
-def test_change_omits_fields_that_do_not_apply(change: LiveChange, expected: dict[str, Any]) -> None:
-    sent = encode(show_change(change))
+def test_change_omits_fields_that_do_not_apply(fields: dict[str, Any], expected: dict[str, Any]) -> None:
+    sent = encode(show_change(LiveChange(owner="ann", at=5, **fields)))
     assert msgspec.json.decode(sent) == expected
     read = decode(Change, sent)
     assert (read.type, read.position, read.code) == (expected["type"], "", None)

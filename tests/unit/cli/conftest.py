@@ -31,11 +31,6 @@ def no_server_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def url(tmp_path: Path) -> str:
     """A store that is not there yet."""
     return f"sqlite:///{tmp_path}/mine.db"

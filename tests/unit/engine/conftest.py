@@ -6,11 +6,6 @@ from tests.unit.engine.populated_store import PopulatedStore, populate
 from turnledger.stores.memory import Database, MemoryStore
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(autouse=True)
 def short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the delays of retries."""

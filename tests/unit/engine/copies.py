@@ -12,9 +12,10 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
+from tests.unit.model import shapes
 from tests.unit.model.shapes import call, reasoning, result, some_id
 from turnledger.engine.resend import match
-from turnledger.model.ids import BranchId, TurnId
+from turnledger.model.ids import TurnId
 from turnledger.model.item import Item, message
 from turnledger.model.turn import Turn, TurnKind
 
@@ -66,17 +67,8 @@ class SentLog:
 def turn(
     number: int, input: Sequence[Item], output: Sequence[Item], kind: TurnKind = TurnKind.COMPLETED
 ) -> Turn:
-    return Turn.of(
-        id=some_id(TurnId, number),
-        branch=some_id(BranchId, 1),
-        number=number,
-        parent=some_id(TurnId, number - 1) if number > 1 else None,
-        kind=kind,
-        created_at=1,
-        committed_at=2,
-        input=tuple(input),
-        output=tuple(output),
-    )
+    parent = some_id(TurnId, number - 1) if number > 1 else None
+    return shapes.turn(number, input=input, output=output, kind=kind, parent=parent)
 
 
 def chat(*texts: str) -> list[dict[str, Any]]:

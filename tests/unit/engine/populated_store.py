@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
@@ -101,8 +101,16 @@ async def findings(store: Store, *, at_rest: bool = False) -> list[Finding]:
     return (await store.inspect(check, CheckRequest(at_rest=at_rest))).findings
 
 
+def change_conversation(database: Database, chat: Chat, **changes: Any) -> None:
+    database.conversations[chat.id] = replace(database.conversations[chat.id], **changes)
+
+
 def change_branch(database: Database, branch: Branch, **changes: Any) -> None:
     database.branches[branch.id] = replace(branch, **changes)
+
+
+def change_shown(database: Database, chat: Chat, **changes: Any) -> None:
+    change_branch(database, shown(database, chat), **changes)
 
 
 def change_turn(database: Database, id: TurnId, **changes: Any) -> None:
@@ -117,7 +125,8 @@ def remove_turn(database: Database, id: TurnId) -> None:
     del database.lines[turn.branch][turn.number]
 
 
-Damage = Callable[[Database, PopulatedStore], object]
+Damages = Mapping[Rule, Mapping[str, Callable[[Database, PopulatedStore], object]]]
+"""What is broken, by the rule that the check names and by words of its message."""
 
 
 @contextmanager
@@ -132,19 +141,16 @@ def repaired(database: Database) -> Iterator[None]:
 
 
 async def expect_found(
-    populated: PopulatedStore,
-    database: Database,
-    damages: Sequence[tuple[Damage, Rule, str]],
-    owner: str | None = "ann",
+    populated: PopulatedStore, database: Database, damages: Damages, owner: str | None = "ann"
 ) -> None:
     """Apply each damage: the check must find it, and nothing else."""
     assert await populated.ledger.check() == []
-    for damage, rule, message in damages:
+    for rule, message, damage in [(rule, *each) for rule, rows in damages.items() for each in rows.items()]:
         with repaired(database):
             damage(database, populated)
             found = await populated.ledger.check()
-        assert [(each.rule, each.owner) for each in found] == [(rule, owner)], damage.__name__
-        assert message in found[0].message, damage.__name__
+        assert [(each.rule, each.owner) for each in found] == [(rule, owner)], message
+        assert message in found[0].message
     assert await populated.ledger.check() == []
 
 

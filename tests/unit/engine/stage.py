@@ -1,4 +1,4 @@
-"""Support for engine tests: a clock set by hand, tables without an event loop, rows with few fields."""
+"""Support for engine tests: tables without an event loop, rows with few fields."""
 
 from __future__ import annotations
 
@@ -9,9 +9,18 @@ from typing import Any, TypeVar, cast
 from hypothesis import settings
 from msgspec.structs import replace
 
-from tests.unit.model.shapes import assistant, repeatable, some_id, turn, user
-from turnledger.model.conversation import Branch, Conversation, Ticket
-from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
+from tests.unit.model.shapes import (
+    BRANCH,
+    CONVERSATION,
+    assistant,
+    conversation,
+    repeatable,
+    some_id,
+    turn,
+    user,
+)
+from turnledger.model.conversation import Branch, Ticket
+from turnledger.model.ids import LeaseId, TurnId
 from turnledger.model.turn import Attempt, AttemptState, Turn
 from turnledger.stores.memory import Database, MemoryTables
 from turnledger.stores.memory.database import UndoLog
@@ -20,32 +29,7 @@ from turnledger.stores.memory.whole import MemoryWholeStore
 Result = TypeVar("Result")
 generated = settings(repeatable, max_examples=int(os.environ.get("ENGINE_EXAMPLES", "25")))
 """Number of examples; `ENGINE_EXAMPLES=1000` tries more."""
-CONVERSATION, BRANCH = some_id(ConversationId, 1), some_id(BranchId, 1)
 OWN, OTHER = some_id(LeaseId, 1), some_id(LeaseId, 2)
-
-
-class HandClock:
-    """Only tests advance it."""
-
-    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
-        self.wall = now_ms
-        self.elapsed = 0.0
-
-    def now_ms(self) -> int:
-        return self.wall
-
-    def monotonic(self) -> float:
-        return self.elapsed
-
-    def boot_time(self) -> float:
-        return self.elapsed
-
-    def boot_id(self) -> str:
-        return "boot"
-
-    def advance(self, seconds: float) -> None:
-        self.wall += round(seconds * 1000)
-        self.elapsed += seconds
 
 
 def drive(work: Awaitable[Result]) -> Result:
@@ -72,11 +56,6 @@ def lane_tables(**changes: Any) -> MemoryTables:
 
 def memory_whole(database: Database | None = None) -> MemoryWholeStore:
     return MemoryWholeStore(Database() if database is None else database, UndoLog())
-
-
-def conversation(**changes: Any) -> Conversation:
-    fields: dict[str, Any] = {"id": CONVERSATION, "owner": "ann", "branch": BRANCH}
-    return Conversation(**{**fields, "created_at": 1, "touched_at": 1, **changes})
 
 
 def branch(**changes: Any) -> Branch:

@@ -75,7 +75,7 @@ def test_import_derives_the_same_ids_from_foreign_ids_each_time() -> None:
     assert first == again
     assert ConversationId(first.conversation.id)
     assert all(TurnId(id) for id in first.turns)
-    assert questions_of(first) == ["ask a", "ask b"]
+    assert (len(first.branches), questions_of(first)) == (1, ["ask a", "ask b"])
     assert {each.did for each in first.reports} == {ImportOutcome.RENAMED}
     assert plan_import(header(), 1, [], "ben", Limits()).conversation.id != first.conversation.id
 
@@ -89,35 +89,41 @@ def test_import_ends_each_branch_at_its_head_and_shows_the_current_one() -> None
     assert [each.number for each in made.turns.values()] == [1, 2, 3, 2]
 
 
-def test_import_without_branches_puts_the_turns_on_one_line() -> None:
-    made = plan(header(), turn("a"), turn("b", "a"))
-    assert len(made.branches) == 1
-    assert questions_of(made) == ["ask a", "ask b"]
+REPAIRED, DROPPED = ImportOutcome.REPAIRED, ImportOutcome.DROPPED
 
 
-def test_import_reorders_turns_that_precede_their_parent_and_reports_it() -> None:
-    made = plan(header(branches=(BranchLine(id="x", head="b"),)), turn("b", "a"), turn("a"))
-    assert questions_of(made) == ["ask a", "ask b"]
-    assert reports_of(made) == [(1, ImportOutcome.REPAIRED)]
-
-
-def test_import_attaches_a_turn_with_a_missing_parent_to_the_line_before() -> None:
-    made = plan(header(branches=(BranchLine(id="x", head="d"),)), turn("a"), turn("c", "b"), turn("d", "c"))
-    assert questions_of(made) == ["ask a", "ask c", "ask d"]
-    assert reports_of(made) == [(3, ImportOutcome.REPAIRED)]
-
-
-def test_import_drops_turns_that_form_a_cycle() -> None:
-    made = plan(header(branches=(BranchLine(id="x", head="a"),)), turn("a"), turn("b", "c"), turn("c", "b"))
-    assert questions_of(made) == ["ask a"]
-    assert (3, ImportOutcome.DROPPED) in reports_of(made)
-    assert (4, ImportOutcome.DROPPED) in reports_of(made)
-
-
-def test_import_drops_a_second_turn_with_the_same_id() -> None:
-    made = plan(header(), turn("a"), turn("a"))
-    assert len(made.turns) == 1
-    assert reports_of(made) == [(3, ImportOutcome.DROPPED)]
+@pytest.mark.parametrize(
+    ("head", "turns", "questions", "reports"),
+    [
+        ("b", [turn("b", "a"), turn("a")], ["ask a", "ask b"], [(1, REPAIRED)]),
+        ("d", [turn("a"), turn("c", "b"), turn("d", "c")], ["ask a", "ask c", "ask d"], [(3, REPAIRED)]),
+        (
+            "a",
+            [turn("a"), turn("b", "c"), turn("c", "b")],
+            ["ask a"],
+            [(1, REPAIRED), (3, DROPPED), (4, DROPPED)],
+        ),
+        ("a", [turn("a"), turn("b", "a")], ["ask a"], [(3, DROPPED)]),
+        (None, [turn("a"), turn("a")], ["ask a"], [(3, DROPPED)]),
+        (None, [turn("a"), turn("b", "a", kind="odd")], ["ask a"], [(3, DROPPED)]),
+        (None, [turn("a"), turn("b", "a", created_at=-1)], ["ask a"], [(3, DROPPED)]),
+        (None, [turn("a"), turn("b", "a", committed_at=10**16)], ["ask a"], [(3, DROPPED)]),
+        (
+            None,
+            [turn("a"), turn("b", "a", input=raws(message("user", "x" * 3_000)))],
+            ["ask a"],
+            [(3, DROPPED)],
+        ),
+    ],
+    ids=["early", "no-parent", "cycle", "on-no-branch", "twice", "kind", "begin", "end", "size"],
+)
+def test_import_repairs_or_drops_a_turn_out_of_place_and_reports_it(
+    head: str | None, turns: list[TurnLine], questions: list[str], reports: list[tuple[int, ImportOutcome]]
+) -> None:
+    branches = (BranchLine(id="x", head=head),) if head else ()
+    made = plan(header(branches=branches), *turns, turn_bytes=2_000)
+    assert questions_of(made) == questions
+    assert reports_of(made) == reports
 
 
 def test_import_of_a_truncated_chat_keeps_the_complete_turns() -> None:
@@ -126,27 +132,20 @@ def test_import_of_a_truncated_chat_keeps_the_complete_turns() -> None:
     assert questions_of(made) == ["ask a", "ask b"]
     assert len(made.branches) == 1
     assert made.conversation.branch == made.branches[0][0]
-    assert reports_of(made) == [
-        (1, ImportOutcome.REPAIRED),
-        (1, ImportOutcome.REPAIRED),
-        (1, ImportOutcome.DROPPED),
-        (1, ImportOutcome.REPAIRED),
-    ]
+    assert reports_of(made) == [(1, REPAIRED), (1, REPAIRED), (1, DROPPED), (1, REPAIRED)]
 
 
-def test_import_drops_and_reports_a_turn_that_is_on_no_branch() -> None:
-    made = plan(header(branches=(BranchLine(id="x", head="a"),)), turn("a"), turn("b", "a"))
-    assert questions_of(made) == ["ask a"]
-    assert reports_of(made) == [(3, ImportOutcome.DROPPED)]
+DEEP = b'{"type":"odd","deep":' + b"[" * 200 + b"]" * 200 + b"}"
 
 
-def test_import_drops_an_invalid_item_and_keeps_flags_on_their_items() -> None:
-    output = raws({"role": "nobody"}, message("assistant", "kept"))
+@pytest.mark.parametrize("invalid", [b'{"role":"nobody"}', DEEP], ids=["role", "nesting"])
+def test_import_drops_an_invalid_item_and_keeps_flags_on_their_items(invalid: bytes) -> None:
+    output = (msgspec.Raw(invalid), *raws(message("assistant", "kept")))
     made = plan(header(), turn("a", output=output, flags=(FlagLine(item=2, to_user=False), FlagLine(item=9))))
     [only] = made.turns.values()
     assert [item.text for item in only.output] == ["kept"]
     assert list(only.flags) == [1]
-    assert reports_of(made) == [(2, ImportOutcome.DROPPED), (2, ImportOutcome.DROPPED)]
+    assert reports_of(made) == [(2, DROPPED), (2, DROPPED)]
 
 
 def test_import_closes_a_call_that_only_another_branch_answers() -> None:
@@ -158,7 +157,7 @@ def test_import_closes_a_call_that_only_another_branch_answers() -> None:
     _, b, c = made.turns.values()
     assert [item.fields["output"] for item in b.input] == ["r"]
     assert [item.fields.get("output") for item in c.input] == [NOT_ANSWERED, None]
-    assert reports_of(made) == [(4, ImportOutcome.REPAIRED)]
+    assert reports_of(made) == [(4, REPAIRED)]
 
 
 def test_import_drops_a_stray_result_and_the_turn_it_leaves_empty() -> None:
@@ -167,7 +166,7 @@ def test_import_drops_a_stray_result_and_the_turn_it_leaves_empty() -> None:
     made = plan(header(branches=branches), turn("a"), stray, turn("c", "b"))
     assert questions_of(made) == ["ask a", "ask c"]
     assert [each.number for each in made.turns.values()] == [1, 2]
-    assert reports_of(made) == [(3, ImportOutcome.REPAIRED), (3, ImportOutcome.DROPPED)]
+    assert reports_of(made) == [(3, REPAIRED), (3, DROPPED)]
 
 
 def test_import_keeps_instructions_in_force_until_replaced() -> None:
@@ -180,23 +179,7 @@ def test_import_keeps_instructions_in_force_until_replaced() -> None:
         turn("d", "c", instructions=raws(message("user", "no"))),
     )
     assert [each.instructed for each in made.turns.values()] == [1, 1, 0, 0]
-    assert reports_of(made) == [(5, ImportOutcome.DROPPED)]
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"kind": "odd"}, {"created_at": -1}, {"committed_at": 10**16}],
-    ids=lambda change: next(iter(change)),
-)
-def test_import_drops_a_turn_with_an_invalid_kind_or_time(change: dict[str, Any]) -> None:
-    made = plan(header(), turn("a"), turn("b", "a", **change))
-    assert questions_of(made) == ["ask a"]
-    assert reports_of(made) == [(3, ImportOutcome.DROPPED)]
-
-
-def test_import_drops_a_turn_beyond_the_size_limit() -> None:
-    made = plan(header(), turn("a"), turn("b", "a", input=raws(message("user", "x" * 1000))), turn_bytes=500)
-    assert questions_of(made) == ["ask a"]
+    assert reports_of(made) == [(5, DROPPED)]
 
 
 def test_import_drops_or_truncates_invalid_chat_fields_and_reports_each() -> None:
@@ -227,15 +210,6 @@ def test_import_keeps_turn_kinds_and_settled_numbers() -> None:
     made = plan(header(), turn("a", kind="settled"), turn("b", "a", kind="interrupted"))
     assert [each.kind for each in made.turns.values()] == [TurnKind.SETTLED, TurnKind.INTERRUPTED]
     assert [each.settled for each in made.turns.values()] == [1, 1]
-
-
-def test_import_drops_an_item_nested_too_deeply() -> None:
-    deep: Any = "x"
-    for _ in range(200):
-        deep = [deep]
-    made = plan(header(), turn("a", output=raws({"type": "odd", "deep": deep}, message("assistant", "y"))))
-    [only] = made.turns.values()
-    assert [item.text for item in only.output] == ["y"]
 
 
 def test_import_keeps_native_ids() -> None:
@@ -297,7 +271,7 @@ def test_import_compares_branch_ids_in_linear_time(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("revision", [0, -1, 2**60])
 def test_import_reports_an_invalid_revision_and_sets_it_to_one(revision: int) -> None:
     made = plan(header(revision=revision), turn("t1"))
-    assert (made.conversation.revision, reports_of(made)) == (1, [(1, ImportOutcome.REPAIRED)])
+    assert (made.conversation.revision, reports_of(made)) == (1, [(1, REPAIRED)])
 
 
 def test_import_reports_meaningless_fields_and_drops_them() -> None:
@@ -308,7 +282,7 @@ def test_import_reports_meaningless_fields_and_drops_them() -> None:
         turn("t2", "t1", flags=flags),
         turn("t3", "t2", kind="settled", failure=Failure("c", "m" * 65_536)),
     )
-    assert reports_of(made) == [(line, ImportOutcome.DROPPED) for line in (1, 2, 3, 4)]
+    assert reports_of(made) == [(line, DROPPED) for line in (1, 2, 3, 4)]
     assert made.conversation.named_by is None
     assert [each.failure for each in made.turns.values()] == [None] * 3
 
@@ -430,8 +404,8 @@ def test_chat_reader_refuses_a_turn_without_its_chat_before_it() -> None:
 def test_chat_reader_reports_unknown_fields_and_drops_them() -> None:
     found = read(lines({**CHAT, "color": "red"}, {**TURN, "mood": 1}))
     assert [(each.line, each.did, each.turn) for each in reports(found)] == [
-        (1, ImportOutcome.DROPPED, None),
-        (2, ImportOutcome.DROPPED, "t"),
+        (1, DROPPED, None),
+        (2, DROPPED, "t"),
     ]
     assert "color" in reports(found)[0].why
     assert len(chats(found)[0].turns) == 1

@@ -7,8 +7,17 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.unit.engine.stage import BRANCH, CONVERSATION, attempt, branch, conversation, drive, memory_tables
-from tests.unit.model.shapes import assistant, call, result, some_id, user
+from tests.unit.engine.stage import (
+    BRANCH,
+    CONVERSATION,
+    attempt,
+    branch,
+    conversation,
+    drive,
+    lane_tables,
+    memory_tables,
+)
+from tests.unit.model.shapes import assistant, call, result, some_id, turn, user
 from turnledger import Ledger
 from turnledger.engine.attempt.fork import Divergence, fork_at, open_branch, place_of, reuse_input
 from turnledger.engine.lifecycle.create import ResetRequest, reset
@@ -27,33 +36,23 @@ SETTLED = (call("paid"), result("paid"))
 
 def stored(*outputs: tuple[Item, ...] | None, inputs: dict[int, tuple[Item, ...]] | None = None) -> Any:
     """Tables with one conversation, and its branch: a turn for each output, settled where it is None."""
-    tables = memory_tables()
-    drive(tables.add_conversation(conversation()))
+    tables = lane_tables()
     turns: list[Turn] = []
     settled = 0
     for number, output in enumerate(outputs, 1):
-        turn = Turn.of(
-            id=some_id(TurnId, number),
-            branch=BRANCH,
-            number=number,
-            parent=turns[-1].id if turns else None,
-            kind=TurnKind.SETTLED if output is None else TurnKind.COMPLETED,
-            created_at=1,
-            committed_at=2,
+        made = turn(
+            number,
             input=(inputs or {}).get(number, (user(f"q{number}"),)),
             output=SETTLED if output is None else output,
+            parent=turns[-1].id if turns else None,
+            kind=TurnKind.SETTLED if output is None else TurnKind.COMPLETED,
         )
-        drive(tables.add_turn(turn)) if turns else drive(_first(tables, turn))
-        turns.append(turn)
+        drive(tables.add_turn(made))
+        turns.append(made)
         settled = number if output is None else settled
     lane = branch(length=len(turns), head=turns[-1].id if turns else None, settled=settled)
     drive(tables.save_branch(lane))
     return tables, lane, turns
-
-
-async def _first(tables: MemoryTables, turn: Turn) -> None:
-    await tables.add_branch(branch())
-    await tables.add_turn(turn)
 
 
 def place(tables: Any, lane: Branch, turn: Turn, **wish: Any) -> Any:
@@ -179,15 +178,11 @@ def put(tables: MemoryTables, **changes: Any) -> Conversation:
     return found
 
 
-def reset_request(replaces: ConversationId | None, number: int = 2, **changes: Any) -> ResetRequest:
+def reset_request(replaces: ConversationId | None, number: int = 2) -> ResetRequest:
     fresh = conversation(
         id=some_id(ConversationId, number), branch=some_id(BranchId, number), conversation_key="k"
     )
-    return replace_fields(ResetRequest("", "k", replaces, fresh, 1_000), changes)
-
-
-def replace_fields(request: ResetRequest, changes: dict[str, Any]) -> ResetRequest:
-    return ResetRequest(**{**vars(request), **changes})
+    return ResetRequest("", "k", replaces, fresh, 1_000)
 
 
 def test_reset_copies_the_settings_and_neither_title_nor_metadata(tables: MemoryTables) -> None:

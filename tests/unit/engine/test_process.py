@@ -214,69 +214,72 @@ async def open_ledger(store: GatedStore) -> Ledger:
     return await Ledger.over(store, limits=limits, clock=FakeClock(), random=Random(1))
 
 
-@pytest.mark.parametrize(("lasts", "flushes"), [(0.4, 0), (0.9, 1), (1.1, 2), (3.1, 6)])
-def test_flush_runs_about_twice_a_second_once_the_turn_is_old_enough(lasts: float, flushes: int) -> None:
+def simulate(story: Callable[[Ledger, GatedStore], Awaitable[None]]) -> None:
+    """Run a story in simulated time."""
+
     async def main() -> None:
         store = GatedStore(MemoryStore())
         async with await open_ledger(store) as ledger:
-            chat = await ledger.conversation()
-            async with chat.turn("q") as turn:
-                for _ in range(round(lasts * 10)):
-                    turn.emit("x")
-                    await asyncio.sleep(0.1)
-            assert store.operations.count("flush") == flushes
+            await story(ledger, store)
 
     run(0, main)
+
+
+@pytest.mark.parametrize(("lasts", "flushes"), [(0.4, 0), (0.9, 1), (1.1, 2), (3.1, 6)])
+def test_flush_runs_about_twice_a_second_once_the_turn_is_old_enough(lasts: float, flushes: int) -> None:
+    async def story(ledger: Ledger, store: GatedStore) -> None:
+        chat = await ledger.conversation()
+        async with chat.turn("q") as turn:
+            for _ in range(round(lasts * 10)):
+                turn.emit("x")
+                await asyncio.sleep(0.1)
+        assert store.operations.count("flush") == flushes
+
+    simulate(story)
 
 
 def test_flush_skips_a_turn_that_began_since_the_last_round() -> None:
-    async def main() -> None:
-        store = GatedStore(MemoryStore())
-        async with await open_ledger(store) as ledger:
-            async with (await ledger.conversation()).turn("long") as turn:
-                turn.emit("x")
-                await asyncio.sleep(0.7)
-                async with (await ledger.conversation()).turn("short") as other:
-                    other.emit("x")
-                    await asyncio.sleep(0.4)
-                assert store.operations.count("flush") == 1
-                await asyncio.sleep(0.7)
+    async def story(ledger: Ledger, store: GatedStore) -> None:
+        async with (await ledger.conversation()).turn("long") as turn:
+            turn.emit("x")
+            await asyncio.sleep(0.7)
+            async with (await ledger.conversation()).turn("short") as other:
+                other.emit("x")
+                await asyncio.sleep(0.4)
             assert store.operations.count("flush") == 1
+            await asyncio.sleep(0.7)
+        assert store.operations.count("flush") == 1
 
-    run(0, main)
+    simulate(story)
 
 
 def test_flush_skips_a_turn_without_new_events() -> None:
-    async def main() -> None:
-        store = GatedStore(MemoryStore())
-        async with await open_ledger(store) as ledger:
-            async with (await ledger.conversation()).turn("q") as turn:
-                turn.emit("x")
-                await asyncio.sleep(60)
-            assert store.operations.count("flush") == 1
+    async def story(ledger: Ledger, store: GatedStore) -> None:
+        async with (await ledger.conversation()).turn("q") as turn:
+            turn.emit("x")
+            await asyncio.sleep(60)
+        assert store.operations.count("flush") == 1
 
-    run(0, main)
+    simulate(story)
 
 
 def test_flush_timer_stops_without_turns_and_starts_again() -> None:
-    async def main() -> None:
-        store = GatedStore(MemoryStore())
-        async with await open_ledger(store) as ledger:
-            chat = await ledger.conversation()
-            timers = []
-            for _ in range(2):
-                async with chat.turn("q") as turn:
-                    turn.emit("x")
-                    await asyncio.sleep(2)
-                timer = ledger._process.flusher._timer
-                assert timer is not None
-                await asyncio.sleep(1)
-                assert timer.done()
-                timers.append(timer)
-            assert timers[0] is not timers[1]
-            assert store.operations.count("flush") == 2
+    async def story(ledger: Ledger, store: GatedStore) -> None:
+        chat = await ledger.conversation()
+        timers = []
+        for _ in range(2):
+            async with chat.turn("q") as turn:
+                turn.emit("x")
+                await asyncio.sleep(2)
+            timer = ledger._process.flusher._timer
+            assert timer is not None
+            await asyncio.sleep(1)
+            assert timer.done()
+            timers.append(timer)
+        assert timers[0] is not timers[1]
+        assert store.operations.count("flush") == 2
 
-    run(0, main)
+    simulate(story)
 
 
 async def test_flush_that_raises_unexpectedly_is_logged_and_leaves_the_turn_unharmed(

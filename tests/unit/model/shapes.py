@@ -11,7 +11,8 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from turnledger.model.ids import AnyId, BranchId, TurnId
+from turnledger.model.conversation import Conversation
+from turnledger.model.ids import AnyId, BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
 from turnledger.model.turn import Turn, TurnKind
@@ -28,6 +29,9 @@ CALL_IDS = ("a", "b", "c")
 
 def some_id(kind: type[AnyId], number: int) -> AnyId:
     return kind(f"{kind.prefix}{number:012x}70008{number:015x}")
+
+
+CONVERSATION, BRANCH = some_id(ConversationId, 1), some_id(BranchId, 1)
 
 
 def user(text: str = "Hello") -> Item:
@@ -58,22 +62,27 @@ def raw(value: Any) -> bytes:
 def turn(
     number: int = 1,
     *,
-    input: Sequence[Item] = (),
-    output: Sequence[Item] = (),
+    input: Sequence[Item] | None = None,
+    output: Sequence[Item] | None = None,
     id: int = 0,
-    kind: TurnKind = TurnKind.COMPLETED,
+    **changes: Any,
 ) -> Turn:
-    return Turn.of(
-        id=some_id(TurnId, id or number),
-        branch=some_id(BranchId, 1),
-        number=number,
-        parent=None,
-        kind=kind,
-        created_at=1,
-        committed_at=2,
-        input=tuple(input or (user(),)),
-        output=tuple(output or (assistant(),)),
-    )
+    fields: dict[str, Any] = {
+        "id": some_id(TurnId, id or number),
+        "branch": BRANCH,
+        "parent": None,
+        "kind": TurnKind.COMPLETED,
+        "created_at": 1,
+        "committed_at": 2,
+        "input": (user(),) if input is None else tuple(input),
+        "output": (assistant(),) if output is None else tuple(output),
+    }
+    return Turn.of(number=number, **{**fields, **changes})
+
+
+def conversation(**changes: Any) -> Conversation:
+    fields: dict[str, Any] = {"id": CONVERSATION, "owner": "ann", "branch": BRANCH}
+    return Conversation(**{**fields, "created_at": 1, "touched_at": 1, **changes})
 
 
 json_values = st.recursive(

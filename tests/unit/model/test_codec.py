@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -14,37 +14,17 @@ from tests.unit.model.shapes import any_items, call, json_values, repeatable, us
 from turnledger.errors import InvalidInput, StoreCorrupt, StoreTooNew
 from turnledger.model import codec, event
 from turnledger.model.codec import has_more_values
-from turnledger.model.event import (
-    ArgumentsDelta,
-    ItemAdded,
-    ItemDone,
-    ReasoningDelta,
-    RefusalDelta,
-    TextDelta,
-    TurnFinished,
-    TurnResumed,
-    TurnStarted,
-)
 from turnledger.model.event_log import LogChunk, WholeLog
 from turnledger.model.item import Item, checked_items, raws, stored_items
 from turnledger.model.job import JobBody
 from turnledger.model.journal import JournalRecord
 from turnledger.model.reset_policy import ResetPolicy
-from turnledger.model.turn import AttemptBody, AttemptState, Failure, TurnBody
+from turnledger.model.turn import AttemptBody, TurnBody
 
 texts = st.text()
-
-
 raw_items = st.builds(lambda item: msgspec.Raw(item.raw), any_items)
-
-
 many = st.lists(raw_items, max_size=4).map(tuple)
-
-
 numbers = st.integers(0, 2**40)
-
-
-failures = st.none() | st.builds(Failure, texts, texts)
 
 
 documents: st.SearchStrategy[codec.Document] = st.one_of(
@@ -56,33 +36,14 @@ documents: st.SearchStrategy[codec.Document] = st.one_of(
     st.builds(LogChunk, log=st.binary(), text=texts, items=many),
     st.builds(JournalRecord, started=numbers, read_only=st.booleans()),
     st.builds(ResetPolicy, idle_after=st.none() | numbers, daily_at=st.none() | numbers, timezone=texts),
-    st.builds(TurnStarted, number=numbers),
-    st.builds(TextDelta, number=numbers, text=texts),
-    st.builds(ReasoningDelta, number=numbers, text=texts),
-    st.builds(RefusalDelta, number=numbers, text=texts),
-    st.builds(ItemAdded, number=numbers, item=raw_items),
-    st.builds(ArgumentsDelta, number=numbers, call_id=texts, text=texts),
-    st.builds(ItemDone, number=numbers, item=raw_items),
-    st.builds(TurnResumed, number=numbers),
-    st.builds(TurnFinished, number=numbers, state=st.sampled_from(AttemptState), failure=failures),
 )
 
 
-EVENTS = [
-    TurnStarted,
-    TextDelta,
-    ReasoningDelta,
-    RefusalDelta,
-    ItemAdded,
-    ArgumentsDelta,
-    ItemDone,
-    TurnResumed,
-    TurnFinished,
+KINDS = [
+    *(TurnBody, AttemptBody, JobBody, JournalRecord, LogChunk, WholeLog, ResetPolicy),
+    *get_args(event.Event),
     event.Event,
 ]
-
-
-KINDS = [TurnBody, AttemptBody, JobBody, JournalRecord, LogChunk, WholeLog, ResetPolicy, *EVENTS]
 
 
 def test_every_document_type_is_covered_by_these_tests() -> None:
@@ -132,12 +93,6 @@ def test_document_of_a_newer_version_and_shape_is_refused_as_newer(kind: Any) ->
         codec.decode_one_of(kind, b'{"v":2,"type":"turn.paused","input":{"all":"different"}}')
 
 
-@pytest.mark.parametrize("version", ["0", "-1"])
-def test_document_of_a_version_below_one_is_corrupt(version: str) -> None:
-    with pytest.raises(StoreCorrupt):
-        codec.decode(AttemptBody, b'{"v":%s,"input":[]}' % version.encode())
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_document_of_garbage_is_corrupt(kind: Any) -> None:
     for raw in (b"", b"\0", b"\xff\xfe", b"null", b"[]", b"5", b'"text"', b"{", b'{"v":"1"}', b'{"v":1.5}'):
@@ -154,6 +109,9 @@ def test_document_of_garbage_is_corrupt(kind: Any) -> None:
         b'{"v":1,"input":0,"items":[]} trailing',
         b'{"v":1,"input":0,"items":["\xff"',
         b'{"v":1,"items":[]}',
+        b'{"v":0,"input":0,"items":[]}',
+        b'{"v":-1,"input":0,"items":[]}',
+        b'{"v":1,"input":' + b"[" * 100_000,
     ],
 )
 def test_document_of_a_wrong_shape_is_corrupt(raw: bytes) -> None:
@@ -179,11 +137,6 @@ def test_document_with_a_changed_or_missing_byte_raises_only_store_errors(data: 
         written[at] = data.draw(st.integers(0, 255))
     with contextlib.suppress(StoreCorrupt, StoreTooNew):
         codec.decode(TurnBody, bytes(written))
-
-
-def test_document_nested_too_deeply_is_corrupt() -> None:
-    with pytest.raises(StoreCorrupt):
-        codec.decode(TurnBody, b'{"v":1,"input":' + b"[" * 100_000)
 
 
 def test_stored_item_that_is_invalid_is_corrupt() -> None:
@@ -216,8 +169,6 @@ def test_json_object_survives_a_round_trip(values: dict[str, Any]) -> None:
 
 
 endless: list[Any] = []
-
-
 endless.append(endless)
 
 

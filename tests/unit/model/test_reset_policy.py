@@ -9,17 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tests.unit.model.shapes import repeatable, some_id
+from tests.unit.model.shapes import conversation, repeatable
 from turnledger.errors import InvalidInput
 from turnledger.model import reset_policy
-from turnledger.model.conversation import Conversation, ConversationState
-from turnledger.model.ids import BranchId, ConversationId
+from turnledger.model.conversation import ConversationState
 from turnledger.model.reset_policy import NEVER, ResetPolicy, last_daily
 from turnledger.model.retention import Lifetime, Lifetimes
 
-PLAIN = Conversation(
-    id=some_id(ConversationId, 1), owner="ann", branch=some_id(BranchId, 1), created_at=100, touched_at=200
-)
+PLAIN = conversation(created_at=100, touched_at=200)
 
 
 @repeatable
@@ -39,10 +36,7 @@ def test_expired_conversation_stays_expired() -> None:
 
 
 def test_conversations_do_not_share_their_metadata() -> None:
-    other = Conversation(
-        id=some_id(ConversationId, 2), owner="ann", branch=some_id(BranchId, 2), created_at=1, touched_at=1
-    )
-    assert PLAIN.metadata is not other.metadata
+    assert PLAIN.metadata is not conversation().metadata
 
 
 def test_conversation_is_immutable() -> None:

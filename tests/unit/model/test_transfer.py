@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from turnledger.model.conversation import Conversation, TitleSource
+from tests.unit.model.shapes import BRANCH, CONVERSATION, conversation, turn
+from turnledger.model.conversation import TitleSource
 from turnledger.model.flags import Flags
-from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item, message
 from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.transfer import (
@@ -26,32 +26,21 @@ from turnledger.model.transfer import (
 )
 from turnledger.model.turn import Turn, TurnKind
 
-HEX = "01890000000070008000000000000000"
-CHAT, BRANCH, TURN = f"conv_{HEX}", f"branch_{HEX}", f"turn_{HEX}"
+CHAT = str(CONVERSATION)
 
 
-def turn(*input: Item) -> Turn:
-    return Turn.of(
-        id=TurnId(TURN),
-        branch=BranchId(BRANCH),
-        number=1,
-        parent=None,
-        kind=TurnKind.INTERRUPTED,
-        created_at=1,
-        committed_at=2,
+def instructed_turn(*input: Item) -> Turn:
+    return turn(
         input=input,
-        output=(message("assistant", "Hi"),),
+        kind=TurnKind.INTERRUPTED,
         instructions=(message("system", "Be brief."),),
-        instructed=0,
         details=b'{"a":\n1}',
     )
 
 
 def test_chat_line_leaves_out_default_values() -> None:
-    chat = Conversation(
-        id=ConversationId(CHAT), owner="ann", branch=BranchId(BRANCH), created_at=1, touched_at=2
-    )
-    line = encode_line(chat_line(chat, [BranchLine(id=BRANCH, head=None)], 0))
+    chat = conversation(touched_at=2)
+    line = encode_line(chat_line(chat, [BranchLine(id=str(BRANCH), head=None)], 0))
     assert line == (
         b'{"type":"chat","schema_version":1,"id":"%(chat)b","created_at":1,"touched_at":2,'
         b'"branches":[{"id":"%(branch)b","head":null}],"current":"%(branch)b","turns":0}\n'
@@ -59,12 +48,7 @@ def test_chat_line_leaves_out_default_values() -> None:
 
 
 def test_chat_line_holds_every_field_except_the_owner() -> None:
-    chat = Conversation(
-        id=ConversationId(CHAT),
-        owner="ann",
-        branch=BranchId(BRANCH),
-        created_at=1,
-        touched_at=2,
+    chat = conversation(
         scope="s",
         conversation_key="k",
         former_conversation_key="f",
@@ -90,7 +74,7 @@ def test_chat_line_holds_every_field_except_the_owner() -> None:
 
 def test_turn_line_is_one_line_for_items_written_on_several() -> None:
     pretty = Item(b'{\n  "type": "message",\r\n  "role": "user",\n  "content": "a\\nb"\n}')
-    line = encode_line(turn_line(CHAT, turn(pretty), {1: Flags(to_user=False), 0: Flags()}))
+    line = encode_line(turn_line(CHAT, instructed_turn(pretty), {1: Flags(to_user=False), 0: Flags()}))
     assert line.count(b"\n") == 1
     assert line.count(b"\r") == 0
     decoded = msgspec.json.decode(line, type=TurnLine)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.model.shapes import any_items, assistant, call, reasoning, repeatable, result, turn, user
-from turnledger.errors import StoreCorrupt, StoreTooNew
+from turnledger.errors import StoreCorrupt
 from turnledger.model.conversation import BLOCK, block_bytes
 from turnledger.model.item import Item, message
 from turnledger.model.turn import (
@@ -41,42 +41,24 @@ def test_turn_body_is_the_same_for_the_same_items(input: list[Item], output: lis
     assert turn(input=first.input, output=first.output).body == first.body
 
 
+def split_turn(input: Item, *output: Item) -> Turn:
+    return turn(input=(input,), output=output)
+
+
 def test_turn_text_is_the_joined_text_of_the_assistant() -> None:
-    given = turn(input=[user("q")], output=[assistant("a"), call(), result(), assistant("b")])
-    assert given.text == "ab"
-
-
-def test_turn_text_without_an_assistant_message_is_empty() -> None:
-    bare = turn(output=[call()])
-    assert bare.text == ""
+    assert split_turn(user("q"), assistant("a"), call(), result(), assistant("b")).text == "ab"
+    assert split_turn(user("q"), call()).text == ""
 
 
 def test_turn_instructions_are_not_items_and_take_no_bytes_when_absent() -> None:
     plain = turn()
     assert (plain.instructions, plain.instructed) == (None, 0)
     assert b"instruct" not in plain.body
-    given = instructed((user("Be brief."),), 3)
+    given = turn(instructions=(user("Be brief."),), instructed=3)
     assert (given.instructions, given.instructed) == ((user("Be brief."),), 3)
     assert given.items == plain.items
-    cleared = instructed((), 0)
+    cleared = turn(instructions=())
     assert (cleared.instructions, cleared.instructed) == ((), 0)
-
-
-def instructed(items: tuple[Item, ...], number: int) -> Turn:
-    plain = turn()
-    return Turn.of(
-        id=plain.id,
-        branch=plain.branch,
-        number=3,
-        parent=None,
-        kind=TurnKind.COMPLETED,
-        created_at=1,
-        committed_at=2,
-        input=plain.input,
-        output=plain.output,
-        instructions=items,
-        instructed=number,
-    )
 
 
 def test_turn_body_from_before_instructions_existed_is_readable() -> None:
@@ -116,11 +98,6 @@ def test_turn_with_a_damaged_body_raises_store_corrupt_on_access(body: bytes) ->
     damaged = with_body(body)
     with pytest.raises(StoreCorrupt):
         _ = damaged.items[0].type
-
-
-def test_turn_with_a_body_of_a_newer_version_is_refused() -> None:
-    with pytest.raises(StoreTooNew):
-        _ = with_body(b'{"v":2,"input":0,"items":[]}').items
 
 
 def test_turn_with_hidden_items_hides_them_from_chat_clients_only() -> None:
@@ -176,31 +153,30 @@ def test_one_line_of_any_text_is_one_line_within_its_length(text: str, length: i
     assert one_line(line, length) == line
 
 
-def turn_of(input: tuple[Item, ...], output: tuple[Item, ...]) -> Turn:
-    return turn(input=input, output=output)
+QUESTION = user("q")
 
 
-def test_preview_is_the_beginning_of_the_last_answer() -> None:
-    turn = turn_of((user("q"),), (assistant("I look."), call("c"), result("c"), assistant("It is\nthere.")))
-    assert preview_of(turn) == "It is there."
-
-
-def test_preview_without_an_answer_is_the_question() -> None:
-    assert preview_of(turn_of((user("q"),), (reasoning(), call("c")))) == "q"
-    assert preview_of(turn_of((user("q"),), (call("c"), result("c"), message("developer", "note")))) == "q"
-
-
-def test_preview_never_contains_tools_or_reasoning() -> None:
-    assert preview_of(turn_of((result("c"),), (reasoning(), call("d")))) == ""
+@pytest.mark.parametrize(
+    ("items", "preview"),
+    [
+        (
+            (QUESTION, assistant("I look."), call("c"), result("c"), assistant("It is\nthere.")),
+            "It is there.",
+        ),
+        ((QUESTION, reasoning(), call("c")), "q"),
+        ((QUESTION, call("c"), result("c"), message("developer", "note")), "q"),
+        ((result("c"), reasoning(), call("d")), ""),
+        ((QUESTION, assistant("x" * 1_000)), "x" * PREVIEW_LENGTH),
+    ],
+    ids=["the last answer", "no answer", "no answer but a note", "only tools", "long"],
+)
+def test_preview_is_the_beginning_of_the_last_text(items: tuple[Item, ...], preview: str) -> None:
+    assert preview_of(split_turn(*items)) == preview
 
 
 def test_preview_leaves_out_hidden_items() -> None:
-    turn = turn_of((user("q"),), (assistant("a"), assistant("b")))
+    turn = split_turn(QUESTION, assistant("a"), assistant("b"))
     assert [preview_of(turn, hidden) for hidden in ({2}, {1, 2}, {0, 1, 2})] == ["a", "q", ""]
-
-
-def test_preview_is_cut_to_its_length() -> None:
-    assert preview_of(turn_of((user("q"),), (assistant("x" * 1_000),))) == "x" * PREVIEW_LENGTH
 
 
 @pytest.mark.parametrize(
@@ -210,6 +186,10 @@ def test_preview_is_cut_to_its_length() -> None:
         ("x" * 60, "x" * 60),
         ("x" * 61, "x" * 59 + "…"),
         ("word " * 20, "word word word word word word word word word word word word…"[:60]),
+        (
+            "one two three four five six seven eight nine ten eleven twelve thirteen",
+            "one two three four five six seven eight nine ten eleven…",
+        ),
         ("Please\nhelp", "Please help"),
         ("\x1b]0;owned\x07", "]0;owned"),
         (" \n", None),
@@ -218,11 +198,6 @@ def test_preview_is_cut_to_its_length() -> None:
 )
 def test_title_is_the_first_words_of_the_text(text: str, title: str | None) -> None:
     assert title_of(text) == title
-
-
-def test_title_is_cut_between_words_with_an_ellipsis() -> None:
-    title = title_of("one two three four five six seven eight nine ten eleven twelve thirteen")
-    assert title == "one two three four five six seven eight nine ten eleven…"
 
 
 @repeatable
@@ -238,14 +213,6 @@ def test_first_words_are_those_of_the_first_user_text() -> None:
     assert first_words((assistant("No."), picture)) is None
 
 
-CALL = {"type": "function_call", "call_id": "c", "name": "tool", "arguments": "{}"}
-RESULT = {"type": "function_call_output", "call_id": "c", "output": "result"}
-
-
-def seen_turn(*items: Item) -> Turn:
-    return turn_of(items[:1], items[1:])
-
-
 def test_seen_texts_are_those_of_user_and_assistant_in_order() -> None:
     parts = [
         {"type": "input_text", "text": "with "},
@@ -254,19 +221,15 @@ def test_seen_texts_are_those_of_user_and_assistant_in_order() -> None:
     ]
     item = Item.of({"role": "user", "content": parts})
     refused = Item.of({"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]})
-    assert visible_texts(seen_turn(item, message("assistant", "Yes."), refused), ()) == [
-        "with image",
-        "Yes.",
-        "No.",
-    ]
+    texts = visible_texts(split_turn(item, message("assistant", "Yes."), refused), ())
+    assert texts == ["with image", "Yes.", "No."]
 
 
 def test_seen_texts_leave_out_tools_reasoning_and_instructions() -> None:
-    reasoning = Item.of({"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]})
     notes = [message("system", "note"), message("developer", "note"), message("assistant", "")]
-    assert visible_texts(seen_turn(*notes, reasoning, Item.of(CALL), Item.of(RESULT)), ()) == []
+    assert visible_texts(split_turn(*notes, reasoning(), call(), result()), ()) == []
 
 
 def test_seen_texts_leave_out_hidden_items() -> None:
-    seen = seen_turn(message("user", "one"), message("assistant", "two"), message("assistant", "three"))
+    seen = split_turn(message("user", "one"), message("assistant", "two"), message("assistant", "three"))
     assert visible_texts(seen, {1}) == ["one", "three"]

@@ -10,11 +10,6 @@ from turnledger import Chat, Ledger
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 async def chat() -> AsyncIterator[Chat]:
     async with await Ledger.open("memory:") as ledger:
         yield await ledger.conversation()

@@ -342,7 +342,7 @@ def thoughts_in(turn: Turn) -> list[str]:
 
 
 @pytest.mark.parametrize("word", ["reasoning_content", "reasoning"])
-async def test_reasoning_is_stored_as_one_item_before_the_text(word: str) -> None:
+async def test_reasoning_is_stored_as_one_item_before_the_text(chat: Chat, word: str) -> None:
     pieces = [
         chunk({"content": "", word: "Hm, "}),
         chunk({word: "a child."}),
@@ -351,17 +351,15 @@ async def test_reasoning_is_stored_as_one_item_before_the_text(word: str) -> Non
         STOP,
     ]
     payloads: list[bytes] = []
-    async with await Ledger.open() as ledger:
-        chat = await ledger.conversation()
-        turn = await chat.run(runner(pieces[:2], pieces[2:], on_payloads=payloads.extend), "Hi")
-        assert kinds(turn) == ["reasoning", "Hello."]
-        assert turn.output[0].fields == {
-            "type": "reasoning",
-            "summary": [],
-            "content": [{"type": "reasoning_text", "text": "Hm, a child."}],
-        }
-        events = [type(event).__name__ async for event in chat.events(turn.id)]
-        assert events[1:] == [*["ReasoningDelta"] * 2, *["TextDelta"] * 2, *["ItemDone"] * 2, "TurnFinished"]
+    turn = await chat.run(runner(pieces[:2], pieces[2:], on_payloads=payloads.extend), "Hi")
+    assert kinds(turn) == ["reasoning", "Hello."]
+    assert turn.output[0].fields == {
+        "type": "reasoning",
+        "summary": [],
+        "content": [{"type": "reasoning_text", "text": "Hm, a child."}],
+    }
+    events = [type(event).__name__ async for event in chat.events(turn.id)]
+    assert events[1:] == [*["ReasoningDelta"] * 2, *["TextDelta"] * 2, *["ItemDone"] * 2, "TurnFinished"]
     assert payloads == pieces[:-1]  # as the model sent them
 
 
@@ -374,19 +372,16 @@ async def test_reasoning_is_stored_as_one_item_before_the_text(word: str) -> Non
     ],
 )
 async def test_reasoning_under_both_names_is_stored_once_and_only_as_text(
-    delta: dict[str, object], stored: list[str]
+    chat: Chat, delta: dict[str, object], stored: list[str]
 ) -> None:
-    async with await Ledger.open() as ledger:
-        turn = await ledger.run(runner([chunk(delta), text_chunk("Hello."), STOP]), "Hi")
+    turn = await chat.run(runner([chunk(delta), text_chunk("Hello."), STOP]), "Hi")
     assert thoughts_in(turn) == stored
 
 
-async def test_reasoning_of_an_earlier_turn_is_not_sent_to_the_model() -> None:
+async def test_reasoning_of_an_earlier_turn_is_not_sent_to_the_model(chat: Chat) -> None:
     model = Canned([thought("Hm."), text_chunk("Hello."), STOP])
-    async with await Ledger.open() as ledger:
-        chat = await ledger.conversation()
-        for text in ("Hi", "Again"):
-            await chat.run(ChatRunner(model, {"model": "m"}), text)
+    for text in ("Hi", "Again"):
+        await chat.run(ChatRunner(model, {"model": "m"}), text)
     earlier = [
         {"role": "user", "content": "Hi"},
         {"role": "assistant", "content": "Hello."},
@@ -395,22 +390,35 @@ async def test_reasoning_of_an_earlier_turn_is_not_sent_to_the_model() -> None:
     assert sent_in(model.received[1]) == earlier
 
 
-async def test_reasoning_becomes_one_item_before_the_calls_and_the_text() -> None:
-    pieces = [thought("First. "), called(0, "a"), thought("Then."), called(1, "b"), chunk({}, "tool_calls")]
-    async with await Ledger.open() as ledger:
-        turn = await ledger.run(runner(pieces), "Hi")
-    assert (kinds(turn), thoughts_in(turn)) == (["reasoning", *["function_call"] * 2], ["First. Then."])
-    pieces = [text_chunk("I look."), thought("Hm."), called(0, "a"), chunk({}, "tool_calls")]
-    async with await Ledger.open() as ledger:
-        turn = await ledger.run(runner(pieces), "Hi")
-    assert (kinds(turn), thoughts_in(turn)) == (["reasoning", "I look.", "function_call"], ["Hm."])
+CALLS_END = chunk({}, "tool_calls")
 
 
-async def test_reasoning_between_text_pieces_does_not_split_the_text() -> None:
-    pieces = [thought("Hm.", content="Hel"), thought("Hm?"), text_chunk("lo."), thought("Done."), STOP]
-    async with await Ledger.open() as ledger:
-        turn = await ledger.run(runner(pieces), "Hi")
-    assert (kinds(turn), thoughts_in(turn)) == (["reasoning", "Hello."], ["Hm.Hm?Done."])
+@pytest.mark.parametrize(
+    ("pieces", "stored", "reasoning"),
+    [
+        (
+            [thought("First. "), called(0, "a"), thought("Then."), called(1, "b"), CALLS_END],
+            ["reasoning", "function_call", "function_call"],
+            "First. Then.",
+        ),
+        (
+            [text_chunk("I look."), thought("Hm."), called(0, "a"), CALLS_END],
+            ["reasoning", "I look.", "function_call"],
+            "Hm.",
+        ),
+        (
+            [thought("Hm.", content="Hel"), thought("Hm?"), text_chunk("lo."), thought("Done."), STOP],
+            ["reasoning", "Hello."],
+            "Hm.Hm?Done.",
+        ),
+    ],
+    ids=["calls", "text and a call", "text"],
+)
+async def test_reasoning_becomes_one_item_before_the_calls_and_the_text(
+    chat: Chat, pieces: list[bytes], stored: list[str], reasoning: str
+) -> None:
+    turn = await chat.run(runner(pieces), "Hi")
+    assert (kinds(turn), thoughts_in(turn)) == (stored, [reasoning])
 
 
 async def test_arguments_of_calls_are_emitted_as_they_arrive(chat: Chat) -> None:
@@ -465,15 +473,11 @@ async def test_calls_of_a_stopped_answer_are_dropped_and_its_text_and_reasoning_
     assert [item.body for item in turn.output] == ["Hm.", "I look."]
 
 
-async def test_unstreamed_answer_stores_its_reasoning() -> None:
-    for message in (
-        {"content": "Hello.", "reasoning_content": "Hm."},
-        {"content": "Hello.", "reasoning": "Hm."},
-    ):
-        model = Canned(completion=whole(message))
-        async with await Ledger.open() as ledger:
-            turn = await ledger.run(ChatRunner(model, {"model": "m"}, stream=False), "Hi")
-        assert (kinds(turn), thoughts_in(turn)) == (["reasoning", "Hello."], ["Hm."])
+@pytest.mark.parametrize("word", ["reasoning_content", "reasoning"])
+async def test_unstreamed_answer_stores_its_reasoning(chat: Chat, word: str) -> None:
+    model = Canned(completion=whole({"content": "Hello.", word: "Hm."}))
+    turn = await chat.run(ChatRunner(model, {"model": "m"}, stream=False), "Hi")
+    assert (kinds(turn), thoughts_in(turn)) == (["reasoning", "Hello."], ["Hm."])
 
 
 EMPTY_ANSWERS = [
@@ -503,29 +507,28 @@ async def test_empty_answer_with_a_finish_reason_ends_the_turn_and_is_not_shown_
     assert await chat.turns() == [turn, *(await chat.turns())[1:]]
 
 
-async def test_turn_stopped_during_reasoning_or_text_is_well_formed() -> None:
-    for pieces, kept in (([thought("Hm.")], []), ([thought("Hm."), text_chunk("Hel")], ["reasoning", "Hel"])):
-        async with await Ledger.open() as ledger:
-            chat = await ledger.conversation()
-            async with chat.turn("Hi") as turn:
-                with pytest.raises(ModelUnavailable):
-                    await runner(pieces, ModelUnavailable())(turn)
-                turn.stop("keep")
-            [interrupted] = await chat.turns()
-            assert kinds(interrupted) == kept
-            again = await chat.run(runner([text_chunk("Yes."), STOP]), "Still there?")
-            assert kinds(again) == ["Yes."]
-
-
-async def test_retry_of_a_turn_that_failed_after_its_reasoning_starts_afresh() -> None:
-    async with await Ledger.open() as ledger:
-        chat = await ledger.conversation()
+@pytest.mark.parametrize(
+    ("pieces", "kept"), [([thought("Hm.")], []), ([thought("Hm."), text_chunk("Hel")], ["reasoning", "Hel"])]
+)
+async def test_turn_stopped_during_reasoning_or_text_is_well_formed(
+    chat: Chat, pieces: list[bytes], kept: list[str]
+) -> None:
+    async with chat.turn("Hi") as turn:
         with pytest.raises(ModelUnavailable):
-            await chat.run(
-                runner([thought("Hm."), text_chunk("Hel")], ModelUnavailable()), "Hi", idempotency_key="k"
-            )
-        turn = await chat.run(runner([thought("Oh."), text_chunk("Hello."), STOP]), "Hi", idempotency_key="k")
-        assert (kinds(turn), thoughts_in(turn)) == (["reasoning", "Hello."], ["Oh."])
+            await runner(pieces, ModelUnavailable())(turn)
+        turn.stop("keep")
+    [interrupted] = await chat.turns()
+    assert kinds(interrupted) == kept
+    again = await chat.run(runner([text_chunk("Yes."), STOP]), "Still there?")
+    assert kinds(again) == ["Yes."]
+
+
+async def test_retry_of_a_turn_that_failed_after_its_reasoning_starts_afresh(chat: Chat) -> None:
+    broken = runner([thought("Hm."), text_chunk("Hel")], ModelUnavailable())
+    with pytest.raises(ModelUnavailable):
+        await chat.run(broken, "Hi", idempotency_key="k")
+    turn = await chat.run(runner([thought("Oh."), text_chunk("Hello."), STOP]), "Hi", idempotency_key="k")
+    assert (kinds(turn), thoughts_in(turn)) == (["reasoning", "Hello."], ["Oh."])
 
 
 class Strict(Canned):

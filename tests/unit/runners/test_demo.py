@@ -347,6 +347,5 @@ async def test_demo_stream_left_early_ends(model: DemoModel) -> None:
 
 
 async def test_demo_model_lists_one_model(model: DemoModel) -> None:
-    kind: ChatModel = model
-    assert [each["id"] for each in await kind.models()] == ["demo"]
-    await kind.close()
+    assert [each["id"] for each in await model.models()] == ["demo"]
+    await model.close()

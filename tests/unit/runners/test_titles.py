@@ -14,11 +14,6 @@ from turnledger.runners.chat_model import FINISH_REASONS, ModelRequest
 from turnledger.runners.titles import ANSWER_LENGTH, QUESTION_LENGTH, FirstExchange, clean_title, write_title
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Namer:
     """Returns one completion, and records the requests."""
 

@@ -32,11 +32,6 @@ SHADOWS = ("_config", "_content", "_data", "_docsize", "_idx")
 """Endings of the tables in which SQLite keeps a full-text index."""
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
     with PostgresServer.start() as running:

@@ -7,11 +7,6 @@ from turnledger.stores.memory import Database, MemoryStore
 from turnledger.stores.url import open_store
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def database_of(url: str) -> Database:
     store = await open_store(url)
     assert isinstance(store, MemoryStore)

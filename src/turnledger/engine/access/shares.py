@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from turnledger.engine.access.tokens import may_revoke
-from turnledger.engine.conversations.resolve import check_live, live_conversation
+from turnledger.engine.access.tokens import may_revoke, require_tokens, valid_parent
+from turnledger.engine.conversations.resolve import live_conversation
 from turnledger.engine.ports import WholeStore
 from turnledger.errors import (
     ConversationUnavailable,
     InvalidInput,
     LinkNotValid,
     ShareNotFound,
-    TokenEnded,
     TokenTooWide,
     TooManyShares,
     TooManyVisitors,
@@ -67,7 +66,7 @@ async def create(whole: WholeStore, request: CreateShare) -> Share:
     made_before = await whole.share(None, request.id)
     if made_before is not None:
         return made_before
-    parent = None if request.parent is None else await _parent(whole, request)
+    parent = None if request.parent is None else await _parent(whole, request, request.parent)
     share = await _share(whole, request, parent)
     if share.expires_at is not None and share.expires_at <= request.now:
         raise InvalidInput("The link would have expired already. Use a time in the future.")
@@ -75,17 +74,13 @@ async def create(whole: WholeStore, request: CreateShare) -> Share:
         _check_not_beyond(share, parent, request.now)
     if await whole.count_shares(share.owner, request.now, request.limit) >= request.limit:
         raise TooManyShares
-    # A store with links has more than one user: from now on every caller needs a token.
-    if not await whole.of(request.tokenless).admission():
-        await whole.raise_admission(request.tokenless)
+    await require_tokens(whole, request.tokenless)
     await whole.add_share(share)
     return share
 
 
-async def _parent(whole: WholeStore, request: CreateShare) -> Token:
-    parent = None if request.parent is None else await whole.token(None, request.parent)
-    if parent is None or not parent.is_valid(request.now):
-        raise TokenEnded
+async def _parent(whole: WholeStore, request: CreateShare, id: TokenId) -> Token:
+    parent = await valid_parent(whole, id, request.now)
     if parent.share is not None:
         raise TokenTooWide("Visitors cannot create links.")
     needed = TokenScope.ADMIN if request.conversation is None else TokenScope.CHATS_WRITE
@@ -104,11 +99,7 @@ async def _share(whole: WholeStore, request: CreateShare, parent: Token | None) 
         models = parent.models if models is None else models
         expires_at = parent.expires_at if expires_at is None else expires_at
     if request.conversation is not None:
-        rows = whole.of(owner)
-        found = await rows.conversation(request.conversation)
-        found = await check_live(
-            rows, found if found is not None and within.sees(found) else None, request.due
-        )
+        found = await live_conversation(whole.of(owner), request.conversation, request.due, within)
         chat_scope = found.scope
     return Share(
         id=request.id,

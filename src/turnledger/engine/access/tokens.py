@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from turnledger.engine.conversations.resolve import check_live
+from turnledger.engine.conversations.resolve import live_conversation
 from turnledger.engine.ports import Tables, WholeStore
 from turnledger.errors import InvalidInput, TokenEnded, TokenNotFound, TokenTooWide, TooManyTokens
 from turnledger.model.access.token import UNBOUNDED, Bounds, Token, TokenScope
@@ -61,16 +61,26 @@ async def create(whole: WholeStore, request: CreateToken) -> Token:
         await _check_conversation(whole, token, token.conversation, request.due)
     if await whole.count_tokens(token.owner, request.now, request.limit) >= request.limit:
         raise TooManyTokens
-    if not await whole.of(request.tokenless).admission():
-        await whole.raise_admission(request.tokenless)
+    await require_tokens(whole, request.tokenless)
     await whole.add_token(token)
     return token
 
 
-async def _parent(whole: WholeStore, id: TokenId, now: int) -> Token:
+async def require_tokens(whole: WholeStore, tokenless: str) -> None:
+    """From now on, every caller needs a token: the store has more than one user."""
+    if not await whole.of(tokenless).admission():
+        await whole.raise_admission(tokenless)
+
+
+async def valid_parent(whole: WholeStore, id: TokenId, now: int) -> Token:
     parent = await whole.token(None, id)
     if parent is None or not parent.is_valid(now):
         raise TokenEnded
+    return parent
+
+
+async def _parent(whole: WholeStore, id: TokenId, now: int) -> Token:
+    parent = await valid_parent(whole, id, now)
     if not parent.allows(TokenScope.ADMIN):
         raise TokenTooWide("Only a token with the scope admin can create tokens.")
     return parent
@@ -82,9 +92,7 @@ async def _check_conversation(whole: WholeStore, token: Token, id: ConversationI
         raise InvalidInput(
             f"A token for one conversation has the scope {TokenScope.CHATS_READ}, and no other."
         )
-    tables = whole.of(token.owner)
-    found = await tables.conversation(id)
-    await check_live(tables, found if found is not None and token.within.sees(found) else None, due)
+    await live_conversation(whole.of(token.owner), id, due, token.within)
 
 
 def _token(request: CreateToken, parent: Token | None) -> Token:

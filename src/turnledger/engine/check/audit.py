@@ -50,16 +50,7 @@ class Audit:
     def report(self, rule: Rule, place: Location, message: str) -> None:
         if len(self.findings) >= self._limit:
             raise TooManyFindings
-        self.findings.append(
-            Finding(
-                rule=rule,
-                message=message,
-                owner=place.owner,
-                conversation=place.conversation,
-                branch=place.branch,
-                turn=place.turn,
-            )
-        )
+        self.findings.append(Finding(rule=rule, message=message, **msgspec.structs.asdict(place)))
 
     @contextmanager
     def recording(self, place: Location) -> Iterator[None]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from turnledger.engine.check.audit import UNREADABLE, Audit, Location, is_live, is_whole
+from turnledger.model.access.share import Share
 from turnledger.model.access.token import Token
 from turnledger.model.check import Rule
 from turnledger.model.conversation import NOBODY, Branch, Conversation, Ticket
-from turnledger.model.ids import LeaseId, TokenId
+from turnledger.model.ids import Id, LeaseId, TokenId
 from turnledger.model.job import TurnJob
 from turnledger.model.journal import Journal
 from turnledger.model.turn import Attempt, AttemptState, Turn, TurnKind
@@ -227,14 +228,8 @@ async def _check_share(audit: Audit, place: Location, token: Token) -> None:
     if token.share is None or token.revoked_at is not None:
         return
     share = await audit.whole.share(None, token.share)
-    if share is None:
-        if token.expires_at is None:
-            text = f"{token.id} was issued by {token.share}, which is missing and cannot revoke it."
-            audit.report(Rule.TOKEN, place, text)
-    elif share.revoked_at is not None:
-        text = f"{token.id} was issued by {share.id}, which is revoked; the token still works."
-        audit.report(Rule.TOKEN, place, text)
-    elif not share.within.covers(token.within):
+    _check_issuer(audit, place, token, token.share, share)
+    if share is not None and share.revoked_at is None and not share.within.covers(token.within):
         text = f"{token.id} grants other conversations than {share.id}, which issued it."
         audit.report(Rule.TOKEN, place, text)
 
@@ -243,16 +238,18 @@ async def _check_parent(audit: Audit, place: Location, token: Token) -> None:
     if token.parent is None or token.revoked_at is not None:
         return
     parent = await audit.whole.token(None, token.parent)
-    if parent is None:
-        # A token that expires may outlast its parent's row for a while; it grants nothing then.
-        if token.expires_at is None:
-            text = f"{token.id} was issued by {token.parent}, which is missing and cannot revoke it."
-            audit.report(Rule.TOKEN, place, text)
-        return
-    if parent.revoked_at is not None:
-        text = f"{token.id} was issued by {parent.id}, which is revoked; the token still works."
-        audit.report(Rule.TOKEN, place, text)
-    beyond = token.excess_over(parent)
+    _check_issuer(audit, place, token, token.parent, parent)
+    beyond = () if parent is None else token.excess_over(parent)
     if beyond:
-        text = f"{token.id} grants more than {parent.id}, which issued it: {'; '.join(beyond)}."
+        text = f"{token.id} grants more than {token.parent}, which issued it: {'; '.join(beyond)}."
+        audit.report(Rule.TOKEN, place, text)
+
+
+def _check_issuer(audit: Audit, place: Location, token: Token, id: Id, issuer: Token | Share | None) -> None:
+    # A token that expires may outlast its issuer's row for a while; it grants nothing then.
+    if issuer is None and token.expires_at is None:
+        text = f"{token.id} was issued by {id}, which is missing and cannot revoke it."
+        audit.report(Rule.TOKEN, place, text)
+    elif issuer is not None and issuer.revoked_at is not None:
+        text = f"{token.id} was issued by {id}, which is revoked; the token still works."
         audit.report(Rule.TOKEN, place, text)

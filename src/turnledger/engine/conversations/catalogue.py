@@ -6,12 +6,18 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from turnledger.engine.conversations.resolve import Target, check_live, find, has_expired
+from turnledger.engine.conversations.resolve import (
+    ResolveRequest,
+    branch_shown,
+    check_live,
+    find,
+    has_expired,
+)
 from turnledger.engine.feed import newest_position
 from turnledger.engine.ports import Tables
-from turnledger.errors import BranchNotFound, ConversationNotFound
-from turnledger.model.catalogue import ChatEntry, ChatFilter, ListPosition, Page
-from turnledger.model.conversation import EVERYWHERE, Conversation, Within
+from turnledger.errors import ConversationNotFound
+from turnledger.model.catalogue import ChatEntry, ChatFilter, ListPosition, Page, entry_of
+from turnledger.model.conversation import EVERYWHERE, Within
 from turnledger.model.ids import ConversationId
 
 
@@ -37,7 +43,8 @@ async def list_page(tables: Tables, request: ListChats) -> Page:
     count = request.limit + 1
     while True:
         if request.is_ascending:
-            found = await _least_recent(tables, request.chat_filter.scope, after, count)
+            oldest = await tables.least_recent_conversations(request.chat_filter.scope, after, count)
+            found = [entry_of(each, await branch_shown(tables, each)) for each in oldest]
         else:
             found = await tables.listed_chats(request.chat_filter, after, count)
         # Skip chats that have lapsed but are not marked yet, without leaving a gap in the page.
@@ -64,26 +71,12 @@ async def position_of(tables: Tables, request: PositionRequest) -> ListPosition:
     return ListPosition(found.touched_at, found.id)
 
 
-async def _least_recent(
-    tables: Tables, scope: str | None, after: ListPosition | None, limit: int
-) -> list[ChatEntry]:
-    found = await tables.least_recent_conversations(scope, after, limit)
-    return [await _entry(tables, each) for each in found]
-
-
-async def _entry(tables: Tables, found: Conversation) -> ChatEntry:
-    branch = await tables.branch(found.branch)
-    if branch is None:
-        raise BranchNotFound
-    return ChatEntry(found, branch.length, branch.preview, branch.running is not None)
-
-
 async def _only_chat(tables: Tables, request: ListChats, id: ConversationId) -> tuple[ChatEntry, ...]:
     """Return the list for a caller that may see one chat only."""
     found = await tables.conversation(id)
     if found is None or not request.within.sees(found) or not request.chat_filter.matches(found):
         return ()
-    alone, after = await _entry(tables, found), request.after
+    alone, after = entry_of(found, await branch_shown(tables, found)), request.after
     place = ListPosition.after(alone)
     is_behind = after is None or (place > after if request.is_ascending else place < after)
     return (_copy_entry(alone),) if is_behind and not await _has_lapsed(tables, alone, request.now) else ()
@@ -105,13 +98,7 @@ def _copy_entry(listed: ChatEntry) -> ChatEntry:
     return replace(listed, conversation=replace(found, metadata=dict(found.metadata)))
 
 
-@dataclass(frozen=True)
-class ChatByKeyRequest:
-    target: Target
-    now: int
-
-
-async def chat_by_key(tables: Tables, request: ChatByKeyRequest) -> Page:
+async def chat_by_key(tables: Tables, request: ResolveRequest) -> Page:
     """Return the chat with this conversation_key as a page of its own, or an empty page. The chat may be
     unlisted: its first turn may still run. Creates and resets nothing. Raises ConversationExpired."""
     as_of = str(await newest_position(tables))
@@ -120,7 +107,4 @@ async def chat_by_key(tables: Tables, request: ChatByKeyRequest) -> Page:
     if found is None or branch is None:
         return Page((), as_of=as_of)
     await check_live(tables, found, request.now)
-    return Page(
-        (_copy_entry(ChatEntry(found, branch.length, branch.preview, branch.running is not None)),),
-        as_of=as_of,
-    )
+    return Page((_copy_entry(entry_of(found, branch)),), as_of=as_of)

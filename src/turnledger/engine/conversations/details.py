@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 from unicodedata import normalize
 
 from msgspec.structs import replace
 
 from turnledger.engine.conversations.resolve import live_conversation
-from turnledger.engine.conversations.title import renamed
-from turnledger.engine.feed import record_change
+from turnledger.engine.conversations.title import renamed, save_details
 from turnledger.engine.limits import UNLIMITED, Quota, check_quota
 from turnledger.engine.ports import Tables
 from turnledger.errors import InvalidInput, RevisionConflict
-from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import (
     LONGEST,
     METADATA_PAIRS,
@@ -43,12 +42,9 @@ def check_details(title: str | None, metadata: Mapping[str, str] | None) -> None
             f"Metadata has at most {METADATA_PAIRS} pairs; names have 64 characters, values {TEXT_LENGTH}.",
             param="metadata",
         )
-    for name, texts in (
-        ("title", [title or ""]),
-        ("metadata", [*(metadata or {}), *(metadata or {}).values()]),
-    ):
+    for param, texts in (("title", [title or ""]), ("metadata", chain.from_iterable(pairs))):
         if not all(map(is_unicode, texts)):
-            raise InvalidInput(f"{name} must be Unicode text.", param=name)
+            raise InvalidInput(f"{param} must be Unicode text.", param=param)
 
 
 def tags_of(tags: Iterable[object]) -> tuple[str, ...]:
@@ -134,8 +130,4 @@ async def update(tables: Tables, request: UpdateRequest) -> Conversation:
         return found
     if details_bytes(changed) > details_bytes(found):
         await check_quota(tables, request.quota)
-    changed = replace(changed, revision=found.revision + 1)
-    await tables.save_conversation(changed)
-    if changed.is_listed:  # else the feed has not reported it yet
-        await record_change(tables, ChangeKind.CHAT_CHANGED, changed, request.now)
-    return changed
+    return await save_details(tables, replace(changed, revision=found.revision + 1), request.now)

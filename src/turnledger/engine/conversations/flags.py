@@ -8,7 +8,6 @@ ever hidden; while it is unchanged, cached flags are valid.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from turnledger.engine.conversations.list_entry import update_previews
@@ -109,12 +108,9 @@ async def flags_in(tables: Tables, request: FlagsOfRequest) -> FlagsByTurn:
     conversation = await live_conversation(tables, request.conversation, request.now)
     for id in request.turns:
         await _turn_of(tables, conversation, id)
-    found = {turn: _of_items(flags) for turn, flags in (await tables.flags(request.turns)).items()}
-    return {turn: flags for turn, flags in found.items() if flags}
-
-
-def _of_items(flags: Mapping[int, Flags]) -> Mapping[int, Flags]:
-    return {place: each for place, each in flags.items() if place != WHOLE}
+    found = (await tables.flags(request.turns)).items()
+    of_items = {turn: {at: flags[at] for at in flags if at != WHOLE} for turn, flags in found}
+    return {turn: flags for turn, flags in of_items.items() if flags}
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from turnledger.engine.conversations.resolve import check_live, live_conversatio
 from turnledger.engine.history.line import MISSING, flags_of, turn_at, turns_of
 from turnledger.engine.ports import Store, Tables
 from turnledger.errors import BranchNotFound, StoreCorrupt, TurnNotFound
-from turnledger.model.catalogue import ChatEntry
+from turnledger.model.catalogue import ChatEntry, entry_of
 from turnledger.model.conversation import EVERYWHERE, Branch, Conversation, Within
 from turnledger.model.flags import (
     NOTHING_HIDDEN,
@@ -188,8 +188,7 @@ async def read_conversation(tables: Tables, request: InfoRequest) -> Conversatio
 async def read_entry(tables: Tables, request: InfoRequest) -> ChatEntry:
     """Return the conversation as listed, if it is live."""
     found = await read_conversation(tables, request)
-    branch = await _shown_branch(tables, found)
-    return ChatEntry(found, branch.length, branch.preview, is_running=branch.running is not None)
+    return entry_of(found, await _shown_branch(tables, found))
 
 
 class ChatPage(Struct, frozen=True):
@@ -215,7 +214,7 @@ async def read_chat(tables: Tables, request: TurnPageRequest) -> ChatPage:
     chat = await read_entry(tables, InfoRequest(request.conversation, request.now))
     branch = await _requested_branch(tables, chat.conversation, request)
     turns = await _turns_on(tables, branch, request)
-    flags = await flags_of_read(tables, ReadTurns(tuple(turn.id for turn in turns)))
+    flags = await flags_of_read(tables, tuple(turn.id for turn in turns))
     return ChatPage(chat, turns, hidden_places(turns, flags), await _set_aside(tables, branch, request))
 
 
@@ -270,8 +269,7 @@ async def flagged_page(tables: Tables, request: LinePageRequest) -> FlaggedPage:
     page = request.page
     conversation = await read_conversation(tables, InfoRequest(page.conversation, page.now))
     branch = request.branch or await _shown_branch(tables, conversation)
-    through = branch.length if page.before is None else page.before - 1
-    turns = await turns_of(tables, branch, 0, through, page.limit)
+    turns = await _turns_on(tables, branch, page)
     if not turns or not await tables.flag_version():
         return FlaggedPage(turns, {}, branch)
     flags = await flags_of(tables, branch, turns[0].number - 1, turns[-1].number)
@@ -287,24 +285,16 @@ def visible_to_user(turns: Sequence[Turn], flags: FlagsByTurn) -> list[Item]:
     return [item for part in parts for item in part]
 
 
-class ReadTurns(Struct, frozen=True):
-    """Turns that the caller was authorized to read."""
-
-    turns: tuple[TurnId, ...]
-
-
-async def flags_of_read(tables: Tables, request: ReadTurns) -> FlagsByTurn:
+async def flags_of_read(tables: Tables, turns: tuple[TurnId, ...]) -> FlagsByTurn:
     """Return the flags of these turns, where there are any. Their owner was checked when they were read."""
-    if not await tables.flag_version():
-        return {}
-    return await tables.flags(request.turns)
+    return await tables.flags(turns) if await tables.flag_version() else {}
 
 
 async def hidden_in(store: Store, owner: str, turns: Sequence[Turn], page: int) -> list[HiddenItems]:
     """Return for each turn the places of its hidden items; read in pages."""
     flags: dict[TurnId, Mapping[int, Flags]] = {}
     for start in range(0, len(turns), page):
-        read = ReadTurns(tuple(turn.id for turn in turns[start : start + page]))
+        read = tuple(turn.id for turn in turns[start : start + page])
         flags |= await store.read(flags_of_read, read, owner)
     return hidden_places(turns, flags)
 

@@ -12,11 +12,7 @@ from turnledger.engine.feed import record_change
 from turnledger.engine.limits import UNLIMITED, Quota, check_quota
 from turnledger.engine.ports import Tables
 from turnledger.engine.tables.lanes import Lane
-from turnledger.errors import (
-    ConversationDeleted,
-    ConversationExpired,
-    ConversationNotFound,
-)
+from turnledger.errors import BranchNotFound, ConversationDeleted, ConversationExpired, ConversationNotFound
 from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import (
     EVERYWHERE,
@@ -89,11 +85,7 @@ def keys_of(conversation: Conversation) -> tuple[str | None, str | None]:
 
 
 def new_conversation(
-    owner: str,
-    id: ConversationId,
-    branch: BranchId,
-    now: int,
-    **details: Any,
+    owner: str, id: ConversationId, branch: BranchId, now: int, **details: Any
 ) -> Conversation:
     return Conversation(id=id, owner=owner, branch=branch, created_at=now, touched_at=now, **details)
 
@@ -102,12 +94,11 @@ async def find(tables: Tables, target: Target) -> Conversation | None:
     """Return the conversation that the target names, in any state."""
     if target.id is not None:
         found = await tables.conversation(target.id)
-        return found if found is not None and target.sees(found) else None
-    if target.conversation_key is not None:
+    elif target.conversation_key is not None:
         found = await tables.conversation_by_key(target.scope, target.conversation_key)
-        return found if found is not None and target.sees(found) else None
-    # A new one may exist already, if the result of its creation was lost.
-    return await tables.conversation(target.fresh.id) if target.fresh else None
+    else:  # a new one may exist already, if the result of its creation was lost
+        return await tables.conversation(target.fresh.id) if target.fresh else None
+    return found if found is not None and target.sees(found) else None
 
 
 async def resolve(
@@ -219,9 +210,20 @@ async def check_live(tables: Tables, found: Conversation | None, now: int) -> Co
     return found
 
 
-async def live_conversation(tables: Tables, id: ConversationId, now: int) -> Conversation:
-    """Return the conversation with this id; raises as `check_live` does."""
-    return await check_live(tables, await tables.conversation(id), now)
+async def live_conversation(
+    tables: Tables, id: ConversationId, now: int, within: Within = EVERYWHERE
+) -> Conversation:
+    """Return the conversation with this id, if the caller sees it; raises as `check_live` does."""
+    found = await tables.conversation(id)
+    return await check_live(tables, found if found is not None and within.sees(found) else None, now)
+
+
+async def branch_shown(tables: Tables, conversation: Conversation) -> Branch:
+    """Return the current branch of a conversation."""
+    branch = await tables.branch(conversation.branch)
+    if branch is None:
+        raise BranchNotFound
+    return branch
 
 
 async def has_expired(tables: Tables, found: Conversation, now: int) -> bool:

@@ -12,11 +12,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnledger.engine.conversations.resolve import has_expired
+from turnledger.engine.conversations.title import hidden_of
 from turnledger.engine.history import line
 from turnledger.engine.ports import Store, Sync, Tables, WholeStore
 from turnledger.errors import InvalidInput, StoreCorrupt, StoreError, StoreTooNew, TurnNotFound
 from turnledger.model.conversation import EVERYWHERE, Conversation, ConversationState, TitleSource, Within
-from turnledger.model.flags import hidden_from_user
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.text.search import TITLES, Phrase, SearchMatch, Snippet, snippet_of
 from turnledger.model.turn import Turn, visible_texts
@@ -203,9 +203,7 @@ async def _branch_showing(
 
 
 async def _snippet(tables: Tables, request: SearchRequest, turn: Turn) -> Snippet | None:
-    flags = await tables.flags((turn.id,))
-    hidden = hidden_from_user(flags).get(turn.id, ())
-    return snippet_of(visible_texts(turn, hidden), request.phrases)
+    return snippet_of(visible_texts(turn, await hidden_of(tables, turn)), request.phrases)
 
 
 def cursor_at(place: int) -> str:

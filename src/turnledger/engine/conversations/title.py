@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from turnledger.engine.conversations.resolve import check_live
+from turnledger.engine.conversations.resolve import live_conversation
 from turnledger.engine.feed import record_change
 from turnledger.engine.ports import Tables
 from turnledger.errors import ConversationUnavailable
@@ -52,10 +52,15 @@ async def rename_by_words(
     title = await first_words_of(tables, branch) if branch is not None else None
     if title == conversation.title:
         return
-    named = with_words_as_title(conversation, title)
-    await tables.save_conversation(named)
-    if named.is_listed:
-        await record_change(tables, ChangeKind.CHAT_CHANGED, named, now)
+    await save_details(tables, with_words_as_title(conversation, title), now)
+
+
+async def save_details(tables: Tables, changed: Conversation, now: int) -> Conversation:
+    """Save a conversation whose details have changed, and report it if the feed has reported it before."""
+    await tables.save_conversation(changed)
+    if changed.is_listed:
+        await record_change(tables, ChangeKind.CHAT_CHANGED, changed, now)
+    return changed
 
 
 async def renamed(tables: Tables, found: Conversation, title: str | None) -> Conversation:
@@ -82,9 +87,8 @@ async def name_by_model(tables: Tables, request: NameRequest) -> Conversation | 
     """Set a title that a model made, if the chat has none or only its first words; never replace a name given
     by a user or another model. Return the chat, or None if unchanged. The revision stays, so that a
     concurrent rename does not conflict."""
-    found = await tables.conversation(request.id)
     try:
-        found = await check_live(tables, found, request.due)
+        found = await live_conversation(tables, request.id, request.due)
     except ConversationUnavailable:
         return None
     if found.named_by is TitleSource.MODEL and found.title == request.title:
@@ -94,7 +98,4 @@ async def name_by_model(tables: Tables, request: NameRequest) -> Conversation | 
     ):
         return None
     named = replace(found, title=request.title, named_by=TitleSource.MODEL)
-    await tables.save_conversation(named)
-    if named.is_listed:
-        await record_change(tables, ChangeKind.CHAT_CHANGED, named, request.now)
-    return named
+    return await save_details(tables, named, request.now)

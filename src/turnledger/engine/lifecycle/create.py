@@ -36,15 +36,22 @@ class CreateChatRequest:
 async def create_chat(tables: Tables, request: CreateChatRequest) -> Conversation:
     """Return the conversation that was made or found under the same idempotency_key, else resolve the target
     and claim it. A deleted one is not made again. Raises IdempotencyMismatch, and as `resolve`."""
-    target, key = request.target, request.key
-    claim = await tables.claim(key.text)
-    if claim is not None:
-        if claim.fingerprint != key.fingerprint:
-            raise IdempotencyMismatch
-        return await check_live(tables, await live_conversation_of(tables, claim), request.due)
-    made = await resolve(tables, target, request.due, quota=request.quota)
-    await tables.save_claim(claim_of(key, made, made.branch, request.now))
+    earlier = await made_under(tables, request.key, request.due)
+    if earlier is not None:
+        return earlier
+    made = await resolve(tables, request.target, request.due, quota=request.quota)
+    await tables.save_claim(claim_of(request.key, made, made.branch, request.now))
     return made
+
+
+async def made_under(tables: Tables, key: IdempotencyKey, due: int) -> Conversation | None:
+    """Return the conversation that an earlier request with this key made, if there was one."""
+    claim = await tables.claim(key.text)
+    if claim is None:
+        return None
+    if claim.fingerprint != key.fingerprint:
+        raise IdempotencyMismatch
+    return await check_live(tables, await live_conversation_of(tables, claim), due)
 
 
 @dataclass(frozen=True)

@@ -22,18 +22,18 @@ from turnledger.engine.attempt.fork import (
     place_of,
     turn_on,
 )
-from turnledger.engine.attempt.idempotency import IdempotencyKey, claim_of, live_conversation_of
+from turnledger.engine.attempt.idempotency import IdempotencyKey, claim_of
 from turnledger.engine.attempt.settle import settle
-from turnledger.engine.conversations.resolve import check_live, live_conversation
+from turnledger.engine.conversations.resolve import branch_shown, live_conversation
 from turnledger.engine.feed import record_change
 from turnledger.engine.history import line
+from turnledger.engine.lifecycle.create import made_under
 from turnledger.engine.limits import UNLIMITED, Quota, check_quota
 from turnledger.engine.ports import Tables
 from turnledger.errors import (
     BranchNotFound,
     ConversationBusy,
     HistoryDiverged,
-    IdempotencyMismatch,
     InvalidInput,
     Superseded,
 )
@@ -89,14 +89,7 @@ async def find_claimed_move(tables: Tables, claim: Claim, attempt: TurnId) -> Mo
     return MoveResult(shown)
 
 
-async def check_move(
-    tables: Tables,
-    lane: Branch,
-    move: Move,
-    *,
-    kept: TurnId | None,
-    quota: Quota = UNLIMITED,
-) -> None:
+async def check_move(tables: Tables, lane: Branch, move: Move, *, kept: TurnId | None, quota: Quota) -> None:
     """Raise if the move will fail once the running turn was stopped; `kept` is that turn, if it will be
     last."""
     if isinstance(move, Switch):
@@ -186,15 +179,11 @@ async def fork(tables: Tables, request: ForkRequest) -> Conversation:
     if again is not None:
         return again
     await check_admitted(tables, request.admitted)
-    claim = await tables.claim(request.key.text) if request.key else None
-    if request.key is not None and claim is not None:
-        if claim.fingerprint != request.key.fingerprint:
-            raise IdempotencyMismatch
-        return await check_live(tables, await live_conversation_of(tables, claim), request.due)
+    earlier = await made_under(tables, request.key, request.due) if request.key else None
+    if earlier is not None:
+        return earlier
     source = await live_conversation(tables, request.conversation, request.due)
-    lane = await tables.branch(source.branch)
-    if lane is None:
-        raise BranchNotFound
+    lane = await branch_shown(tables, source)
     waiting = await tables.attempt(lane.unsettled) if lane.unsettled else None
     if waiting is not None and lane.running is None:
         lane = await settle(tables, lane, waiting, request.now)
@@ -204,19 +193,14 @@ async def fork(tables: Tables, request: ForkRequest) -> Conversation:
     if key is not None and await tables.conversation_by_key(fresh.scope, key) is not None:
         raise InvalidInput(f"The conversation_key {key!r} is taken. Use another one.")
     await check_quota(tables, request.quota, adds_chat=True)
-    await _copy_beginning(tables, request, fresh, lane)
+    divergence = Divergence(branch=fresh.branch, after=request.turn or lane.head)
+    place = await place_of(tables, lane, await fork_at(tables, lane, divergence))
+    await tables.add_conversation(fresh)
+    await make_branch(tables, lane, place, fresh.id)
     if request.key is not None:
         await tables.save_claim(claim_of(request.key, fresh, fresh.branch, request.now))
     await record_change(tables, ChangeKind.CHAT_CREATED, fresh, request.now)
     return fresh
-
-
-async def _copy_beginning(tables: Tables, request: ForkRequest, fresh: Conversation, lane: Branch) -> None:
-    divergence = Divergence(branch=fresh.branch, after=request.turn or lane.head)
-    fork = await fork_at(tables, lane, divergence)
-    place = await place_of(tables, lane, fork)
-    await tables.add_conversation(fresh)
-    await make_branch(tables, lane, place, fresh.id)
 
 
 class Sibling(Struct, frozen=True):
@@ -238,9 +222,7 @@ async def siblings(tables: Tables, request: SiblingsRequest) -> list[Sibling]:
     """Return the turns at the place of a turn of the current branch, itself included, oldest first; without
     those of side branches."""
     conversation = await live_conversation(tables, request.conversation, request.now)
-    lane = await tables.branch(conversation.branch)
-    if lane is None:
-        raise BranchNotFound
+    lane = await branch_shown(tables, conversation)
     turn = await turn_on(tables, lane, request.turn)
     found_at = {turn.id: Sibling(turn, lane.id)}
     before = await _before(tables, lane, turn)

@@ -17,22 +17,18 @@ from turnledger.model.change import LiveChange, Position
 class PositionRows(Protocol):
     async def newest_position(self) -> Position:
         """The position that every later change comes after."""
-        ...
 
     async def is_kept(self, position: Position) -> bool:
         """Whether this is a position of this store, and no change after it was removed. After power loss it
         may be that of a change that was lost."""
-        ...
 
 
 class ChangeRows(PositionRows, Protocol):
     async def add_change(self, change: LiveChange) -> None:
         """Insert at the next position, without the chat."""
-        ...
 
     async def changes(self, after: Position | None, limit: int) -> list[LiveChange]:
         """The next changes after a position that is kept, or the first ones kept, in order."""
-        ...
 
 
 class ChangeTail(Struct, frozen=True):
@@ -48,13 +44,10 @@ class TailRows(PositionRows, Protocol):
     async def tail(self, after: Position, owners: Collection[str], limit: int) -> ChangeTail:
         """Read the next `limit` changes after a position that is kept; return those of these owners, in
         order."""
-        ...
 
     async def purge_changes(self, before: int, keep: int, limit: int) -> int:
         """Remove changes before a time and those beyond `keep`, oldest first, at most `limit`; never the
         newest. Stop at the first that stays: all after it stay, too. Return how many."""
-        ...
 
     async def secret(self) -> bytes:
         """32 random bytes, kept for the life of the store and never disclosed."""
-        ...

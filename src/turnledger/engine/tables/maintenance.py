@@ -16,7 +16,6 @@ class IdRows(Protocol):
     async def is_id_taken(self, id: ConversationId) -> bool: ...
     async def taken_turns(self, ids: Sequence[TurnId]) -> set[TurnId]:
         """Those that are ids of turns, attempts or tickets."""
-        ...
 
     async def taken_branches(self, ids: Sequence[BranchId]) -> set[BranchId]: ...
 
@@ -59,39 +58,32 @@ class CountedTurn(Struct, frozen=True):
 class MaintenanceRows(Protocol):
     async def owners(self, after: str | None, limit: int) -> list[str]:
         """The owners that store anything, in order, after this one."""
-        ...
 
     async def turns_of_all(self, after: TurnId | None, limit: int, max_bytes: int) -> list[CountedTurn]:
         """The next turns after this one, in the order of their ids; none that begins beyond `max_bytes` of
         bodies, but at least one. Must cost no more with many turns before or behind."""
-        ...
 
     async def due_conversations(self, now: int, unlisted_by: int, limit: int) -> list[DueConversation]:
         """The first `limit` of each kind, first due first. Those that have lapsed: live, their time without
         interaction is over, not in use. Those to be purged: deleted, and their `purge_at` has come. Those
         never used: live, unlisted, last touched by then, and no turn runs, waits, has ended since, or is to
         be settled."""
-        ...
 
     async def purge_ended(self, limit: int) -> int:
         """As ConversationRows.purge_ended, of all owners."""
-        ...
 
     async def unused_side_branches(self, used_by: int, limit: int) -> list[UnusedBranch]:
         """Side branches of live conversations that were last used by then, where no turn runs, and from which
         no other branch was made; longest unused first."""
-        ...
 
     async def purge_attempts(self, ended_before: int, limit: int) -> int:
         """Remove ended attempts of that age with journals and logs, but never an unsettled one."""
-        ...
 
     async def purge_claims(self, expired_before: int, limit: int) -> int: ...
 
     async def index_texts(self, limit: int) -> int:
         """Index up to `limit` turns and titles that are not indexed as they are now; return how many, 0 when
         all are."""
-        ...
 
     async def is_index_complete(self) -> bool: ...
 
@@ -101,4 +93,3 @@ class MaintenanceRows(Protocol):
 
     async def newest_time(self) -> int | None:
         """The time of the newest change or turn; None if there is none."""
-        ...

@@ -87,11 +87,9 @@ class RecordSource(Protocol):
     @property
     def place(self) -> str:
         """Where the store is, without secrets: for messages."""
-        ...
 
     async def renew(self) -> None:
         """See the store as it is now."""
-        ...
 
     async def state(self) -> StoreState: ...
     async def holders(self) -> Holders: ...
@@ -100,7 +98,6 @@ class RecordSource(Protocol):
     async def read(self, table: str, after: bytes | None, max_bytes: int) -> RecordPage:
         """The next records of a table; none at its end. Ends when `max_bytes` are reached, so that only the
         last record may exceed them. Raises StoreCorrupt for a row that belongs to nothing."""
-        ...
 
     async def close(self) -> None: ...
 
@@ -123,26 +120,21 @@ class RecordTarget(Protocol):
     def place(self) -> str: ...
     async def progress(self) -> CopyProgress | None:
         """None for a store that no copy was begun into."""
-        ...
 
     async def begin(self, progress: CopyProgress) -> bool:
         """Mark the store as incomplete. False, and nothing changed, if it has any records."""
-        ...
 
     async def write(
         self, table: str, records: Sequence[StoreRecord], old: CopyProgress, new: CopyProgress
     ) -> None:
         """Insert records and save the progress, all or nothing. Raises StoreUnavailable if the saved progress
         is not the old one: another process copies, too."""
-        ...
 
     async def finish(self, old: CopyProgress) -> None:
         """Make the store usable: its search index is rebuilt when a server opens it, and those who follow its
         changes read anew. Saves the state of the target."""
-        ...
 
     async def snapshot(self) -> RecordSource:
         """Return what it contains now."""
-        ...
 
     async def close(self) -> None: ...

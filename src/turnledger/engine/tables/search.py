@@ -24,18 +24,14 @@ class SearchRows(Protocol):
         """Turns and titles, in one scope or all, that contain all words of these phrases, in descending order
         of place, below `before`; of conversations in any state, except internal ones. The order of words is
         not checked, and a text found may have changed since."""
-        ...
 
     async def forks_showing(self, branch: BranchId, number: int, limit: int) -> list[ShownBranch]:
         """The live conversations, with their branches, that were made from this turn of a branch or a later
         one, directly or not, oldest first."""
-        ...
 
     async def index_texts(self, limit: int) -> int:
         """Index up to `limit` turns and titles of this owner among the newest of the store that are not
         indexed as they are now; return how many."""
-        ...
 
     async def is_index_complete(self) -> bool:
         """Whether everything of this owner is indexed, as far as the store can tell quickly."""
-        ...

@@ -16,10 +16,10 @@ from turnledger.engine.attempt.effect_copies import move_flags
 from turnledger.engine.attempt.end import failure_of
 from turnledger.engine.attempt.fork import place_of
 from turnledger.engine.attempt.settle import settled_input
-from turnledger.engine.conversations.resolve import check_live
+from turnledger.engine.conversations.resolve import branch_shown, live_conversation
 from turnledger.engine.history import line
 from turnledger.engine.ports import Tables
-from turnledger.errors import BranchNotFound, ConversationNotFound
+from turnledger.errors import BranchNotFound
 from turnledger.model.catalogue import ListPosition
 from turnledger.model.conversation import EVERYWHERE, Branch, Conversation, Stretch, Within
 from turnledger.model.flags import Flags, HiddenPlaces, hidden_from_user
@@ -65,10 +65,8 @@ class ExportRequest:
 async def read_outline(tables: Tables, request: ExportRequest) -> Outline:
     """Return the outline of a live conversation. Raises ConversationNotFound, also for other owners,
     ConversationDeleted and ConversationExpired."""
-    found = await tables.conversation(request.conversation)
-    if found is not None and not request.within.sees(found):
-        raise ConversationNotFound
-    return await outline(tables, await check_live(tables, found, request.now))
+    found = await live_conversation(tables, request.conversation, request.now, request.within)
+    return await outline(tables, found)
 
 
 async def outline(tables: Tables, conversation: Conversation) -> Outline:
@@ -214,10 +212,7 @@ async def begin_export(tables: Tables, request: ExportRequest) -> tuple[Outline,
 
 
 @dataclass(frozen=True)
-class ShownRequest:
-    conversation: ConversationId
-    now: int
-    within: Within = EVERYWHERE
+class ShownRequest(ExportRequest):
     branch: Branch | None = None
     """The branch as first read."""
     after: int = 0
@@ -235,13 +230,8 @@ class ShownPart(Struct, frozen=True):
 
 async def shown_part(tables: Tables, request: ShownRequest) -> ShownPart:
     """Return the next turns of the branch that was current at first. Raises as `read_outline`."""
-    found = await tables.conversation(request.conversation)
-    if found is not None and not request.within.sees(found):
-        raise ConversationNotFound
-    found = await check_live(tables, found, request.now)
-    branch = request.branch or await tables.branch(found.branch)
-    if branch is None:
-        raise BranchNotFound
+    found = await live_conversation(tables, request.conversation, request.now, request.within)
+    branch = request.branch or await branch_shown(tables, found)
     turns = await line.turns_of(tables, branch, request.after, request.after + PAGE, PAGE)
     flags = await tables.flags(tuple(turn.id for turn in turns))
     return ShownPart(found, branch, turns, hidden_from_user(flags))

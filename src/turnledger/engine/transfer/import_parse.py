@@ -22,7 +22,6 @@ from turnledger.model.transfer import (
     ImportReport,
     Notes,
     TurnLine,
-    decode_line,
     unknown_fields,
 )
 
@@ -153,7 +152,7 @@ class ChatReader:
         self, raw: bytes, kind: type[ChatLine] | type[TurnLine], fields: dict[str, msgspec.Raw]
     ) -> Iterator[ParsedChat | ImportReport]:
         try:
-            line = decode_line(raw, kind)
+            line = msgspec.json.decode(raw, type=kind)
         except (ValueError, RecursionError) as problem:
             if kind is ChatLine:
                 why = f"It cannot be read: {problem}."
@@ -175,8 +174,8 @@ class ChatReader:
         if unknown := unknown_fields(fields, kind):
             names = ", ".join(unknown)[:SHOWN]
             why = f"Unknown fields were dropped: {names}."
-            turn = line.id if isinstance(line, TurnLine) else None
-            self._chat.notes.add(self._line, ImportOutcome.DROPPED, why, chat=self._chat.id, turn=turn)
+            named = line.id if isinstance(line, TurnLine) else None
+            self._chat.notes.add(self._line, ImportOutcome.DROPPED, why, chat=self._chat.id, turn=named)
 
     def _add_turn(self, chat: ParsedChat, line: TurnLine) -> None:
         limits = self._limits

@@ -29,7 +29,6 @@ LATEST = 253_402_300_799_999
 HIGHEST = 2**53
 """The largest integer that every JSON parser reads exactly."""
 
-Note: TypeAlias = tuple[ImportOutcome, str]
 Pause: TypeAlias = Callable[[], None]
 """Called between the turns of a long chat."""
 _is_effect = re.compile(r"[0-9a-f]{32}").fullmatch
@@ -44,100 +43,94 @@ def known_id(kind: type[AnyId], text: str, at: int, within: str) -> AnyId:
         return derive_id(kind, at, within, text)
 
 
-def conversation_of(header: ChatLine, owner: str, notes: list[Note]) -> Conversation:
-    """Return the conversation of a header line for this owner. Details beyond their limits are left out, and
-    noted. Raises InvalidInput for invalid times."""
-    if not (0 <= header.created_at <= LATEST and 0 <= header.touched_at <= LATEST):
-        raise InvalidInput("created_at and touched_at must be milliseconds since 1970.")
-    id = known_id(ConversationId, header.id, header.created_at, owner)
+def _conversation(planner: _Planner, id: ConversationId, owner: str) -> Conversation:
+    """Return the conversation of the header line for this owner. Details beyond their limits are left out,
+    and noted."""
+    header, at = planner.header, planner.at
     if id != header.id:
-        notes.append((ImportOutcome.RENAMED, f"{header.id[:80]!r} is not a chat id; replaced by {id}."))
-    title, named_by = _title(header, notes)
+        planner.note(at, ImportOutcome.RENAMED, f"{header.id[:80]!r} is not a chat id; replaced by {id}.")
+    title, named_by = _title(planner)
     return Conversation(
         id=id,
         owner=owner,
         branch=derive_id(BranchId, header.created_at, str(id), ""),
         scope=check_scope("scope", header.scope),
-        conversation_key=_name("conversation_key", header.conversation_key, notes),
-        former_conversation_key=_name("former_conversation_key", header.former_conversation_key, notes),
+        conversation_key=_name(planner, "conversation_key", header.conversation_key),
+        former_conversation_key=_name(planner, "former_conversation_key", header.former_conversation_key),
         internal=header.internal,
         title=title,
         named_by=named_by,
-        tags=_tags(header, notes),
+        tags=_tags(planner),
         pinned=header.pinned,
         archived=header.archived,
-        metadata=_metadata(header, notes),
-        revision=_revision(header, notes),
+        metadata=_metadata(planner),
+        revision=_revision(planner),
         created_at=header.created_at,
         touched_at=header.touched_at,
-        expires_after=_expiry(header, notes),
-        reset_policy=_reset_policy(header, notes),
+        expires_after=_expiry(planner),
+        reset_policy=_reset_policy(planner),
     )
 
 
-def _name(field: str, value: str | None, notes: list[Note]) -> str | None:
+def _name(planner: _Planner, field: str, value: str | None) -> str | None:
     if value is not None:
         try:
             check_name(field, value)
         except InvalidInput as problem:
-            notes.append((ImportOutcome.DROPPED, str(problem)))
+            planner.drop(planner.at, str(problem))
             return None
     return value
 
 
-def _title(header: ChatLine, notes: list[Note]) -> tuple[str | None, TitleSource | None]:
-    title, named_by = header.title, header.named_by
+def _title(planner: _Planner) -> tuple[str | None, TitleSource | None]:
+    title, named_by, at = planner.header.title, planner.header.named_by, planner.at
     if title is not None and len(title) > TEXT_LENGTH:
         title = title[:TEXT_LENGTH]
-        notes.append((ImportOutcome.REPAIRED, f"The title was cut to {TEXT_LENGTH} characters."))
+        planner.repair(at, f"The title was cut to {TEXT_LENGTH} characters.")
     if named_by is not None and named_by not in tuple(TitleSource):
-        notes.append(
-            (ImportOutcome.DROPPED, f"named_by is {named_by!r}; it must be one of {', '.join(TitleSource)}.")
-        )
+        planner.drop(at, f"named_by is {named_by!r}; it must be one of {', '.join(TitleSource)}.")
         named_by = None
     if named_by is not None and title is None:
-        notes.append((ImportOutcome.DROPPED, "named_by is set, but the chat has no title."))
+        planner.drop(at, "named_by is set, but the chat has no title.")
         named_by = None
     return title, None if named_by is None else TitleSource(named_by)
 
 
-def _revision(header: ChatLine, notes: list[Note]) -> int:
-    if not 1 <= header.revision <= HIGHEST:
-        notes.append(
-            (ImportOutcome.REPAIRED, f"The revision {header.revision} is out of range; replaced by 1.")
-        )
+def _revision(planner: _Planner) -> int:
+    revision = planner.header.revision
+    if not 1 <= revision <= HIGHEST:
+        planner.repair(planner.at, f"The revision {revision} is out of range; replaced by 1.")
         return 1
-    return header.revision
+    return revision
 
 
-def _tags(header: ChatLine, notes: list[Note]) -> tuple[str, ...]:
+def _tags(planner: _Planner) -> tuple[str, ...]:
     try:
-        return tags_of(header.tags)
+        return tags_of(planner.header.tags)
     except InvalidInput as problem:
-        notes.append((ImportOutcome.DROPPED, f"Its tags: {problem}"))
+        planner.drop(planner.at, f"Its tags: {problem}")
         return ()
 
 
-def _metadata(header: ChatLine, notes: list[Note]) -> dict[str, str]:
+def _metadata(planner: _Planner) -> dict[str, str]:
     try:
-        check_details(None, header.metadata)
+        check_details(None, planner.header.metadata)
     except InvalidInput as problem:
-        notes.append((ImportOutcome.DROPPED, str(problem)))
+        planner.drop(planner.at, str(problem))
         return {}
-    return dict(header.metadata)
+    return dict(planner.header.metadata)
 
 
-def _expiry(header: ChatLine, notes: list[Note]) -> int | None:
-    if header.expires_after is not None and not 0 < header.expires_after <= LONGEST * 1000:
-        notes.append(
-            (ImportOutcome.DROPPED, f"expires_after must be above 0 and at most {LONGEST:g} seconds.")
-        )
+def _expiry(planner: _Planner) -> int | None:
+    expires_after = planner.header.expires_after
+    if expires_after is not None and not 0 < expires_after <= LONGEST * 1000:
+        planner.drop(planner.at, f"expires_after must be above 0 and at most {LONGEST:g} seconds.")
         return None
-    return header.expires_after
+    return expires_after
 
 
-def _reset_policy(header: ChatLine, notes: list[Note]) -> ResetPolicy:
-    line = header.reset_policy
+def _reset_policy(planner: _Planner) -> ResetPolicy:
+    line = planner.header.reset_policy
     if line is None:
         return NEVER
     try:
@@ -146,7 +139,7 @@ def _reset_policy(header: ChatLine, notes: list[Note]) -> ResetPolicy:
         if line.daily_at is not None:
             ResetPolicy.daily(line.daily_at, line.timezone)
     except InvalidInput as problem:
-        notes.append((ImportOutcome.DROPPED, f"Its reset policy: {problem}"))
+        planner.drop(planner.at, f"Its reset policy: {problem}")
         return NEVER
     return line.policy
 
@@ -266,6 +259,12 @@ class _Planner:
     def note(self, line: int, did: ImportOutcome, why: str, turn: str | None = None) -> None:
         self.notes.add(line, did, why, chat=self.chat, turn=turn)
 
+    def drop(self, line: int, why: str, turn: str | None = None) -> None:
+        self.note(line, ImportOutcome.DROPPED, why, turn)
+
+    def repair(self, line: int, why: str, turn: str | None = None) -> None:
+        self.note(line, ImportOutcome.REPAIRED, why, turn)
+
 
 def plan_import(
     header: ChatLine,
@@ -278,11 +277,11 @@ def plan_import(
     """Plan a chat from these lines for an owner. Raises InvalidInput if none of it can be imported."""
     if len(header.branches) > limits.import_turns:
         raise InvalidInput(f"The chat has too many branches; the limit is {limits.import_turns}.")
-    notes: list[Note] = []
-    conversation = conversation_of(header, owner, notes)
-    planner = _Planner(header, at, limits, str(conversation.id), pause)
-    for did, why in notes:
-        planner.note(at, did, why)
+    if not (0 <= header.created_at <= LATEST and 0 <= header.touched_at <= LATEST):
+        raise InvalidInput("created_at and touched_at must be milliseconds since 1970.")
+    id = known_id(ConversationId, header.id, header.created_at, owner)
+    planner = _Planner(header, at, limits, str(id), pause)
+    conversation = _conversation(planner, id, owner)
     _read_turns(planner, lines)
     _assign_parents(planner)
     _fit(planner)
@@ -296,16 +295,16 @@ def _read_turns(planner: _Planner, lines: Sequence[tuple[int, TurnLine]]) -> Non
         try:
             turn = _turn_of(planner, at, line)
         except MalformedItems as problem:
-            planner.note(at, ImportOutcome.DROPPED, str(problem), line.id)
+            planner.drop(at, str(problem), line.id)
             continue
         if turn.id in planner.turns:
-            planner.note(at, ImportOutcome.DROPPED, "An earlier turn has the same id.", line.id)
+            planner.drop(at, "An earlier turn has the same id.", line.id)
         else:
             planner.turns[turn.id] = turn
     stated = planner.header.turns
     if stated is not None and stated != len(lines):
         why = f"The header states {stated} turns; {len(lines)} could be read."
-        planner.note(planner.at, ImportOutcome.REPAIRED, why)
+        planner.repair(planner.at, why)
 
 
 def _turn_of(planner: _Planner, at: int, line: TurnLine) -> PlannedTurn:
@@ -320,9 +319,8 @@ def _turn_of(planner: _Planner, at: int, line: TurnLine) -> PlannedTurn:
         raise MalformedItems(f"The turn is too large; the limit is {planner.limits.turn_bytes} bytes.")
     id = planner.id_of(TurnId, line.id)
     if id != line.id:
-        planner.note(
-            at, ImportOutcome.RENAMED, f"{line.id[:80]!r} is not a turn id; replaced by {id}.", line.id[:80]
-        )
+        shown = line.id[:80]
+        planner.note(at, ImportOutcome.RENAMED, f"{shown!r} is not a turn id; replaced by {id}.", shown)
     parent = None if line.parent is None else planner.id_of(TurnId, line.parent)
     given = _items(planner, at, line, (*line.input, *line.output))
     items = [item for item in given if item is not None]
@@ -352,7 +350,7 @@ def _items(planner: _Planner, at: int, line: TurnLine, raws: Sequence[msgspec.Ra
         try:
             found.append(plain_item(raw))
         except MalformedItems as problem:
-            planner.note(at, ImportOutcome.DROPPED, f"Item {place}: {problem}", line.id)
+            planner.drop(at, f"Item {place}: {problem}", line.id)
             found.append(None)
     return found
 
@@ -372,12 +370,7 @@ def _instructions(planner: _Planner, at: int, line: TurnLine) -> Instructions | 
     given = transfer.instructions_of(line)
     if given is None:
         if line.instructions_once:
-            planner.note(
-                at,
-                ImportOutcome.DROPPED,
-                "instructions_once is set, but the turn has no instructions.",
-                line.id,
-            )
+            planner.drop(at, "instructions_once is set, but the turn has no instructions.", line.id)
         return None
     try:
         if len(given) > planner.limits.input_items:
@@ -386,7 +379,7 @@ def _instructions(planner: _Planner, at: int, line: TurnLine) -> Instructions | 
         if not all(map(is_instruction, items)):
             raise MalformedItems("their role must be system or developer.")
     except MalformedItems as problem:
-        planner.note(at, ImportOutcome.DROPPED, f"Its instructions are invalid: {problem}", line.id)
+        planner.drop(at, f"Its instructions are invalid: {problem}", line.id)
         return None
     return Instructions(items, is_lasting=not line.instructions_once)
 
@@ -397,7 +390,7 @@ def _details(planner: _Planner, at: int, line: TurnLine) -> bytes:
         try:
             codec.raw_object("details", codec.object_of(msgspec.Raw(raw)))
         except Exception as problem:
-            planner.note(at, ImportOutcome.DROPPED, f"Its details are not a JSON object: {problem}", line.id)
+            planner.drop(at, f"Its details are not a JSON object: {problem}", line.id)
             return b""
     return raw
 
@@ -406,32 +399,24 @@ def _flags(planner: _Planner, at: int, line: TurnLine, places: Mapping[int, int]
     flags = {places[each.item]: each.flags for each in line.flags if each.item in places}
     named = {each.item for each in line.flags}
     if len(named) < len(line.flags):
-        planner.note(
-            at, ImportOutcome.DROPPED, "Several flags name the same item; the last one is used.", line.id
-        )
+        planner.drop(at, "Several flags name the same item; the last one is used.", line.id)
     astray = len(named) - len(flags)
     if astray:
-        planner.note(at, ImportOutcome.DROPPED, f"{astray} flags refer to missing items.", line.id)
+        planner.drop(at, f"{astray} flags refer to missing items.", line.id)
     if len(flags) > planner.limits.turn_flags:
-        planner.note(
-            at,
-            ImportOutcome.DROPPED,
-            f"A turn can have at most {planner.limits.turn_flags} flagged items.",
-            line.id,
-        )
-        flags = dict(sorted(flags.items())[: planner.limits.turn_flags])
+        most = planner.limits.turn_flags
+        planner.drop(at, f"A turn can have at most {most} flagged items.", line.id)
+        flags = dict(sorted(flags.items())[:most])
     return flags
 
 
 def _failure(planner: _Planner, at: int, line: TurnLine) -> Failure | None:
     """Return why it failed; drop the failure of a completed turn."""
     if line.failure is not None and line.kind == TurnKind.COMPLETED:
-        planner.note(at, ImportOutcome.DROPPED, "A completed turn cannot have a failure.", line.id)
+        planner.drop(at, "A completed turn cannot have a failure.", line.id)
         return None
     if line.failure is not None and len(line.failure.code) + len(line.failure.message) > LONGEST_FAILURE:
-        planner.note(
-            at, ImportOutcome.DROPPED, f"The failure has more than {LONGEST_FAILURE} characters.", line.id
-        )
+        planner.drop(at, f"The failure has more than {LONGEST_FAILURE} characters.", line.id)
         return None
     return line.failure
 
@@ -446,7 +431,7 @@ def _effects(
     calls = {place for place, item in enumerate(output) if item is not None and item.is_call}
     if line.kind != TurnKind.INTERRUPTED or len(line.effects) != len(acted & calls):
         why = "Effects must be places of calls in the output of an interrupted turn."
-        planner.note(at, ImportOutcome.DROPPED, why, line.id)
+        planner.drop(at, why, line.id)
         return None
     read = [place for place, item in enumerate(output) if item is not None]
     return tuple(new for new, place in enumerate(read) if place in acted)
@@ -463,16 +448,14 @@ def _assign_parents(planner: _Planner) -> None:
         if turn.parent is not None and turn.parent not in planner.turns:
             parent = before.id if before is not None and before.id not in heads else None
             where = f"It follows {parent} instead." if parent else "It is the first turn instead."
-            planner.note(
-                turn.line, ImportOutcome.REPAIRED, f"Its parent {turn.parent} is missing. {where}", turn.id
-            )
+            planner.repair(turn.line, f"Its parent {turn.parent} is missing. {where}", turn.id)
             planner.turns[turn.id] = replace(turn, parent=parent)
         elif turn.parent is not None and turn.parent not in seen:
             is_late = True
         seen.add(turn.id)
         before = turn
     if is_late:
-        planner.note(planner.at, ImportOutcome.REPAIRED, "The turns were out of order, and were sorted.")
+        planner.repair(planner.at, "The turns were out of order, and were sorted.")
     _order(planner)
 
 
@@ -490,7 +473,7 @@ def _order(planner: _Planner) -> None:
         waiting += reversed(children.get(turn.id, []))
     for turn in planner.turns.values():
         if turn.id not in ordered:
-            planner.note(turn.line, ImportOutcome.DROPPED, "The turn is its own ancestor.", turn.id)
+            planner.drop(turn.line, "The turn is its own ancestor.", turn.id)
     planner.turns = ordered
 
 
@@ -505,9 +488,9 @@ def _fit(planner: _Planner) -> None:
         parent = planner.replacements.get(turn.parent, turn.parent) if turn.parent else None
         fit = fit_turn(open_after[parent], turn.input, turn.output)
         for why in fit.changes:
-            planner.note(turn.line, ImportOutcome.REPAIRED, why, turn.id)
+            planner.repair(turn.line, why, turn.id)
         if not fit.items:
-            planner.note(turn.line, ImportOutcome.DROPPED, "The turn has no valid item.", turn.id)
+            planner.drop(turn.line, "The turn has no valid item.", turn.id)
             planner.replacements[turn.id] = parent
             continue
         number = made[parent].number + 1 if parent else 1
@@ -560,13 +543,13 @@ def _branches(planner: _Planner, conversation: Conversation) -> list[tuple[Branc
         if not is_there:
             head = next(loose, None)
             if head is None and (len(given) > 1 and planner.turns):
-                planner.note(planner.at, ImportOutcome.DROPPED, f"The branch {each.id} has no turns.")
+                planner.drop(planner.at, f"The branch {each.id} has no turns.")
                 continue
             where = f"It ends with {head}." if head else "It is empty."
             why = f"The head {each.head} of the branch {each.id} is missing. {where}"
-            planner.note(planner.at, ImportOutcome.REPAIRED, why)
+            planner.repair(planner.at, why)
         if id in found:
-            planner.note(planner.at, ImportOutcome.DROPPED, f"An earlier branch has the id {each.id}.")
+            planner.drop(planner.at, f"An earlier branch has the id {each.id}.")
             continue
         found[id] = (id, head, each.id)
     return list(found.values()) or [(planner.id_of(BranchId, given[0].id), None, given[0].id)]
@@ -609,7 +592,7 @@ def _make_plan(
         turns.update({turn.id: turn for turn in whole.line_of(head, turns)})
     for turn in planner.turns.values():
         if turn.id not in turns:
-            planner.note(turn.line, ImportOutcome.DROPPED, "No branch contains this turn.", turn.id)
+            planner.drop(turn.line, "No branch contains this turn.", turn.id)
     for turn in turns.values():
         planner.pause()
         turn.encode()
@@ -619,7 +602,7 @@ def _make_plan(
         shown = branches[-1][0]
         if current is not None:
             why = f"The current branch {current} is missing; replaced by {shown}."
-            planner.note(planner.at, ImportOutcome.REPAIRED, why)
+            planner.repair(planner.at, why)
     return Plan(
         line=planner.at,
         conversation=msgspec.structs.replace(conversation, branch=shown),
@@ -635,5 +618,5 @@ def _forgotten_effects(planner: _Planner) -> tuple[bytes, ...]:
     if len(given) <= planner.limits.import_turns and all(map(_is_effect, given)):
         return tuple(dict.fromkeys(map(bytes.fromhex, given)))
     why = "`forgotten` is invalid or too long. Forgotten effects may appear again."
-    planner.note(planner.at, ImportOutcome.DROPPED, why)
+    planner.drop(planner.at, why)
     return ()

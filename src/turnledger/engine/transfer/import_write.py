@@ -36,7 +36,7 @@ from turnledger.model.conversation import (
     Within,
 )
 from turnledger.model.flags import Flags
-from turnledger.model.ids import BranchId, ConversationId, TurnId, derive_id, time_of
+from turnledger.model.ids import AnyId, BranchId, ConversationId, TurnId, derive_id, time_of
 from turnledger.model.item import calls_left_open
 from turnledger.model.transfer import (
     BranchLine,
@@ -84,14 +84,9 @@ def bases_of(plan: Plan, shared: Mapping[TurnId, Turn]) -> set[TurnId]:
     return bases
 
 
-def derive_turn_id(chat: ConversationId, id: TurnId) -> TurnId:
-    """Derive the id of a turn that cannot keep its own."""
-    return derive_id(TurnId, time_of(id), str(chat), str(id))
-
-
-def derive_branch_id(chat: ConversationId, id: BranchId) -> BranchId:
-    """Derive the id of a branch that cannot keep its own."""
-    return derive_id(BranchId, time_of(id), str(chat), str(id))
+def derive_own_id(kind: type[AnyId], chat: ConversationId, id: AnyId) -> AnyId:
+    """Derive the id of a turn or branch that cannot keep its own."""
+    return derive_id(kind, time_of(id), str(chat), str(id))
 
 
 def draft_of(
@@ -158,12 +153,12 @@ class _Drafter:
             if turn.id in self.existing.shared:
                 continue
             if not self.keeps_ids or turn.id in self.existing.turns:
-                self.ids[turn.id] = derive_turn_id(chat, turn.id)
+                self.ids[turn.id] = derive_own_id(TurnId, chat, turn.id)
                 if self.keeps_ids:
                     self._note(turn.line, f"The id is taken; replaced by {self.ids[turn.id]}.", turn.id)
         for id, _ in plan.branches:
             if not self.keeps_ids or id in self.existing.branches:
-                self.renamed[id] = derive_branch_id(chat, id)
+                self.renamed[id] = derive_own_id(BranchId, chat, id)
                 if self.keeps_ids:
                     why = f"The branch id {id} is taken; replaced by {self.renamed[id]}."
                     self._note(plan.line, why)
@@ -289,12 +284,8 @@ async def find_place(tables: Tables, request: ImportRequest) -> ConversationId |
         if found.state is ConversationState.DELETED:
             why = "The chat was deleted here. Restore it, or purge it and import again."
             return _end(plan, found, ImportOutcome.CONFLICT, why)
-    return _end(
-        plan,
-        planned,
-        ImportOutcome.REFUSED,
-        "No free id was found. Change the id of the chat, and import again.",
-    )
+    why = "No free id was found. Change the id of the chat, and import again."
+    return _end(plan, planned, ImportOutcome.REFUSED, why)
 
 
 def _name(planned: Conversation, tried: int) -> ConversationId:
@@ -329,7 +320,7 @@ class Comparison:
         chat, turn = self.outline.conversation.id, next(self._turns, None)
         if turn is None:
             return False
-        derived = derive_turn_id(chat, turn.id)
+        derived = derive_own_id(TurnId, chat, turn.id)
         if b'"id":"%b"' % derived.encode() in line:
             self.ids[turn.id] = derived
         self.count += 1
@@ -341,7 +332,7 @@ class Comparison:
         branches = {
             id: made
             for (id, _), made in zip(plan.branches, self.outline.branches, strict=False)
-            if made == derive_branch_id(found.id, id)
+            if made == derive_own_id(BranchId, found.id, id)
         }
         heads = [
             BranchLine(

@@ -36,16 +36,13 @@ class CopyObserver(Protocol):
 
     def wait(self, place: str, processes: int, seconds: float) -> None:
         """A store has processes that may be alive; watch them for a time."""
-        ...
 
     def begin(self, stage: str, total: int, done: int) -> None:
         """Begin to copy, or to compare, so many records."""
-        ...
 
     def advance(self, records: int) -> None: ...
     def end(self, table: str, records: int) -> None:
         """A table is complete."""
-        ...
 
 
 class StoreCopyReport(Struct, frozen=True):

@@ -57,7 +57,6 @@ from turnledger.model.item import (
     Item,
     ItemLike,
     call_of,
-    check_turn,
     message,
     open_calls,
     result_of,
@@ -152,7 +151,7 @@ class Draft:
         addition = self._ended_by(items, status="completed")
         steps = [*self._journal.items, *addition.items]
         self._check_size(sum(len(item.raw) for item in steps))
-        check_turn(self._pending, (*self._input, *without_open_reasoning(steps)))
+        open_calls((*self._pending, *self._input, *without_open_reasoning(steps)))
         return addition
 
     def _ended_by(
@@ -251,7 +250,7 @@ class Draft:
         if started and any(place in started for place in self._journal.unanswered_calls()):
             raise MalformedItems("A call was started, but has no result.")
         self._check_size(sum(len(item.raw) for item in output))
-        return output, check_turn(self._pending, (*self._input, *output)), ending
+        return output, open_calls((*self._pending, *self._input, *output)), ending
 
     def _check_size(self, size: int) -> None:
         if size > self._max_bytes:

@@ -31,7 +31,7 @@ from typing import Any, Literal, TypeAlias, TypeGuard
 import msgspec
 
 from turnledger.errors import MalformedItems
-from turnledger.model.item import Item
+from turnledger.model.item import Item, text_part
 from turnledger.model.item import message as text_item
 
 Part: TypeAlias = dict[str, Any]
@@ -72,12 +72,6 @@ def _chat_part(part: Part) -> Part:
     return part
 
 
-def text_part(role: str, text: str) -> Part:
-    if role == "assistant":
-        return {"type": "output_text", "text": text, "annotations": []}
-    return {"type": "input_text", "text": text}
-
-
 def responses_parts(place: str, role: str, parts: Sequence[Any]) -> list[Part]:
     """Return the parts of a chat message in the shape of items, one to one, unknown ones verbatim. Raises
     MalformedItems, with the place, for anything that is not a part."""
@@ -95,19 +89,16 @@ def _responses_part(place: str, role: str, part: Any) -> Part:
     if part.keys() == {"type", kind}:
         if kind == "text":
             return text_part(role, part["text"])
-        if kind == "image_url" and isinstance(body, Mapping) and _is_plain_image(body):
-            return {"type": "input_image", "image_url": body["url"], **_without_url(body)}
+        if (
+            kind == "image_url"
+            and isinstance(body, Mapping)
+            and body.get("url") is not None
+            and body.keys() <= {"url", "detail"}
+        ):
+            return {"type": "input_image", "image_url": body["url"], **_without(body, {"url"})}
         if kind == "file" and isinstance(body, Mapping) and "type" not in body:
             return {"type": "input_file", **body}
     return dict(part)
-
-
-def _is_plain_image(body: Mapping[str, Any]) -> bool:
-    return body.get("url") is not None and body.keys() <= {"url", "detail"}
-
-
-def _without_url(body: Mapping[str, Any]) -> Part:
-    return {name: value for name, value in body.items() if name != "url"}
 
 
 Message: TypeAlias = dict[str, Any]

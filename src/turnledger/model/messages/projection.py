@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum, auto
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import combinations
 from typing import Any, NamedTuple, TypeAlias
 from unicodedata import normalize
@@ -261,7 +261,7 @@ def count_before(
     """Return how many items of a turn stand before a piece of an entry; see items_before."""
     form, place, piece = at
     seen_input, seen_output = _in_form(input, output, hidden, form)
-    row = [*_rows(seen_input), *_rows(seen_output)][place]
+    row = [item for item, _ in [*_rows(seen_input), *_rows(seen_output)][place]]
     pieces = [
         item for item in row if item.is_result or (item.type == "message" and normalize_text(item.text))
     ]
@@ -315,28 +315,19 @@ def _answered_in_turn(items: Sequence[Item]) -> set[int]:
 
 
 def _entries(items: Iterable[Item]) -> tuple[Entry, ...]:
-    entries: list[Entry] = []
+    return tuple([reduce(_join_entries, [entry for _, entry in row]) for row in _rows(items)])
+
+
+def _rows(items: Iterable[Item]) -> list[list[tuple[Item, Entry]]]:
+    """Return consecutive items of one role, each with what it adds to their entry."""
+    rows: list[list[tuple[Item, Entry]]] = []
     for item in items:
         entry = _entry(item)
         if entry is None:
             continue
-        if entries and entries[-1].role == entry.role:
-            entry = _join_entries(entries.pop(), entry)
-        entries.append(entry)
-    return tuple(entries)
-
-
-def _rows(items: Iterable[Item]) -> list[list[Item]]:
-    rows: list[list[Item]] = []
-    role = None
-    for item in items:
-        entry = _entry(item)
-        if entry is None:
-            continue
-        if entry.role != role:
+        if not rows or rows[-1][0][1].role != entry.role:
             rows.append([])
-            role = entry.role
-        rows[-1].append(item)
+        rows[-1].append((item, entry))
     return rows
 
 

@@ -102,7 +102,7 @@ class _Repair:
 
     def _drop_empty_messages(self) -> None:
         for place, item in enumerate(self._given):
-            if item.type == "message" and item.role == "assistant" and item.is_blank:
+            if item.is_empty_answer:
                 self._drop(place, "This assistant message says nothing.")
 
     def _pair(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from types import TracebackType
 from typing import Any
 
 from turnledger.errors import MalformedAnswer, ModelError, ModelUnavailable
@@ -142,9 +141,7 @@ class StreamedAnswer:
             raise MalformedAnswer(f"Expected a stream from the model, got {kind.decode()}.")
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._response.release()
 
     def __aiter__(self) -> StreamedAnswer:
@@ -206,9 +203,7 @@ class RawAnswer:
         self._response = await self._open()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._response.release()
 
     @property

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from turnledger.engine.tables.lanes import Lane
 from turnledger.errors import StoreError
 from turnledger.model.access.share import Share
-from turnledger.model.catalogue import ChatEntry, ChatFilter, ListPosition
+from turnledger.model.catalogue import ChatEntry, ChatFilter, ListPosition, entry_of
 from turnledger.model.change import ChangeKind, LiveChange, Position
 from turnledger.model.conversation import (
     Branch,
@@ -605,7 +605,7 @@ class MemoryTables(MemorySearchRows, MemorySharedRows):
 
     def _entry_of(self, conversation: Conversation) -> ChatEntry:
         branch = self._db.branches[conversation.branch]
-        return ChatEntry(conversation, branch.length, branch.preview, branch.running is not None)
+        return entry_of(conversation, branch)
 
     async def least_recent_conversations(
         self, scope: str | None, after: ListPosition | None, limit: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,11 @@ import pytest
 from msgspec.structs import replace
 
 from tests.unit.engine.populated_store import (
+    Damages,
     PopulatedStore,
     change_branch,
+    change_conversation,
+    change_shown,
     expect_found,
     fail,
     findings,
@@ -27,14 +31,16 @@ from tests.unit.engine.populated_store import (
 from tests.unit.engine.stage import memory_whole
 from tests.unit.model.shapes import some_id
 from turnledger import Ledger
+from turnledger.chat import Chat
 from turnledger.engine.attempt.idempotency import claim_name
 from turnledger.engine.check.audit import REMEMBERED, Audit, Location, TooManyFindings
 from turnledger.engine.check.check import CheckRequest, check
 from turnledger.engine.ports import Inspection, Store
 from turnledger.errors import StoreCorrupt, StoreUnavailable
 from turnledger.hosting import Host, TokenScope
+from turnledger.model.access.share import Share
 from turnledger.model.access.token import Token
-from turnledger.model.conversation import ConversationState, Within
+from turnledger.model.conversation import Branch, ConversationState, Ticket, Within
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TokenId, TurnId
 from turnledger.model.turn import Attempt, AttemptState
 from turnledger.stores.memory import Database, MemoryStore
@@ -100,50 +106,18 @@ async def test_check_follows_lines_and_lists_over_several_pages(monkeypatch: pyt
     await populated.ledger.close()
 
 
-def lose_current_branch(database: Database, populated: PopulatedStore) -> None:
-    found = database.conversations[populated.plain.id]
-    database.conversations[found.id] = replace(found, branch=lived_branch(7))
-
-
-def take_foreign_branch(database: Database, populated: PopulatedStore) -> None:
-    found, other = database.conversations[populated.plain.id], database.conversations[populated.kept.id]
-    database.conversations[found.id] = replace(found, branch=other.branch)
-
-
-def give_two_one_key(database: Database, populated: PopulatedStore) -> None:
-    found = database.conversations[populated.forked.id]
-    database.conversations[found.id] = replace(found, conversation_key="plain")
-
-
 def delete_for_ever(database: Database, populated: PopulatedStore) -> None:
-    found = database.conversations[populated.kept.id]
     database.by_key.pop(("ann", "", "kept"))
-    gone = replace(found, state=ConversationState.DELETED, conversation_key=None)
-    database.conversations[found.id] = gone
+    change_conversation(database, populated.kept, state=ConversationState.DELETED, conversation_key=None)
 
 
-def mark_a_live_one_to_be_purged(database: Database, populated: PopulatedStore) -> None:
-    found = database.conversations[populated.plain.id]
-    database.conversations[found.id] = replace(found, purge_at=1)
-
-
-def keep_tags_of_purged(database: Database, populated: PopulatedStore) -> None:
+def change_ended(database: Database, **changes: Any) -> None:
     found = next(each for each in database.conversations.values() if each.id in database.ended)
-    database.conversations[found.id] = replace(found, tags=("secret",))
+    database.conversations[found.id] = replace(found, **changes)
 
 
-def keep_key_of_deleted(database: Database, populated: PopulatedStore) -> None:
-    found = next(each for each in database.conversations.values() if each.id in database.ended)
-    database.conversations[found.id] = replace(found, conversation_key="mine")
-
-
-def lose_conversation_of_claim(database: Database, populated: PopulatedStore) -> None:
-    claim = database.claims["ann", "two"]
-    database.claims["ann", "two"] = replace(claim, conversation=ConversationId("conv_" + raw_id(9)))
-
-
-def keep_claim_for_ever(database: Database, populated: PopulatedStore) -> None:
-    database.claims["ann", "pay"] = replace(database.claims["ann", "pay"], expires_at=None)
+def change_claim(database: Database, name: str, **changes: Any) -> None:
+    database.claims["ann", name] = replace(database.claims["ann", name], **changes)
 
 
 def lose_conversation_of_branch(database: Database, populated: PopulatedStore) -> None:
@@ -153,101 +127,119 @@ def lose_conversation_of_branch(database: Database, populated: PopulatedStore) -
     database.branches[other.id] = replace(other, conversation=gone)
 
 
-def move_fork_to_another_scope(database: Database, populated: PopulatedStore) -> None:
-    found = database.conversations[populated.forked.id]
-    database.conversations[found.id] = replace(found, scope="desk")
-
-
 def claim_from_another_scope(database: Database, populated: PopulatedStore) -> None:
     name = claim_name("two", Within("desk"))
     database.claims["ann", name] = replace(database.claims["ann", "two"], idempotency_key=name)
 
 
-def is_sibling(branch: object, found: object) -> bool:
+def is_sibling(branch: Branch, found: Branch) -> bool:
     """Another branch of the conversation, that none was made from and nobody waits on."""
-    return (
-        getattr(branch, "conversation", None) == getattr(found, "conversation", None)
-        and branch is not found
-        and getattr(branch, "start", 0) == getattr(branch, "length", 0)
-    )
+    is_other = branch is not found and branch.conversation == found.conversation
+    return is_other and branch.start == branch.length
 
 
 def lived_branch(number: int) -> BranchId:
     return BranchId("branch_" + raw_id(number))
 
 
-ROW_DAMAGES = [
-    (lose_current_branch, Rule.ORPHAN, "which is missing."),
-    (take_foreign_branch, Rule.ORPHAN, "which belongs to another conversation"),
-    (give_two_one_key, Rule.KEY, "The conversation_key 'plain' refers to conv_"),
-    (delete_for_ever, Rule.STATE, "has no purge time; it is never purged"),
-    (mark_a_live_one_to_be_purged, Rule.STATE, "The conversation is live but has a purge time"),
-    (keep_tags_of_purged, Rule.STATE, "still has a title, metadata or tags"),
-    (keep_key_of_deleted, Rule.KEY, "still holds the conversation_key 'mine'"),
-    (lose_conversation_of_claim, Rule.KEY, "refers to a missing conversation; its retries are refused"),
-    (keep_claim_for_ever, Rule.KEY, "it never expires"),
-    (move_fork_to_another_scope, Rule.SCOPE, "The branch has the scope 'desk' but shows turns of conv_"),
-    (claim_from_another_scope, Rule.SCOPE, "restricted to 'desk', refers to a turn in ''"),
-]
+NO_CHAT = ConversationId("conv_" + raw_id(9))
+ROW_DAMAGES: Damages = {
+    Rule.ORPHAN: {
+        "which is missing.": lambda rows, store: change_conversation(
+            rows, store.plain, branch=lived_branch(7)
+        ),
+        "which belongs to another conversation": lambda rows, store: change_conversation(
+            rows, store.plain, branch=shown(rows, store.kept).id
+        ),
+    },
+    Rule.KEY: {
+        "The conversation_key 'plain' refers to conv_": lambda rows, store: change_conversation(
+            rows, store.forked, conversation_key="plain"
+        ),
+        "still holds the conversation_key 'mine'": lambda rows, _: change_ended(
+            rows, conversation_key="mine"
+        ),
+        "refers to a missing conversation; its retries are refused": lambda rows, _: change_claim(
+            rows, "two", conversation=NO_CHAT
+        ),
+        "it never expires": lambda rows, _: change_claim(rows, "pay", expires_at=None),
+    },
+    Rule.STATE: {
+        "has no purge time; it is never purged": delete_for_ever,
+        "The conversation is live but has a purge time": lambda rows, store: change_conversation(
+            rows, store.plain, purge_at=1
+        ),
+        "still has a title, metadata or tags": lambda rows, _: change_ended(rows, tags=("secret",)),
+    },
+    Rule.SCOPE: {
+        "The branch has the scope 'desk' but shows turns of conv_": lambda rows, store: change_conversation(
+            rows, store.forked, scope="desk"
+        ),
+        "restricted to 'desk', refers to a turn in ''": claim_from_another_scope,
+    },
+}
 
 
 async def test_check_reports_damage_to_each_kind_of_row(
     populated: PopulatedStore, database: Database
 ) -> None:
     await expect_found(populated, database, ROW_DAMAGES)
-    lost = (lose_conversation_of_branch, Rule.ORPHAN, "The conversation of this branch is missing")
-    await expect_found(populated, database, [lost], owner=None)
+    lost = {"The conversation of this branch is missing": lose_conversation_of_branch}
+    await expect_found(populated, database, {Rule.ORPHAN: lost}, owner=None)
+
+
+@asynccontextmanager
+async def queued_turn(populated: PopulatedStore, database: Database) -> AsyncIterator[Ticket]:
+    """Hold a turn open during the block, and queue another one behind it."""
+    gate = Gate()
+    held = asyncio.ensure_future(run_turn(populated.plain, "four", "Wait", gate))
+    await gate.arrived()
+    queued = asyncio.ensure_future(run_turn(populated.plain, "five"))
+    while not database.tickets:
+        await asyncio.sleep(0)
+    [ticket] = database.tickets.values()
+    yield ticket
+    database.tickets[ticket.attempt] = ticket
+    gate.release()
+    await asyncio.gather(held, queued)
 
 
 async def test_check_reports_a_ticket_with_an_unknown_conversation_branch_or_lease(
     populated: PopulatedStore, database: Database
 ) -> None:
-    gate = Gate()
-    held = asyncio.ensure_future(run_turn(populated.plain, "four", "Wait", gate))
-    await gate.arrived()
-    queued = asyncio.ensure_future(run_turn(populated.plain, "five"))
-    while not database.tickets:
-        await asyncio.sleep(0)
-    [(id, ticket)] = database.tickets.items()
-    assert await populated.ledger.check() == []
-    for changes, message in [
-        ({"conversation": ConversationId("conv_" + raw_id(9))}, "The conversation of this ticket is missing"),
-        ({"branch": lived_branch(9)}, "which its conversation lacks"),
-        ({"lease": LeaseId("lease_" + raw_id(9))}, "recovery cannot end it"),
-    ]:
-        database.tickets[id] = replace(ticket, **changes)
-        [finding] = await populated.ledger.check()
-        assert finding.rule in (Rule.ORPHAN, Rule.LANE)
-        assert message in finding.message
-    database.tickets[id] = ticket
-    gate.release()
-    await asyncio.gather(held, queued)
+    async with queued_turn(populated, database) as ticket:
+        assert await populated.ledger.check() == []
+        for changes, message in [
+            ({"conversation": NO_CHAT}, "The conversation of this ticket is missing"),
+            ({"branch": lived_branch(9)}, "which its conversation lacks"),
+            ({"lease": LeaseId("lease_" + raw_id(9))}, "recovery cannot end it"),
+        ]:
+            database.tickets[ticket.attempt] = replace(ticket, **changes)
+            [finding] = await populated.ledger.check()
+            assert finding.rule in (Rule.ORPHAN, Rule.LANE)
+            assert message in finding.message
+
+
+def expire(database: Database, chat: Chat) -> None:
+    change_conversation(database, chat, state=ConversationState.EXPIRED, title=None)
+    database.ended[chat.id] = None
 
 
 async def test_check_reports_a_ticket_for_an_expired_conversation(
     populated: PopulatedStore, database: Database
 ) -> None:
-    gate = Gate()
-    held = asyncio.ensure_future(run_turn(populated.plain, "four", "Wait", gate))
-    await gate.arrived()
-    queued = asyncio.ensure_future(run_turn(populated.plain, "five"))
-    while not database.tickets:
-        await asyncio.sleep(0)
-    [(id, ticket)] = database.tickets.items()
-    gate.release()
-    await asyncio.gather(held, queued)
-    database.tickets[id] = ticket
-    found = database.conversations[populated.plain.id]
-    database.conversations[found.id] = replace(found, state=ConversationState.EXPIRED, title=None)
-    database.ended[found.id] = None
+    async with queued_turn(populated, database) as ticket:
+        pass
+    database.tickets[ticket.attempt] = ticket
+    expire(database, populated.plain)
     [finding] = await populated.ledger.check()
     assert "a conversation that is expired." in finding.message
-    del database.tickets[id]
+    del database.tickets[ticket.attempt]
 
 
 async def test_check_reports_findings_up_to_its_limit(populated: PopulatedStore, database: Database) -> None:
     for name, claim in database.claims.items():
-        database.claims[name] = replace(claim, conversation=ConversationId("conv_" + raw_id(9)))
+        database.claims[name] = replace(claim, conversation=NO_CHAT)
     assert len(await populated.ledger.check()) == len(database.claims) > 2
     report = await MemoryStore(database).inspect(check, CheckRequest(limit=2))
     assert (len(report.findings), report.is_whole) == (2, False)
@@ -379,30 +371,15 @@ def change(database: Database, attempt: Attempt, **changes: object) -> None:
     database.attempts[attempt.id] = replace(attempt, **changes)
 
 
-def forget_that_effects_wait(database: Database, populated: PopulatedStore) -> None:
-    change_branch(database, shown(database, populated.waiting), unsettled=None)
-
-
-def lose_the_attempt_that_waits(database: Database, populated: PopulatedStore) -> None:
+def change_waiting(database: Database, populated: PopulatedStore, **changes: object) -> None:
+    """Take its journal from the attempt that waits."""
     attempt = waiting(database, populated)
-    remove_attempt(database, attempt)
-
-
-def take_up_what_waits(database: Database, populated: PopulatedStore) -> None:
-    attempt = waiting(database, populated)
-    change(database, attempt, state=AttemptState.RESUMED, journaled=0)
+    change(database, attempt, journaled=0, **changes)
     del database.journals[attempt.id]
 
 
-def wait_for_nothing(database: Database, populated: PopulatedStore) -> None:
-    attempt = waiting(database, populated)
-    change(database, attempt, journaled=0)
-    del database.journals[attempt.id]
-
-
-def wait_on_another_branch(database: Database, populated: PopulatedStore) -> None:
-    """Both branches are marked as waiting, and only one of them can wait."""
-    change_branch(database, shown(database, populated.kept), unsettled=waiting(database, populated).id)
+def add_attempt(database: Database, populated: PopulatedStore, id: TurnId, **changes: Any) -> None:
+    database.attempts[id] = replace(waiting(database, populated), id=id, journaled=0, **changes)
 
 
 def lose_records(database: Database, populated: PopulatedStore) -> None:
@@ -417,15 +394,6 @@ def tear_a_record(database: Database, populated: PopulatedStore) -> None:
     change(database, attempt, journaled=1)
 
 
-def lose_the_conversation(database: Database, populated: PopulatedStore) -> None:
-    attempt = set_aside(database)
-    change(database, attempt, conversation=ConversationId("conv_" + raw_id(9)))
-
-
-def lose_the_branch(database: Database, populated: PopulatedStore) -> None:
-    change(database, set_aside(database), branch=BranchId("branch_" + raw_id(9)))
-
-
 def set_aside(database: Database) -> Attempt:
     """One without effects."""
     return next(
@@ -435,56 +403,55 @@ def set_aside(database: Database) -> Attempt:
     )
 
 
-def commit_what_failed(database: Database, populated: PopulatedStore) -> None:
-    failed = waiting(database, populated)
-    taken = turn_at(database, populated.plain, 2)
-    database.attempts[taken] = replace(failed, id=taken, journaled=0)
-
-
-def keep_the_row_of_a_committed_one(database: Database, populated: PopulatedStore) -> None:
-    taken = turn_at(database, populated.plain, 2)
-    database.attempts[taken] = replace(
-        waiting(database, populated), id=taken, journaled=0, state=AttemptState.COMPLETED
-    )
-
-
-def commit_what_is_nowhere(database: Database, populated: PopulatedStore) -> None:
-    database.attempts[NOWHERE] = replace(
-        waiting(database, populated), id=NOWHERE, journaled=0, state=AttemptState.KEPT
-    )
-
-
-def settle_what_is_nowhere(database: Database, populated: PopulatedStore) -> None:
-    database.attempts[NOWHERE] = replace(
-        waiting(database, populated), id=NOWHERE, journaled=0, state=AttemptState.SETTLED
-    )
-
-
-def hold_a_lane_by_nobody(database: Database, populated: PopulatedStore) -> None:
-    change_branch(database, shown(database, populated.plain), running=NOWHERE)
-
-
-def hold_a_lane_by_what_failed(database: Database, populated: PopulatedStore) -> None:
-    change_branch(database, shown(database, populated.waiting), running=waiting(database, populated).id)
-
-
-LANE_DAMAGES = [
-    (forget_that_effects_wait, Rule.EFFECT, "has tool effects but does not wait to be settled"),
-    (lose_the_attempt_that_waits, Rule.EFFECT, "which is missing; its tool results are lost"),
-    (take_up_what_waits, Rule.EFFECT, "which is resumed; the model would see them twice"),
-    (wait_for_nothing, Rule.EFFECT, "whose journal has none"),
-    (wait_on_another_branch, Rule.EFFECT, "the model would see them on the wrong branch"),
-    (lose_records, Rule.EFFECT, "steps, but its journal has"),
-    (tear_a_record, Rule.DOCUMENT, "Its journal cannot be read"),
-    (lose_the_conversation, Rule.ORPHAN, "The conversation of this attempt is missing"),
-    (lose_the_branch, Rule.ORPHAN, "which its conversation lacks"),
-    (commit_what_failed, Rule.ATTEMPT, "this attempt as completed, but its state is failed"),
-    (keep_the_row_of_a_committed_one, Rule.ATTEMPT, "but its state is completed"),
-    (commit_what_is_nowhere, Rule.ATTEMPT, "The attempt is kept but not in the history; its answer is lost"),
-    (settle_what_is_nowhere, Rule.EFFECT, "The attempt is settled but not in the history"),
-    (hold_a_lane_by_nobody, Rule.LANE, "which is missing; it is never released"),
-    (hold_a_lane_by_what_failed, Rule.LANE, "which is failed; it is never released"),
-]
+LANE_DAMAGES: Damages = {
+    Rule.EFFECT: {
+        "has tool effects but does not wait to be settled": lambda rows, store: change_shown(
+            rows, store.waiting, unsettled=None
+        ),
+        "which is missing; its tool results are lost": lambda rows, store: remove_attempt(
+            rows, waiting(rows, store)
+        ),
+        "which is resumed; the model would see them twice": lambda rows, store: change_waiting(
+            rows, store, state=AttemptState.RESUMED
+        ),
+        "whose journal has none": change_waiting,
+        "the model would see them on the wrong branch": lambda rows, store: change_shown(
+            rows, store.kept, unsettled=waiting(rows, store).id
+        ),
+        "steps, but its journal has": lose_records,
+        "The attempt is settled but not in the history": lambda rows, store: add_attempt(
+            rows, store, NOWHERE, state=AttemptState.SETTLED
+        ),
+    },
+    Rule.DOCUMENT: {
+        "Its journal cannot be read": tear_a_record,
+    },
+    Rule.ORPHAN: {
+        "The conversation of this attempt is missing": lambda rows, _: change(
+            rows, set_aside(rows), conversation=NO_CHAT
+        ),
+        "which its conversation lacks": lambda rows, _: change(rows, set_aside(rows), branch=lived_branch(9)),
+    },
+    Rule.ATTEMPT: {
+        "this attempt as completed, but its state is failed": lambda rows, store: add_attempt(
+            rows, store, turn_at(rows, store.plain, 2)
+        ),
+        "but its state is completed": lambda rows, store: add_attempt(
+            rows, store, turn_at(rows, store.plain, 2), state=AttemptState.COMPLETED
+        ),
+        "The attempt is kept but not in the history; its answer is lost": lambda rows, store: add_attempt(
+            rows, store, NOWHERE, state=AttemptState.KEPT
+        ),
+    },
+    Rule.LANE: {
+        "which is missing; it is never released": lambda rows, store: change_shown(
+            rows, store.plain, running=NOWHERE
+        ),
+        "which is failed; it is never released": lambda rows, store: change_shown(
+            rows, store.waiting, running=waiting(rows, store).id
+        ),
+    },
+}
 
 
 async def test_check_reports_damage_to_lanes_and_effects(
@@ -527,69 +494,51 @@ async def test_check_reports_damage_around_a_running_attempt(
         change_branch(database, lane, fence=lane.fence + 1)  # it may be above that of its holder
         assert await populated.ledger.check() == []
 
-    def let_go(database: Database, populated: PopulatedStore) -> None:
-        change_branch(database, lane, running=None)
-
     def run_beside_it(database: Database, populated: PopulatedStore) -> None:
         database.attempts[NOWHERE] = replace(running, id=NOWHERE, journaled=0)
 
-    def lose_its_lease(database: Database, populated: PopulatedStore) -> None:
-        del database.leases[running.lease]
-
-    def lower_the_fence(database: Database, populated: PopulatedStore) -> None:
-        change_branch(database, lane, fence=lane.fence - 1)
-
-    def hold_another_lane(database: Database, populated: PopulatedStore) -> None:
-        change_branch(database, shown(database, populated.kept), running=running.id)
-
-    def end_its_conversation(database: Database, populated: PopulatedStore) -> None:
-        found = database.conversations[populated.plain.id]
-        database.conversations[found.id] = replace(found, state=ConversationState.EXPIRED, title=None)
-        database.ended[found.id] = None
-
     def leave_it(database: Database, populated: PopulatedStore) -> None:
-        other = replace(lane, id=BranchId("branch_" + raw_id(9)), running=None, head=None, length=0, bytes=0)
+        other = replace(lane, id=lived_branch(9), running=None, head=None, length=0, bytes=0)
         database.branches[other.id] = replace(other, settled=0, pending=(), instructed=0, preview="")
-        found = database.conversations[populated.plain.id]
-        database.conversations[found.id] = replace(found, branch=other.id)
+        change_conversation(database, populated.plain, branch=other.id)
 
-    def show_a_side_branch(database: Database, populated: PopulatedStore) -> None:
-        change_branch(database, lane, used_at=1)
-
-    damages = [
-        (leave_it, Rule.LANE, "although the conversation has left this branch"),
-        (show_a_side_branch, Rule.LANE, "shows a side branch; retention would remove"),
-        (let_go, Rule.LANE, "is running, but no attempt holds the lane"),
-        (run_beside_it, Rule.LANE, f"but {running.id} holds the lane"),
-        (lose_its_lease, Rule.LANE, "recovery cannot end it"),
-        (lower_the_fence, Rule.LANE, "of the branch; it is never released"),
-        (hold_another_lane, Rule.LANE, f"which runs on {running.branch}"),
-        (end_its_conversation, Rule.LANE, "although its conversation has ended"),
-    ]
+    damages: Damages = {
+        Rule.LANE: {
+            "although the conversation has left this branch": leave_it,
+            "shows a side branch; retention would remove": lambda rows, _: change_branch(
+                rows, lane, used_at=1
+            ),
+            "is running, but no attempt holds the lane": lambda rows, _: change_branch(
+                rows, lane, running=None
+            ),
+            f"but {running.id} holds the lane": run_beside_it,
+            "recovery cannot end it": lambda rows, _: rows.leases.pop(running.lease),
+            "of the branch; it is never released": lambda rows, _: change_branch(
+                rows, lane, fence=lane.fence - 1
+            ),
+            f"which runs on {running.branch}": lambda rows, store: change_shown(
+                rows, store.kept, running=running.id
+            ),
+            "although its conversation has ended": lambda rows, store: expire(rows, store.plain),
+        },
+    }
     await expect_found(populated, database, damages)
 
 
-async def test_check_of_unsettled_effects_in_a_purged_conversation_finds_nothing(
+async def test_check_wants_the_effects_of_a_deleted_conversation_until_it_is_purged(
     populated: PopulatedStore, database: Database
 ) -> None:
     attempt = waiting(database, populated)
     await populated.waiting.delete()
     assert await populated.ledger.check() == []
+    with repaired(database):
+        remove_attempt(database, attempt)
+        [finding] = await populated.ledger.check()
+        assert "its tool results are lost" in finding.message
     await populated.waiting.delete(purge=True)
     assert await populated.ledger.check() == []
     remove_attempt(database, attempt)
     assert await populated.ledger.check() == []
-
-
-async def test_check_reports_lost_effects_of_a_restorable_conversation(
-    populated: PopulatedStore, database: Database
-) -> None:
-    attempt = waiting(database, populated)
-    await populated.waiting.delete()
-    assert await populated.ledger.check() == []
-    remove_attempt(database, attempt)
-    [finding] = await populated.ledger.check()
-    assert "its tool results are lost" in finding.message
 
 
 async def test_check_reports_a_turn_that_runs_in_a_deleted_conversation(
@@ -598,10 +547,9 @@ async def test_check_reports_a_turn_that_runs_in_a_deleted_conversation(
     gate = Gate()
     held = asyncio.ensure_future(run_turn(populated.plain, "four", "Wait", gate))
     await gate.arrived()
-    found = database.conversations[populated.plain.id]
-    gone = replace(found, state=ConversationState.DELETED, purge_at=1, conversation_key=None)
     database.by_key.pop(("ann", "", "plain"))
-    database.conversations[found.id] = gone
+    ended = {"state": ConversationState.DELETED, "purge_at": 1, "conversation_key": None}
+    change_conversation(database, populated.plain, **ended)
     [finding] = await populated.ledger.check()
     assert "although its conversation has ended" in finding.message
     held.cancel()
@@ -617,6 +565,13 @@ async def family(populated: PopulatedStore) -> tuple[Token, Token]:
     parent, _ = await tokens.create(owner="ann", scopes=ALL, chat_scope="shop", models=["a"])
     child, _ = await tokens.create(scopes=ALL, parent=parent.id)
     return parent, child
+
+
+async def visited_link(populated: PopulatedStore) -> tuple[Share, Token]:
+    """A share link, and the token of its visitor."""
+    shares = Host(populated.ledger).shares
+    share, code = await shares.create(scope="shop", owner="ann", visitor_lifetime=None)
+    return share, (await shares.exchange(code, "n" * 22)).token
 
 
 def change_token(database: Database, id: TokenId, **changes: Any) -> None:
@@ -637,8 +592,7 @@ async def test_check_reports_damage_to_tokens_and_share_links(
     populated: PopulatedStore, database: Database
 ) -> None:
     parent, child = await family(populated)
-    share, code = await Host(populated.ledger).shares.create(scope="shop", owner="ann", visitor_lifetime=None)
-    guest = (await Host(populated.ledger).shares.exchange(code, "n" * 22)).token
+    share, guest = await visited_link(populated)
 
     def forget(token: Token) -> None:
         del database.tokens[token.id], database.by_digest[token.digest]
@@ -684,8 +638,7 @@ async def test_check_reports_a_valid_token_of_a_revoked_parent_or_link(
     populated: PopulatedStore, database: Database
 ) -> None:
     parent, child = await family(populated)
-    share, code = await Host(populated.ledger).shares.create(scope="shop", owner="ann", visitor_lifetime=None)
-    guest = (await Host(populated.ledger).shares.exchange(code, "n" * 22)).token
+    share, guest = await visited_link(populated)
     await Host(populated.ledger).tokens.revoke(parent.id)
     await Host(populated.ledger).shares.revoke(share.id)
     assert await populated.ledger.check() == []

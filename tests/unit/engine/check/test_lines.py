@@ -8,8 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from tests.unit.engine.populated_store import (
+    Damages,
     PopulatedStore,
     change_branch,
+    change_shown,
     change_turn,
     expect_found,
     raw_id,
@@ -111,145 +113,117 @@ def body(*items: Any, input: int = 1) -> bytes:
     return codec.encode(TurnBody(input=input, items=raws(items)))
 
 
-def lose_a_turn(database: Database, populated: PopulatedStore) -> None:
-    remove_turn(database, turn_at(database, populated.plain, 2))
-
-
-def lose_the_last_turn(database: Database, populated: PopulatedStore) -> None:
-    remove_turn(database, turn_at(database, populated.plain, 3))
-
-
-def change_a_parent(database: Database, populated: PopulatedStore) -> None:
-    change_turn(database, turn_at(database, populated.plain, 3), parent=turn_at(database, populated.plain, 1))
-
-
-def change_the_first_parent_of_a_branch(database: Database, populated: PopulatedStore) -> None:
-    branch = made(database, populated.edited)
-    first = database.lines[branch.id][branch.start + 1]
-    change_turn(database, first.id, parent=None)
-
-
-def move_the_head_back(database: Database, populated: PopulatedStore) -> None:
-    head = turn_at(database, populated.plain, 2)
-    change_branch(database, shown(database, populated.plain), head=head)
-
-
-def shorten(database: Database, populated: PopulatedStore) -> None:
-    head = turn_at(database, populated.plain, 2)
-    change_branch(database, shown(database, populated.plain), head=head, length=2)
-
-
-def start_late(database: Database, populated: PopulatedStore) -> None:
-    """With turns of its own that it then has no place for: of a branch without any."""
-    branch = next(each for each in database.branches.values() if each.length == each.start > 0)
-    change_branch(database, branch, start=branch.start - 1)
-
-
-def lose_an_origin(database: Database, populated: PopulatedStore) -> None:
-    branch = next(each for each in database.branches.values() if each.length == each.start > 0)
-    del database.origins[branch.id]
-
-
-def lose_a_base(database: Database, populated: PopulatedStore) -> None:
-    branch = made(database, populated.edited)
-    gone = TurnId("turn_" + raw_id(9))
-    database.origins[branch.id] = replace(database.origins[branch.id], base=gone)
-
-
-def lead_astray(database: Database, populated: PopulatedStore) -> None:
-    branch = next(each for each in database.branches.values() if each.length == each.start > 0)
-    origin = database.origins[branch.id]
-    astray = Stretch(shown(database, populated.plain).id, 0, branch.start)
-    database.origins[branch.id] = replace(origin, line=(astray,))
-
-
-def forget_stretches(database: Database, populated: PopulatedStore) -> None:
-    branch = next(each for each in database.branches.values() if each.length == each.start > 0)
-    origin = database.origins[branch.id]
-    assert len(origin.line) > 1
-    database.origins[branch.id] = replace(origin, line=origin.line[:1])
-
-
-def change_who_made_it(database: Database, populated: PopulatedStore) -> None:
-    branch = made(database, populated.edited)
-    other = ConversationId("conv_" + raw_id(9))
-    database.origins[branch.id] = replace(database.origins[branch.id], conversation=other)
-
-
 def rewrite(database: Database, id: TurnId, body: bytes) -> None:
     """Change the body of a turn, and remove its log, which would differ."""
     change_turn(database, id, body=body)
     database.turn_logs.pop(id, None)
 
 
-def leave_a_stray_result(database: Database, populated: PopulatedStore) -> None:
-    rewrite(database, turn_at(database, populated.plain, 2), body(result("stray"), user(), input=2))
+def second(rows: Database, store: PopulatedStore) -> TurnId:
+    return turn_at(rows, store.plain, 2)
 
 
-def leave_a_call_open(database: Database, populated: PopulatedStore) -> None:
-    rewrite(database, turn_at(database, populated.plain, 2), body(user(), call("open")))
+def own_nothing(rows: Database) -> Branch:
+    """A branch without turns of its own."""
+    return next(each for each in rows.branches.values() if each.length == each.start > 0)
 
 
-def forget_what_is_pending(database: Database, populated: PopulatedStore) -> None:
-    change_branch(database, shown(database, populated.pending), pending=())
+def settled_fork(rows: Database) -> Branch:
+    return next(each for each in rows.branches.values() if each.settled and each.length == each.start)
 
 
-def tear_a_body(database: Database, populated: PopulatedStore) -> None:
-    change_turn(database, turn_at(database, populated.plain, 2), body=b'{"v":1,"input":1,"items":[{')
+def change_origin(rows: Database, branch: Branch, **changes: Any) -> None:
+    rows.origins[branch.id] = replace(rows.origins[branch.id], **changes)
 
 
-def miscount_the_input(database: Database, populated: PopulatedStore) -> None:
-    change_turn(database, turn_at(database, populated.plain, 2), body=body(user(), input=2))
+def change_first_parent(rows: Database, branch: Branch) -> None:
+    change_turn(rows, rows.lines[branch.id][branch.start + 1].id, parent=None)
 
 
-def write_a_future_version(database: Database, populated: PopulatedStore) -> None:
-    change_turn(database, turn_at(database, populated.plain, 2), body=b'{"v":99,"input":1,"items":[]}')
+def lead_astray(rows: Database, store: PopulatedStore) -> None:
+    branch = own_nothing(rows)
+    astray = Stretch(shown(rows, store.plain).id, 0, branch.start)
+    change_origin(rows, branch, line=(astray,))
 
 
-def store_what_is_no_item(database: Database, populated: PopulatedStore) -> None:
-    torn = b'{"v":1,"input":1,"items":[{"type":"message","role":"nobody"}]}'
-    change_turn(database, turn_at(database, populated.plain, 2), body=torn)
+def forget_stretches(rows: Database, store: PopulatedStore) -> None:
+    branch = own_nothing(rows)
+    line = rows.origins[branch.id].line
+    assert len(line) > 1
+    change_origin(rows, branch, line=line[:1])
 
 
-def store_details_that_are_none(database: Database, populated: PopulatedStore) -> None:
-    whole = body(user(), assistant())
-    change_turn(database, turn_at(database, populated.plain, 2), body=whole[:-1] + b',"details":["model"]}')
-
-
-def lower_the_settled_bound(database: Database, populated: PopulatedStore) -> None:
-    branch = shown(database, populated.settled)
+def lower_settled(rows: Database, branch: Branch) -> None:
     assert branch.settled
-    change_branch(database, branch, settled=0)
+    change_branch(rows, branch, settled=0)
 
 
-def lower_the_bound_of_a_branch_that_shares_it(database: Database, populated: PopulatedStore) -> None:
-    fork = next(each for each in database.branches.values() if each.settled and each.length == each.start)
-    change_branch(database, fork, settled=0)
-
-
-DAMAGES = [
-    (lose_a_turn, Rule.CHAIN, "Turn 2 is missing."),
-    (lose_the_last_turn, Rule.CHAIN, "Turn 3 is missing."),
-    (change_a_parent, Rule.CHAIN, "Turn 3 has the parent turn_"),
-    (change_the_first_parent_of_a_branch, Rule.CHAIN, "has the parent None, but follows turn_"),
-    (move_the_head_back, Rule.CHAIN, "but the last turn is turn_"),
-    (shorten, Rule.CHAIN, "Turn 3 follows the head, which is turn 2"),
-    (start_late, Rule.CHAIN, "but was made from turn"),
-    (lose_an_origin, Rule.CHAIN, "but has no origin; its beginning is lost"),
-    (lose_a_base, Rule.CHAIN, "which is missing; its beginning is lost"),
-    (lead_astray, Rule.CHAIN, "does not lead from its base to the first turn"),
-    (forget_stretches, Rule.CHAIN, "does not lead from its base to the first turn"),
-    (change_who_made_it, Rule.ORPHAN, "siblings do not list this branch"),
-    (leave_a_stray_result, Rule.PAIRS, "There is a result for stray, but no such call"),
-    (forget_what_is_pending, Rule.PAIRS, "waits for no call, but its head leaves other calls open"),
-    (tear_a_body, Rule.DOCUMENT, "It cannot be read: A stored document cannot be read"),
-    (miscount_the_input, Rule.DOCUMENT, "The turn has 1 items, but counts 2 as input"),
-    (write_a_future_version, Rule.DOCUMENT, "has version 99"),
-    (store_what_is_no_item, Rule.DOCUMENT, "A stored item cannot be read"),
-    (store_details_that_are_none, Rule.DOCUMENT, "A stored object cannot be read"),
-    (lower_the_settled_bound, Rule.SETTLED, "has tool effects, but the branch records none after turn 0"),
-    (lower_the_bound_of_a_branch_that_shares_it, Rule.SETTLED, "the branch records none after turn 0"),
-]
+DETAILS = body(user(), assistant())[:-1] + b',"details":["model"]}'
+NO_ITEM = b'{"v":1,"input":1,"items":[{"type":"message","role":"nobody"}]}'
+NO_CHAT, NO_TURN = ConversationId("conv_" + raw_id(9)), TurnId("turn_" + raw_id(9))
+DAMAGES: Damages = {
+    Rule.CHAIN: {
+        "Turn 2 is missing.": lambda rows, store: remove_turn(rows, second(rows, store)),
+        "Turn 3 is missing.": lambda rows, store: remove_turn(rows, turn_at(rows, store.plain, 3)),
+        "Turn 3 has the parent turn_": lambda rows, store: change_turn(
+            rows, turn_at(rows, store.plain, 3), parent=turn_at(rows, store.plain, 1)
+        ),
+        "has the parent None, but follows turn_": lambda rows, store: change_first_parent(
+            rows, made(rows, store.edited)
+        ),
+        "but the last turn is turn_": lambda rows, store: change_shown(
+            rows, store.plain, head=second(rows, store)
+        ),
+        "Turn 3 follows the head, which is turn 2": lambda rows, store: change_shown(
+            rows, store.plain, head=second(rows, store), length=2
+        ),
+        "but was made from turn": lambda rows, _: change_branch(
+            rows, own_nothing(rows), start=own_nothing(rows).start - 1
+        ),
+        "but has no origin; its beginning is lost": lambda rows, _: rows.origins.pop(own_nothing(rows).id),
+        "which is missing; its beginning is lost": lambda rows, store: change_origin(
+            rows, made(rows, store.edited), base=NO_TURN
+        ),
+        "does not lead from its base to the first turn": lead_astray,
+        "does not lead from its base to the first": forget_stretches,
+    },
+    Rule.ORPHAN: {
+        "siblings do not list this branch": lambda rows, store: change_origin(
+            rows, made(rows, store.edited), conversation=NO_CHAT
+        ),
+    },
+    Rule.PAIRS: {
+        "There is a result for stray, but no such call": lambda rows, store: rewrite(
+            rows, second(rows, store), body(result("stray"), user(), input=2)
+        ),
+        "waits for no call, but its head leaves other calls open": lambda rows, store: change_shown(
+            rows, store.pending, pending=()
+        ),
+    },
+    Rule.DOCUMENT: {
+        "It cannot be read: A stored document cannot be read": lambda rows, store: change_turn(
+            rows, second(rows, store), body=b'{"v":1,"input":1,"items":[{'
+        ),
+        "The turn has 1 items, but counts 2 as input": lambda rows, store: change_turn(
+            rows, second(rows, store), body=body(user(), input=2)
+        ),
+        "has version 99": lambda rows, store: change_turn(
+            rows, second(rows, store), body=b'{"v":99,"input":1,"items":[]}'
+        ),
+        "A stored item cannot be read": lambda rows, store: change_turn(
+            rows, second(rows, store), body=NO_ITEM
+        ),
+        "A stored object cannot be read": lambda rows, store: change_turn(
+            rows, second(rows, store), body=DETAILS
+        ),
+    },
+    Rule.SETTLED: {
+        "has tool effects, but the branch records none after turn 0": lambda rows, store: lower_settled(
+            rows, shown(rows, store.settled)
+        ),
+        "the branch records none after turn 0": lambda rows, _: lower_settled(rows, settled_fork(rows)),
+    },
+}
 
 
 async def test_check_reports_damage_to_each_part_of_a_line(
@@ -262,7 +236,7 @@ async def test_check_reports_damage_to_each_part_of_a_line(
 async def test_check_reports_an_open_call_at_the_turn_after_it(
     populated: PopulatedStore, database: Database
 ) -> None:
-    leave_a_call_open(database, populated)
+    rewrite(database, second(database, populated), body(user(), call("open")))
     [finding] = await populated.ledger.check()
     assert finding.rule is Rule.PAIRS
     assert finding.turn == turn_at(database, populated.plain, 3)

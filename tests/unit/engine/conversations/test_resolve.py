@@ -1,7 +1,5 @@
 """Resolving a target to a conversation, and the items that its user is shown."""
 
-from collections.abc import AsyncIterator
-from random import Random
 from typing import Any
 
 import pytest
@@ -10,16 +8,14 @@ from msgspec.structs import replace
 from tests.unit.engine.stage import (
     BRANCH,
     CONVERSATION,
-    HandClock,
     attempt,
     branch,
     conversation,
     drive,
+    lane_tables,
     memory_tables,
 )
 from tests.unit.model.shapes import assistant, call, result, some_id, turn, user
-from turnledger import Ledger
-from turnledger.chat import Chat
 from turnledger.engine.conversations.read import (
     LinePageRequest,
     TurnPageRequest,
@@ -39,20 +35,9 @@ from turnledger.model.conversation import Conversation, ConversationState, Withi
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId
 from turnledger.model.reset_policy import ResetPolicy
-from turnledger.stores.memory import Database, MemoryStore, MemoryTables
+from turnledger.stores.memory import Database, MemoryTables
 
 HOUR = 3600.0
-
-
-@pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
-
-
-@pytest.fixture
-async def chat(clock: HandClock) -> AsyncIterator[Chat]:
-    async with await Ledger.over(MemoryStore(), clock=clock, random=Random(1)) as ledger:
-        yield await ledger.conversation(expires_after=HOUR)
 
 
 @pytest.mark.parametrize(
@@ -166,9 +151,7 @@ TWO = turn(2, input=[result("a")], output=[assistant()])
 
 
 def tables() -> MemoryTables:
-    made = memory_tables()
-    drive(made.add_conversation(conversation()))
-    drive(made.add_branch(branch(head=TWO.id, length=2)))
+    made = lane_tables(head=TWO.id, length=2)
     for each in (ONE, TWO):
         drive(made.add_turn(each))
     return made

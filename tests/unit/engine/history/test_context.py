@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tests.unit.engine.stage import HandClock, generated
+from tests.unit.engine.stage import generated
 from tests.unit.model.shapes import assistant, call, histories, reasoning, result, some_id, turn, user
 from turnledger import Chat, Ledger
 from turnledger.engine.history import history
@@ -40,6 +40,7 @@ from turnledger.model.item import Item, message, open_calls
 from turnledger.model.messages.messages import messages_of
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.stores.memory import Database, MemoryStore
+from turnledger.testing.fake_clock import FakeClock
 from turnledger.testing.gates import GatedStore
 
 SYSTEM = message("system", "Be brief.")
@@ -589,7 +590,7 @@ def store() -> GatedStore:
 
 @pytest.fixture
 async def counted(store: GatedStore) -> AsyncIterator[Chat]:
-    async with await Ledger.over(store, clock=HandClock(), random=Random(1)) as ledger:
+    async with await Ledger.over(store, clock=FakeClock(), random=Random(1)) as ledger:
         yield await ledger.conversation()
 
 
@@ -685,8 +686,8 @@ def reading(database: Database) -> Reading:
 async def long_chat(database: Database, reading: Reading) -> AsyncIterator[Chat]:
     """A long conversation that was held in another process."""
     async with (
-        await Ledger.over(MemoryStore(database), clock=HandClock(), random=Random(1)) as other,
-        await Ledger.over(reading, clock=HandClock(), random=Random(2)) as ledger,
+        await Ledger.over(MemoryStore(database), clock=FakeClock(), random=Random(1)) as other,
+        await Ledger.over(reading, clock=FakeClock(), random=Random(2)) as ledger,
     ):
         made = await other.conversation()
         for number in range(1, LENGTH + 1):
@@ -736,8 +737,8 @@ async def test_context_budget_does_not_count_a_result_hidden_by_a_call_on_an_ear
     database: Database,
 ) -> None:
     async with (
-        await Ledger.over(MemoryStore(database), clock=HandClock(), random=Random(1)) as other,
-        await Ledger.over(MemoryStore(database), clock=HandClock(), random=Random(2)) as ledger,
+        await Ledger.over(MemoryStore(database), clock=FakeClock(), random=Random(1)) as other,
+        await Ledger.over(MemoryStore(database), clock=FakeClock(), random=Random(2)) as ledger,
     ):
         long_chat = await other.conversation()
         async with long_chat.turn("q1") as turn:

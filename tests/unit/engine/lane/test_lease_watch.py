@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from tests.unit.engine.stage import (
     OTHER,
     OWN,
-    HandClock,
     drive,
     generated,
     memory_whole,
@@ -15,6 +14,7 @@ from tests.unit.model.shapes import some_id
 from turnledger.engine.lane.lease_watch import LeaseWatch, all_leases, is_dead, renew
 from turnledger.model.conversation import Lease
 from turnledger.model.ids import LeaseId
+from turnledger.testing.fake_clock import FakeClock
 
 LEASE_TIME = 10.0
 THIRD = some_id(LeaseId, 3)
@@ -33,7 +33,7 @@ def test_lease_is_dead_only_at_the_beat_of_the_judgement() -> None:
 
 class Watching:
     def __init__(self) -> None:
-        self.clock = HandClock()
+        self.clock = FakeClock()
         self.gone: set[LeaseId] = set()
         self.watch = LeaseWatch(OWN, self.clock, LEASE_TIME, self.gone.__contains__)
 
@@ -73,7 +73,7 @@ def test_leases_seen_at_different_times_are_judged_separately() -> None:
 def test_lease_watch_ignores_the_wall_clock() -> None:
     watching = Watching()
     watching.after(0, (OTHER, 1))
-    watching.clock.wall += 10**9
+    watching.clock.set_wall_clock(watching.clock.now_ms() + 10**9)
     assert watching.after(0, (OTHER, 1)) == {}
 
 
@@ -95,8 +95,8 @@ def test_lease_is_dead_exactly_when_its_beat_stood_still_for_the_lease_time(
     for seconds, seen in steps:
         dead = watching.after(seconds, (OTHER, seen))
         if seen != beat:
-            beat, since = seen, watching.clock.elapsed
-        assert dead == ({OTHER: beat} if watching.clock.elapsed - since >= LEASE_TIME else {})
+            beat, since = seen, watching.clock.monotonic()
+        assert dead == ({OTHER: beat} if watching.clock.monotonic() - since >= LEASE_TIME else {})
 
 
 def test_renewal_raises_the_beat_of_a_lease() -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from tests.unit.engine.stage import HandClock
 from tests.unit.model.shapes import assistant, call, result, user
 from turnledger import Chat, Context, Ledger, Limits
 from turnledger.engine.attempt.client_retries import retry_within
@@ -21,6 +20,7 @@ from turnledger.model.reset_policy import NEVER
 from turnledger.model.retention import Lifetime, Lifetimes
 from turnledger.model.turn import Instructions
 from turnledger.stores.memory import MemoryStore
+from turnledger.testing.fake_clock import FakeClock
 from turnledger.types import ResetPolicy
 
 LIMITS = Limits(input_items=3, turn_bytes=400)
@@ -28,7 +28,7 @@ LIMITS = Limits(input_items=3, turn_bytes=400)
 
 @pytest.fixture
 async def chat() -> AsyncIterator[Chat]:
-    async with await Ledger.over(MemoryStore(), clock=HandClock(), random=Random(1), limits=LIMITS) as ledger:
+    async with await Ledger.over(MemoryStore(), clock=FakeClock(), random=Random(1), limits=LIMITS) as ledger:
         yield await ledger.conversation()
 
 

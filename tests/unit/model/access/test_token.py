@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tests.unit.model.shapes import repeatable, some_id
+from tests.unit.model.shapes import CONVERSATION as ONE
+from tests.unit.model.shapes import conversation, repeatable, some_id
 from turnledger.model.access.token import (
     DIGITS,
     SECRET_BITS,
@@ -22,8 +23,8 @@ from turnledger.model.access.token import (
     is_token_text,
     new_token_text,
 )
-from turnledger.model.conversation import EVERYWHERE, Conversation, Within
-from turnledger.model.ids import BranchId, ConversationId, SystemEntropy, TokenId
+from turnledger.model.conversation import EVERYWHERE, Within
+from turnledger.model.ids import ConversationId, SystemEntropy, TokenId
 
 PLAIN = Token(
     id=some_id(TokenId, 1), owner="ann", scopes=frozenset({TokenScope.TURNS_RUN}), created_at=1, digest=b""
@@ -155,10 +156,8 @@ def test_token_digest_is_sha256_and_differs_for_different_texts() -> None:
     assert len(digest_of(TEXT)) == 32
 
 
-ONE, OTHER = some_id(ConversationId, 1), some_id(ConversationId, 2)
-SHOP = Conversation(
-    id=ONE, owner="ann", branch=some_id(BranchId, 1), created_at=1, touched_at=1, scope="shop"
-)
+OTHER = some_id(ConversationId, 2)
+SHOP = conversation(scope="shop")
 
 
 @pytest.mark.parametrize(

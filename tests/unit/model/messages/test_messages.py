@@ -81,6 +81,11 @@ def test_checked_messages_drops_nulls_and_empty_lists_of_known_fields() -> None:
     ]
 
 
+def test_checked_messages_completes_a_call_without_a_type() -> None:
+    bare = {name: value for name, value in function("a").items() if name != "type"}
+    assert validate_messages([call_message(bare)]) == [call_message(function("a"))]
+
+
 def test_checked_messages_accepts_mappings_and_tuples_of_every_kind() -> None:
     call = MappingProxyType(function("a"))
     given = (
@@ -209,11 +214,6 @@ def test_chat_parts_survive_a_round_trip_through_responses_parts(
 def test_chat_content_of_any_output_is_text_parts_or_none(output: Any) -> None:
     content = chat_content(output)
     assert content is None or isinstance(content, str) or are_parts(content)
-
-
-@pytest.mark.parametrize("role", ["user", "assistant", "system", "developer"])
-def test_text_part_equals_the_part_of_a_message_item(role: str) -> None:
-    assert message(role, "x").fields["content"] == [text_part(role, "x")]
 
 
 @pytest.mark.parametrize(
@@ -522,19 +522,6 @@ def test_unknown_fields_survive_a_round_trip(original: Message) -> None:
     assert there_and_back([original]) == [original]
 
 
-def test_message_dumped_by_a_client_library_with_nulls_is_accepted() -> None:
-    dumped = plain_message(
-        "assistant", "Hi", refusal=None, audio=None, function_call=None, tool_calls=None, name=None
-    )
-    assert items_of_messages([dumped]) == (message("assistant", "Hi"),)
-    assert items_of_messages([plain_message("assistant", "Hi", tool_calls=[])]) == (
-        message("assistant", "Hi"),
-    )
-    assert there_and_back([call_message({"id": "a", "function": {"name": "look", "arguments": "{}"}})]) == [
-        call_message(function("a"))
-    ]
-
-
 def test_result_takes_the_type_of_the_latest_call_of_its_id() -> None:
     messages = [
         call_message(function("a")),
@@ -586,133 +573,51 @@ def test_message_that_cannot_become_an_item_is_refused_with_its_place(wrong: Mes
         items_of_messages([plain_message("user", "Hi"), wrong])
 
 
-@pytest.mark.parametrize("role", ["user", "system", "developer"])
-def test_plain_text_message_gives_the_same_item_alone_and_among_others(role: str) -> None:
-    plain = {"role": role, "content": "Hello"}
-    among = items_of_messages([plain, {"role": "user", "content": "x", "name": "y"}])
-    assert items_of_messages([plain]) == among[:1]
+REFUSAL = {"type": "refusal", "refusal": "No."}
+UNKNOWN = {"id": "a", "type": "function", "function": {"name": "some_new_call", "arguments": "{}"}}
 
 
-def content_of(content: Any, role: str = "user") -> Any:
-    return messages_of([Item.of({"role": role, "content": content})])[0]["content"]
+@pytest.mark.parametrize(
+    ("items", "messages"),
+    [
+        ([user("Hi"), assistant("x")], [plain_message("user", "Hi"), plain_message("assistant", "x")]),
+        ([item_of("user", input_text("a"), text_part("assistant", "b"))], [plain_message("user", "ab")]),
+        ([item_of("user")], [plain_message("user", "")]),
+        ([item_of("user", input_text("Hi"), name="ann")], [plain_message("user", "Hi", name="ann")]),
+        ([item_of("assistant", REFUSAL)], [plain_message("assistant", None, refusal="No.")]),
+        (
+            [item_of("assistant", text_part("assistant", "Well."), REFUSAL)],
+            [plain_message("assistant", [{"type": "text", "text": "Well."}, REFUSAL])],
+        ),
+        (
+            [assistant("I look."), call("a"), call("b")],
+            [call_message(function("a"), function("b"), content="I look.")],
+        ),
+        (
+            [user(), call("a"), reasoning(), call("b")],
+            [plain_message("user", "Hello"), call_message(function("a"), function("b"))],
+        ),
+        ([call("a", "custom_tool_call")], [call_message(custom("a"))]),
+        ([Item.of({"type": "some_new_call", "call_id": "a"})], [call_message(UNKNOWN)]),
+        ([result(output=[input_text("a"), input_text("b")])], [answering("a", "ab")]),
+        ([result(output=["plain"])], [answering("a", '["plain"]')]),
+        ([result(output=[None])], [answering("a", "[null]")]),
+        ([Item.of({"type": "some.day"}), reasoning()], []),
+    ],
+)
+def test_items_become_these_messages(items: list[Item], messages: list[Message]) -> None:
+    assert messages_of(items) == messages
 
 
-def test_text_item_becomes_a_message_with_plain_text() -> None:
-    assert messages_of([user("Hi"), assistant("Hello")]) == [
-        {"role": "user", "content": "Hi"},
-        {"role": "assistant", "content": "Hello"},
-    ]
-
-
-def test_text_parts_of_an_item_are_joined() -> None:
-    parts = [{"type": "input_text", "text": "a"}, {"type": "output_text", "text": "b", "annotations": []}]
-    assert content_of([*parts, {"type": "text", "text": "c"}]) == "abc"
-    assert content_of([]) == ""
-
-
-@pytest.mark.parametrize("role", ["user", "assistant", "system", "developer"])
-def test_role_of_an_item_is_kept_in_its_message(role: str) -> None:
-    assert messages_of([message(role, "x")]) == [{"role": role, "content": "x"}]
-
-
-def test_refusal_alone_becomes_the_refusal_field() -> None:
-    refused = Item.of({"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]})
-    assert messages_of([refused]) == [{"role": "assistant", "content": None, "refusal": "No."}]
-
-
-def test_refusal_next_to_text_stays_a_part() -> None:
-    parts = [{"type": "output_text", "text": "Well."}, {"type": "refusal", "refusal": "No."}]
-    assert content_of(parts, "assistant") == [
-        {"type": "text", "text": "Well."},
-        {"type": "refusal", "refusal": "No."},
-    ]
-
-
-def test_name_of_a_speaker_is_kept_in_its_message() -> None:
-    named = Item.of({"role": "user", "name": "ann", "content": "Hi"})
-    assert messages_of([named]) == [{"role": "user", "content": "Hi", "name": "ann"}]
-
-
-def test_calls_join_the_assistant_text_before_them() -> None:
-    assert messages_of([assistant("Let me see."), call("a"), call("b")]) == [
-        {"role": "assistant", "content": "Let me see.", "tool_calls": [function("a"), function("b")]}
-    ]
-
-
-def test_calls_without_text_become_one_message() -> None:
-    assert messages_of([user(), call("a"), reasoning(), call("b")]) == [
-        {"role": "user", "content": "Hello"},
-        {"role": "assistant", "content": None, "tool_calls": [function("a"), function("b")]},
-    ]
-
-
-def test_call_after_a_result_begins_a_new_message() -> None:
-    roles = [each["role"] for each in messages_of([call(), result(), call(), result()])]
-    assert roles == ["assistant", "tool", "assistant", "tool"]
-
-
-def test_result_item_becomes_a_tool_message_with_its_call_id() -> None:
-    assert messages_of([call(), result(output="42")])[1] == {
-        "role": "tool",
-        "tool_call_id": "a",
-        "content": "42",
-    }
-
-
-def test_text_parts_of_a_result_are_joined() -> None:
-    text = [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}]
-    assert messages_of([call(), result(output=text)])[1]["content"] == "ab"
-
-
-@pytest.mark.parametrize("output", [["plain"], [5], [None], [["nested"]]])
-def test_result_with_a_list_that_holds_no_parts_is_still_shown(output: Any) -> None:
-    assert messages_of([call(), result(output=output)])[1]["tool_call_id"] == "a"
-
-
-def test_custom_tool_call_is_shown_in_its_own_shape() -> None:
-    found = messages_of([call("a", "custom_tool_call"), result("a", "custom_tool_call")])
-    assert found[0]["tool_calls"] == [custom("a")]
-    assert found[1]["role"] == "tool"
-
-
-def test_call_of_unknown_type_is_shown_as_a_function_of_that_name() -> None:
-    unknown = Item.of({"type": "some_new_call", "call_id": "a"})
-    shown = {"id": "a", "type": "function", "function": {"name": "some_new_call", "arguments": "{}"}}
-    assert messages_of([unknown])[0]["tool_calls"] == [shown]
-
-
-def test_image_item_becomes_an_image_url_part() -> None:
-    image = {"type": "input_image", "image_url": "https://example.org/a.png", "detail": "low"}
-    assert content_of([{"type": "input_text", "text": "Look:"}, image]) == [
-        {"type": "text", "text": "Look:"},
-        {"type": "image_url", "image_url": {"url": "https://example.org/a.png", "detail": "low"}},
-    ]
-    del image["detail"]
-    assert content_of([image]) == [{"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}]
-
-
-def test_image_item_with_a_file_id_gets_no_empty_url() -> None:
-    for image in (
+@pytest.mark.parametrize(
+    "image",
+    [
         {"type": "input_image", "file_id": "file_1"},
         {"type": "input_image", "file_id": "file_1", "image_url": None, "detail": "auto"},
-    ):
-        assert content_of([image]) == [image]
-
-
-def test_file_item_keeps_all_its_fields() -> None:
-    file = {"type": "input_file", "file_id": "file_1", "filename": "a.pdf"}
-    assert content_of([file]) == [{"type": "file", "file": {"file_id": "file_1", "filename": "a.pdf"}}]
-
-
-def test_unknown_parts_are_kept_verbatim() -> None:
-    audio = {"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}
-    assert content_of([audio]) == [audio]
-
-
-def test_reasoning_and_unknown_items_are_left_out_of_messages() -> None:
-    assert messages_of([reasoning(), assistant("x"), Item.of({"type": "some.day"})]) == [
-        {"role": "assistant", "content": "x"}
-    ]
+    ],
+)
+def test_image_item_with_a_file_id_gets_no_empty_url(image: Message) -> None:
+    assert messages_of([item_of("user", image)]) == [plain_message("user", [image])]
 
 
 def test_messages_changed_by_the_caller_leave_the_item_unchanged() -> None:

@@ -22,7 +22,7 @@ from tests.unit.model.shapes import (
     result,
     user,
 )
-from turnledger.errors import InvalidInput, MalformedItems
+from turnledger.errors import InvalidInput
 from turnledger.model.item import NOT_ANSWERED, Item, calls_left_open, message, open_calls
 from turnledger.model.messages.repair import PendingPolicy, RepairAction, RepairChange, fit_turn, fits, repair
 
@@ -41,10 +41,6 @@ def places(items: list[Item], **options: Any) -> list[int]:
 def fresh(*items: Item) -> list[Item]:
     """The items, each an object of its own."""
     return [Item(item.raw) for item in items]
-
-
-def why(items: list[Item], **options: Any) -> list[tuple[int, RepairAction, str]]:
-    return [(change.place, change.action, change.why) for change in repair(items, **options).changes]
 
 
 # Whatever comes.
@@ -213,35 +209,105 @@ def test_repair_keeps_a_pair_with_a_unique_call_id(items: list[Item]) -> None:
 # One by one.
 
 
-def test_repair_leaves_a_sound_history_unchanged() -> None:
-    items = [user(), reasoning(), call("a"), call("b"), result("b"), result("a"), HOSTED, assistant(), user()]
+def role_item(role: str, *parts: dict[str, Any]) -> Item:
+    return Item.of({"role": role, "content": list(parts)})
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        [],
+        [user(), reasoning(), call("a"), call("b"), result("b"), result("a"), HOSTED, assistant(), user()],
+        [call("a"), call("b"), result("b"), user(), assistant(), result("a")],
+        [role_item("assistant", {"type": "refusal", "refusal": "No."})],
+        [role_item("assistant", {"type": "output_audio", "audio": {"id": "x"}})],
+        [role_item("system"), user(" "), assistant()],
+        [HOSTED, Item.of({"type": "some.day"}), reasoning(), Item.of({"type": "some_new_call"})],
+    ],
+    ids=["nothing", "all kinds", "a late result", "refusal", "audio", "blank of others", "unknown types"],
+)
+def test_repair_leaves_a_sound_history_unchanged(items: list[Item]) -> None:
     repaired = repair(iter(items))
-    assert repaired.items == tuple(items)
-    assert repaired.changes == ()
-    assert repair([]).items == ()
+    assert (repaired.items, repaired.changes) == (tuple(items), ())
 
 
-def test_repair_drops_an_unanswered_call_together_with_its_reasoning() -> None:
-    items = [user(), reasoning(), call("a"), user("Well?"), assistant()]
-    assert places(items) == [0, 3, 4]
-    assert why(items) == [
-        (1, RepairAction.DROPPED, "What this reasoning led to is not there."),
-        (2, RepairAction.DROPPED, "This function_call of the id a has no result."),
-    ]
+DROPPED, MOVED = RepairAction.DROPPED, RepairAction.MOVED
 
 
-def test_repair_keeps_reasoning_with_the_parallel_calls_that_have_results() -> None:
-    items = [reasoning(), call("a"), call("b"), result("b"), user()]
-    assert places(items) == [0, 2, 3, 4]
-    assert places([reasoning(), call("b"), call("a"), result("b"), user()]) == [0, 1, 3, 4]
+@pytest.mark.parametrize(
+    ("items", "left", "changes"),
+    [
+        (
+            [user(), reasoning(), call("a"), user("Well?"), assistant()],
+            [0, 3, 4],
+            [
+                (1, DROPPED, "What this reasoning led to is not there."),
+                (2, DROPPED, "This function_call of the id a has no result."),
+            ],
+        ),
+        (
+            [user(), result("a"), assistant()],
+            [0, 2],
+            [(1, DROPPED, "No call of the id a stands before this result.")],
+        ),
+        (
+            [call(), result(output="1"), assistant(), result(output="2")],
+            [0, 1, 2],
+            [(3, DROPPED, "The call a has a result already.")],
+        ),
+        (
+            [call(), result(type="shell_call"), result(), user()],
+            [0, 2, 3],
+            [(1, DROPPED, "This result for a is a shell_call_output, the call a function_call.")],
+        ),
+        (
+            [reasoning(), call(name="x"), call(name="y"), result(output="1"), result(output="2"), user()],
+            [0, 1, 3, 2, 4, 5],
+            [(3, MOVED, "Another call uses the id a before this result.")],
+        ),
+        (
+            [call("a"), reasoning(), result("a"), call("b"), result("b")],
+            [0, 2, 1, 3, 4],
+            [(2, MOVED, "This result stands between reasoning and what that led to.")],
+        ),
+    ],
+    ids=["unanswered", "stray", "second result", "another type", "one id at once", "within reasoning"],
+)
+def test_repair_reports_what_it_drops_and_moves(
+    items: list[Item], left: list[int], changes: list[tuple[int, RepairAction, str]]
+) -> None:
+    assert places(items) == left
+    assert repair(items).changes == tuple(RepairChange(*change) for change in changes)
 
 
-def test_repair_does_not_attach_reasoning_to_an_item_it_did_not_lead_to() -> None:
-    # Models refuse reasoning before another item than its own as they refuse it before none.
-    assert places([reasoning(), call("a"), assistant("Something else."), user()]) == [2, 3]
-    assert places([reasoning("1"), call("a"), reasoning("2"), call("b"), result("b"), user()]) == [2, 3, 4, 5]
-    items = [reasoning(), call("a"), result("a", "shell_call"), call("b"), result("b"), user()]
-    assert places(items) == [3, 4, 5]
+@pytest.mark.parametrize(
+    ("items", "left"),
+    [
+        ([result(), call(), user()], [2]),
+        ([call(), result(type="shell_call"), user()], [2]),
+        # Reasoning stays with those of the parallel calls that have results.
+        ([reasoning(), call("a"), call("b"), result("b"), user()], [0, 2, 3, 4]),
+        ([reasoning(), call("b"), call("a"), result("b"), user()], [0, 1, 3, 4]),
+        # Models refuse reasoning before another item than its own as they refuse it before none.
+        ([reasoning(), call("a"), assistant("Something else."), user()], [2, 3]),
+        ([reasoning("1"), call("a"), reasoning("2"), call("b"), result("b"), user()], [2, 3, 4, 5]),
+        ([reasoning(), call("a"), result("a", "shell_call"), call("b"), result("b"), user()], [3, 4, 5]),
+        ([reasoning(), assistant(""), call(), result()], [0, 2, 3]),
+        ([call("a"), reasoning(), result("a"), user()], [0, 2, 3]),
+        # The first call was cut off; the results are the second one's, the last of them sent twice.
+        ([call(id="1"), user(), call(id="2"), result(output="1"), result(output="2"), user()], [1, 2, 3, 5]),
+        ([call(), call(type="shell_call"), result(type="shell_call"), result(), user()], [0, 3, 1, 2, 4]),
+        # Pending calls stay at the end only, and of those with one id the last.
+        ([call("a"), user()], [1]),
+        ([call("a"), user(" ")], [1]),
+        ([call("a"), SYSTEM], [1]),
+        ([call(name="x"), call(name="y")], [1]),
+        ([call(name="x"), result(), call(name="y")], [0, 1, 2]),
+        ([call(name="x"), call(name="y"), result()], [0, 2, 1]),
+    ],
+)
+def test_repair_keeps_these_items(items: list[Item], left: list[int]) -> None:
+    assert places(fresh(*items)) == left
 
 
 @pytest.mark.parametrize("after", [[], [user()], [SYSTEM], [assistant(""), user()]])
@@ -250,78 +316,10 @@ def test_repair_drops_reasoning_without_a_following_item(after: list[Item]) -> N
     assert [change.place for change in repair(items).changes][:2] == [1, 2]
 
 
-def test_repair_drops_a_stray_result() -> None:
-    items = [user(), result("a"), assistant()]
-    assert places(items) == [0, 2]
-    assert why(items) == [(1, RepairAction.DROPPED, "No call of the id a stands before this result.")]
-
-
-def test_repair_drops_a_result_before_its_call() -> None:
-    assert places([result(), call(), user()]) == [2]
-
-
-def test_repair_drops_the_second_result_of_a_call() -> None:
-    items = [call(), result(output="1"), assistant(), result(output="2")]
-    assert places(items) == [0, 1, 2]
-    assert why(items) == [(3, RepairAction.DROPPED, "The call a has a result already.")]
-
-
-def test_repair_drops_a_result_of_another_type_than_its_call() -> None:
-    items = [call(), result(type="shell_call"), result(), user()]
-    assert places(items) == [0, 2, 3]
-    reason = "This result for a is a shell_call_output, the call a function_call."
-    assert why(items) == [(1, RepairAction.DROPPED, reason)]
-    assert places([call(), result(type="shell_call"), user()]) == [2]
-
-
-def test_repair_keeps_results_in_any_order_and_late() -> None:
-    items = [call("a"), call("b"), result("b"), user(), assistant(), result("a")]
-    assert repair(items).changes == ()
-
-
-def test_repair_does_not_pair_a_result_with_an_older_call_of_the_same_id() -> None:
-    # The first call was cut off; the results are the second one's, the last of them sent twice.
-    items = [call(id="1"), user(), call(id="2"), result(output="1"), result(output="2"), user("On.")]
-    assert places(items) == [1, 2, 3, 5]
-
-
-def test_repair_pairs_parallel_calls_of_one_id_in_order() -> None:
-    items = [reasoning(), call(name="x"), call(name="y"), result(output="1"), result(output="2"), user()]
-    assert places(items) == [0, 1, 3, 2, 4, 5]
-    assert why(items) == [(3, RepairAction.MOVED, "Another call uses the id a before this result.")]
-
-
-def test_repair_pairs_parallel_calls_of_one_id_by_type() -> None:
-    items = [call(), call(type="shell_call"), result(type="shell_call"), result(), user()]
-    assert places(items) == [0, 3, 1, 2, 4]
-
-
-def test_repair_moves_a_result_that_separates_reasoning_from_its_item() -> None:
-    items = [call("a"), reasoning(), result("a"), call("b"), result("b")]
-    assert places(items) == [0, 2, 1, 3, 4]
-    why_moved = "This result stands between reasoning and what that led to."
-    assert why(items) == [(2, RepairAction.MOVED, why_moved)]
-
-
-def test_repair_does_not_move_a_result_for_reasoning_that_is_dropped() -> None:
-    assert places([call("a"), reasoning(), result("a"), user()]) == [0, 2, 3]
-
-
 def test_repair_keeps_pending_calls_at_the_end_unless_set_to_drop_them() -> None:
     items = [user(), reasoning(), call("a"), call("b"), result("a"), assistant("One moment.")]
     assert repair(items).changes == ()
     assert places(items, pending="drop") == [0, 1, 2, 4, 5]
-
-
-def test_repair_drops_a_pending_call_followed_by_a_user_or_system_message() -> None:
-    for word in (user(), user(" "), SYSTEM):
-        assert places(fresh(call("a"), word)) == [1]
-
-
-def test_repair_keeps_only_the_last_of_pending_calls_with_one_id() -> None:
-    assert places([call(name="x"), call(name="y")]) == [1]
-    assert places([call(name="x"), result(), call(name="y")]) == [0, 1, 2]
-    assert places([call(name="x"), call(name="y"), result()]) == [0, 2, 1]
 
 
 @pytest.mark.parametrize("content", ["", " \n", [], [{"type": "output_text", "text": ""}]])
@@ -329,27 +327,7 @@ def test_repair_drops_an_empty_assistant_message(content: Any) -> None:
     empty = Item.of({"role": "assistant", "content": content, "status": "incomplete"})
     items = [user(), empty, user("Still there?")]
     assert places(items) == [0, 2]
-    assert why(items) == [(1, RepairAction.DROPPED, "This assistant message says nothing.")]
-
-
-def test_repair_keeps_an_assistant_message_with_a_refusal_or_audio() -> None:
-    refusal = Item.of({"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]})
-    audio = Item.of({"role": "assistant", "content": [{"type": "output_audio", "audio": {"id": "x"}}]})
-    assert repair([refusal, audio]).changes == ()
-
-
-def test_repair_keeps_blank_messages_of_other_roles() -> None:
-    blank = Item.of({"role": "system", "content": ""})
-    assert repair([blank, user(" "), assistant()]).changes == ()
-
-
-def test_repair_keeps_reasoning_before_an_empty_message_with_the_call_after_it() -> None:
-    assert places([reasoning(), assistant(""), call(), result()]) == [0, 2, 3]
-
-
-def test_repair_keeps_hosted_and_unknown_items() -> None:
-    items = [HOSTED, Item.of({"type": "some.day"}), reasoning(), Item.of({"type": "some_new_call"})]
-    assert repair(items).changes == ()
+    assert repair(items).changes == (RepairChange(1, DROPPED, "This assistant message says nothing."),)
 
 
 def test_repair_of_a_long_history_takes_linear_time() -> None:
@@ -363,17 +341,6 @@ def test_repair_of_a_long_history_takes_linear_time() -> None:
 def test_repair_refuses_an_unknown_pending_option() -> None:
     with pytest.raises(InvalidInput, match="answer"):
         repair([], pending="answer")
-
-
-def test_repair_change_is_comparable() -> None:
-    (change,) = repair([result()]).changes
-    assert change == RepairChange(0, RepairAction.DROPPED, "No call of the id a stands before this result.")
-
-
-def test_examples_of_broken_histories_are_refused_by_open_calls() -> None:
-    for broken in ([reasoning(), user()], [result()], [call(), call(), result(), result()]):
-        with pytest.raises(MalformedItems):
-            open_calls(broken)
 
 
 CALL = Item.of({"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"})

@@ -8,45 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.model.shapes import repeatable
-from turnledger.model.conversation import Conversation
-from turnledger.model.ids import BranchId, ConversationId, TurnId
+from tests.unit.model.shapes import conversation, repeatable, turn
 from turnledger.model.item import Item, message
 from turnledger.model.text.markdown import escape, fence_text, markdown_head, markdown_turn
-from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.turn import TurnKind
 
-HEX = "01890000000070008000000000000000"
 CALL = Item.of({"type": "function_call", "call_id": "c", "name": "f<b>", "arguments": '{"a":1}'})
 RESULT = Item.of({"type": "function_call_output", "call_id": "c", "output": "# r"})
 
 
-def turn(*output: Item, kind: TurnKind = TurnKind.COMPLETED) -> Turn:
-    return Turn.of(
-        id=TurnId(f"turn_{HEX}"),
-        branch=BranchId(f"branch_{HEX}"),
-        number=1,
-        parent=None,
-        kind=kind,
-        created_at=0,
-        committed_at=0,
-        input=(message("user", "Hello"),),
-        output=output,
-    )
-
-
-def conversation(title: str | None) -> Conversation:
-    return Conversation(
-        id=ConversationId(f"conv_{HEX}"),
-        owner="ann",
-        branch=BranchId(f"branch_{HEX}"),
-        title=title,
-        created_at=0,
-        touched_at=86_400_000,
-    )
-
-
 def test_markdown_of_a_turn_shows_messages_calls_and_results() -> None:
-    text = markdown_turn(turn(CALL, RESULT, message("assistant", "Hi.")))
+    text = markdown_turn(turn(output=[CALL, RESULT, message("assistant", "Hi.")]))
     assert text == (
         "\n## User\n\n```text\nHello\n```\n"
         '\n**Tool call** f\\<b\\>\n\n```text\n{"a":1}\n```\n'
@@ -56,7 +28,7 @@ def test_markdown_of_a_turn_shows_messages_calls_and_results() -> None:
 
 
 def test_markdown_leaves_out_a_hidden_call_and_its_result() -> None:
-    text = markdown_turn(turn(CALL, RESULT, message("assistant", "Hi.")), [1])
+    text = markdown_turn(turn(output=[CALL, RESULT, message("assistant", "Hi.")]), [1])
     assert "Tool" not in text
     assert "Hi." in text
 
@@ -93,11 +65,11 @@ def test_fenced_text_of_any_characters_does_not_leave_its_fence(text: str) -> No
 
 
 def test_markdown_title_is_one_escaped_line() -> None:
-    text = markdown_head(conversation("# <b>x</b>\n[a](javascript:1) \x1b[31m"))
+    text = markdown_head(conversation(title="# <b>x</b>\n[a](javascript:1) \x1b[31m", touched_at=86_400_000))
     heading = text.split("\n")[0]
     assert heading.startswith("# \\# \\<b\\>x\\<\\/b\\> \\[a\\]\\(javascript\\:1\\)")
     assert "\x1b" not in text
-    assert markdown_head(conversation(None)).startswith("# Untitled chat\n")
+    assert markdown_head(conversation()).startswith("# Untitled chat\n")
     assert "1970-01-02" in text
 
 
@@ -111,6 +83,6 @@ def test_markdown_names_an_image_without_its_url() -> None:
     item = Item.of(
         {"type": "message", "role": "user", "content": [{"type": "input_image", "image_url": "http://x/y"}]}
     )
-    text = markdown_turn(turn(item))
+    text = markdown_turn(turn(output=[item]))
     assert "_[input\\_image]_" in text
     assert "http" not in text

@@ -104,3 +104,14 @@ def answer_once(*pieces: bytes) -> Behaviour:
         await connection.send(*pieces)
 
     return behave
+
+
+def fall_silent_after(*pieces: bytes) -> Behaviour:
+    """Answer one request with these bytes, and wait until the client leaves."""
+
+    async def behave(connection: ServerConnection) -> None:
+        await connection.request()
+        await connection.send(*pieces)
+        assert await connection.is_closed()
+
+    return behave

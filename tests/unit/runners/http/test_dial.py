@@ -57,6 +57,12 @@ def test_address_of_a_url_has_host_port_authority_and_target(
         "http://" + "a" * 64 + "/v1",
         "http://a,b/v1",
         "http://[::1/v1",
+        "http://[",
+        "http://",
+        "",
+        "/v1",
+        "localhost:1",
+        "ftp://a/v1",
         "unix:/run/model.sock",
     ],
 )

@@ -17,7 +17,14 @@ from tests.unit.runners.http.connections import (
     pool_to,
     send_request,
 )
-from tests.unit.runners.http.raw_server import OK, ServerConnection, answer_once, answer_with, run_raw_server
+from tests.unit.runners.http.raw_server import (
+    OK,
+    ServerConnection,
+    answer_once,
+    answer_with,
+    fall_silent_after,
+    run_raw_server,
+)
 from turnledger.errors import ModelTimeout, ModelUnavailable
 from turnledger.runners.http import pool as module
 from turnledger.runners.http.connection import NEVER, Deadlines
@@ -67,14 +74,17 @@ class Waiter:
         self.expired_at = self._loop.now
 
 
-def deadlines_of(loop: Any) -> Deadlines:
-    fake: asyncio.AbstractEventLoop = loop
-    return Deadlines(fake)
+@pytest.fixture
+def loop() -> Loop:
+    return Loop()
 
 
-def test_deadlines_expire_each_waiter_at_its_time() -> None:
-    loop = Loop()
-    deadlines = deadlines_of(loop)
+@pytest.fixture
+def deadlines(loop: Any) -> Deadlines:
+    return Deadlines(loop)
+
+
+def test_deadlines_expire_each_waiter_at_its_time(loop: Loop, deadlines: Deadlines) -> None:
     waiters = [Waiter(loop, at) for at in (3.0, 1.0, 2.0)]
     for each in waiters:
         deadlines.watch(each)
@@ -82,9 +92,8 @@ def test_deadlines_expire_each_waiter_at_its_time() -> None:
     assert [each.expired_at for each in waiters] == [3.0, 1.0, 2.0]
 
 
-def test_deadline_that_is_postponed_sets_no_new_timer() -> None:
-    loop = Loop()
-    deadlines, waiter = deadlines_of(loop), Waiter(loop, 1.0)
+def test_deadline_that_is_postponed_sets_no_new_timer(loop: Loop, deadlines: Deadlines) -> None:
+    waiter = Waiter(loop, 1.0)
     deadlines.watch(waiter)
     for tick in range(1, 100):
         waiter.deadline = 1.0 + tick / 100
@@ -94,9 +103,8 @@ def test_deadline_that_is_postponed_sets_no_new_timer() -> None:
     assert len(loop.timers) == 2
 
 
-def test_deadline_moved_earlier_expires_at_the_new_time() -> None:
-    loop = Loop()
-    deadlines, waiter = deadlines_of(loop), Waiter(loop, 100.0)
+def test_deadline_moved_earlier_expires_at_the_new_time(loop: Loop, deadlines: Deadlines) -> None:
+    waiter = Waiter(loop, 100.0)
     deadlines.watch(waiter)
     waiter.deadline = 1.0
     deadlines.watch(waiter)
@@ -104,9 +112,10 @@ def test_deadline_moved_earlier_expires_at_the_new_time() -> None:
     assert waiter.expired_at == 1.0
 
 
-def test_deadlines_never_expire_a_forgotten_waiter_or_one_without_a_deadline() -> None:
-    loop = Loop()
-    deadlines, patient, gone = deadlines_of(loop), Waiter(loop, NEVER), Waiter(loop, 1.0)
+def test_deadlines_never_expire_a_forgotten_waiter_or_one_without_a_deadline(
+    loop: Loop, deadlines: Deadlines
+) -> None:
+    patient, gone = Waiter(loop, NEVER), Waiter(loop, 1.0)
     deadlines.watch(patient)
     assert loop.timers == []
     deadlines.watch(gone)
@@ -116,9 +125,8 @@ def test_deadlines_never_expire_a_forgotten_waiter_or_one_without_a_deadline() -
     assert not any(each.is_set for each in loop.timers)
 
 
-def test_closed_deadlines_expire_no_waiter() -> None:
-    loop = Loop()
-    deadlines, waiter = deadlines_of(loop), Waiter(loop, 1.0)
+def test_closed_deadlines_expire_no_waiter(loop: Loop, deadlines: Deadlines) -> None:
+    waiter = Waiter(loop, 1.0)
     deadlines.watch(waiter)
     deadlines.close()
     loop.pass_until(10.0)
@@ -253,12 +261,7 @@ async def test_pool_frees_the_slot_of_a_cancelled_dial() -> None:
 
 
 async def test_pool_close_fails_a_response_that_is_being_read() -> None:
-    async def behave(connection: ServerConnection) -> None:
-        await connection.request()
-        await connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nHi")
-        assert await connection.is_closed()
-
-    async with pool_to(behave) as pool:
+    async with pool_to(fall_silent_after(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nHi")) as pool:
         response = await exchange(pool)
         reading = asyncio.create_task(response.body(100))
         await asyncio.sleep(0)

@@ -17,8 +17,12 @@ from turnledger.testing.gates import Gate
 HEAD = b"HTTP/1.1 %d Said\r\nContent-Length: 4\r\n\r\n"
 
 
-async def wakings(status: int, *, is_streamed: bool) -> list[int]:
-    """After how many of head, piece and piece the reader goes on."""
+@pytest.mark.parametrize(
+    ("status", "is_streamed", "after"), [(200, True, [1, 2, 3]), (200, False, [3]), (404, False, [1, 2, 3])]
+)
+async def test_reader_is_woken_for_the_head_and_pieces_that_it_waits_for(
+    status: int, is_streamed: bool, after: list[int]
+) -> None:
     gates = [Gate(), Gate(), Gate()]
 
     async def behave(connection: ServerConnection) -> None:
@@ -39,19 +43,7 @@ async def wakings(status: int, *, is_streamed: bool) -> list[int]:
             if arrival.done():
                 woken.append(number)
         response.release()
-    return woken
-
-
-async def test_reader_of_a_streamed_response_is_woken_for_each_piece() -> None:
-    assert await wakings(200, is_streamed=True) == [1, 2, 3]
-
-
-async def test_reader_of_an_unstreamed_response_is_woken_once() -> None:
-    assert await wakings(200, is_streamed=False) == [3]
-
-
-async def test_reader_of_an_error_response_is_woken_for_its_head() -> None:
-    assert await wakings(404, is_streamed=False) == [1, 2, 3]
+    assert woken == after
 
 
 async def test_response_pieces_that_arrived_together_are_taken_together() -> None:

@@ -27,6 +27,13 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     return "asyncio", {"use_uvloop": request.param}
 
 
+@pytest.fixture
+def trusted(authority: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The test authority, which this process trusts."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority / "ca.pem"))
+    return authority
+
+
 async def complete(port: int) -> bytes:
     async with upstream(f"https://127.0.0.1:{port}/v1", retries=NEVER) as model:
         return await model.complete(REQUEST)
@@ -40,12 +47,9 @@ def noting_protocol(noted: list[str | None]) -> Behaviour:
     return behave
 
 
-async def test_upstream_with_a_valid_certificate_is_called_over_http_1(
-    authority: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", str(authority / "ca.pem"))
+async def test_upstream_with_a_valid_certificate_is_called_over_http_1(trusted: Path, tmp_path: Path) -> None:
     protocols: list[str | None] = []
-    tls = certified(authority, tmp_path, "IP:127.0.0.1")
+    tls = certified(trusted, tmp_path, "IP:127.0.0.1")
     async with (
         run_raw_server(noting_protocol(protocols), tls) as port,
         upstream(f"https://127.0.0.1:{port}/v1", retries=NEVER) as model,
@@ -55,26 +59,16 @@ async def test_upstream_with_a_valid_certificate_is_called_over_http_1(
     assert protocols == ["http/1.1"]
 
 
-async def test_upstream_with_an_unknown_authority_receives_no_request(
-    authority: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("is_trusted", "name"), [(False, "IP:127.0.0.1"), (True, "DNS:elsewhere.test")], ids=["authority", "name"]
+)
+async def test_upstream_with_another_authority_or_name_receives_no_request(
+    authority: Path, tmp_path: Path, request: pytest.FixtureRequest, is_trusted: bool, name: str
 ) -> None:
+    if is_trusted:
+        request.getfixturevalue("trusted")
     protocols: list[str | None] = []
-    async with run_raw_server(
-        noting_protocol(protocols), certified(authority, tmp_path, "IP:127.0.0.1")
-    ) as port:
-        with pytest.raises(ModelUnavailable, match="secure connection"):
-            await complete(port)
-    assert protocols == []
-
-
-async def test_upstream_with_a_certificate_of_another_name_receives_no_request(
-    authority: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", str(authority / "ca.pem"))
-    protocols: list[str | None] = []
-    async with run_raw_server(
-        noting_protocol(protocols), certified(authority, tmp_path, "DNS:elsewhere.test")
-    ) as port:
+    async with run_raw_server(noting_protocol(protocols), certified(authority, tmp_path, name)) as port:
         with pytest.raises(ModelUnavailable, match="secure connection"):
             await complete(port)
     assert protocols == []
@@ -93,25 +87,21 @@ async def test_upstream_without_tls_receives_only_a_handshake() -> None:
     assert received == [b"\x16\x03\x01"]  # a handshake, and no word of the request
 
 
-async def test_answer_cut_within_tls_raises(
-    authority: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", str(authority / "ca.pem"))
+async def test_answer_cut_within_tls_raises(trusted: Path, tmp_path: Path) -> None:
 
     async def behave(connection: ServerConnection) -> None:
         await connection.request()
         await connection.send(OK[:-3])
         connection.writer.transport.abort()  # without a word of TLS
 
-    async with run_raw_server(behave, certified(authority, tmp_path, "IP:127.0.0.1")) as port:
+    async with run_raw_server(behave, certified(trusted, tmp_path, "IP:127.0.0.1")) as port:
         with pytest.raises(ModelUnavailable, match="broke before"):
             await complete(port)
 
 
 async def test_request_cancelled_during_the_tls_handshake_leaves_no_connection_open(
-    authority: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trusted: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", str(authority / "ca.pem"))
     is_open: set[int] = set()
 
     async def behave(connection: ServerConnection) -> None:
@@ -121,7 +111,7 @@ async def test_request_cancelled_during_the_tls_handshake_leaves_no_connection_o
         finally:
             is_open.discard(connection.number)
 
-    async with run_raw_server(behave, certified(authority, tmp_path, "IP:127.0.0.1")) as port:
+    async with run_raw_server(behave, certified(trusted, tmp_path, "IP:127.0.0.1")) as port:
         for steps in range(60):
             async with upstream(f"https://127.0.0.1:{port}/v1", retries=NEVER) as model:
                 leaving = [asyncio.create_task(model.complete(REQUEST)) for _ in range(2)]
@@ -168,12 +158,11 @@ def tunnelling(noted: list[bytes], port: int) -> Behaviour:
 
 
 async def test_https_upstream_is_reached_through_a_tunnel_of_the_environments_proxy(
-    authority: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trusted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", str(authority / "ca.pem"))
     received: list[bytes] = []
     opened: list[bytes] = []
-    tls = certified(authority, tmp_path, "DNS:model.test")  # a name that only the proxy can resolve
+    tls = certified(trusted, tmp_path, "DNS:model.test")  # a name that only the proxy can resolve
     async with (
         run_raw_server(noting(received, OK), tls) as port,
         run_raw_server(tunnelling(opened, port)) as proxy,
@@ -191,12 +180,9 @@ async def test_https_upstream_is_reached_through_a_tunnel_of_the_environments_pr
         assert b"proxy" not in request.lower()
 
 
-async def test_certificate_behind_a_proxy_tunnel_is_verified(
-    authority: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", str(authority / "ca.pem"))
+async def test_certificate_behind_a_proxy_tunnel_is_verified(trusted: Path, tmp_path: Path) -> None:
     received: list[bytes] = []
-    tls = certified(authority, tmp_path, "DNS:elsewhere.test")
+    tls = certified(trusted, tmp_path, "DNS:elsewhere.test")
     async with (
         run_raw_server(noting(received, OK), tls) as port,
         run_raw_server(tunnelling([], port)) as proxy,

@@ -30,7 +30,6 @@ from turnledger.errors import (
     ModelTimeout,
     ModelUnavailable,
 )
-from turnledger.runners.chat_model import ChatModel
 from turnledger.runners.chat_runner import ChatRunner
 from turnledger.runners.http import connection
 from turnledger.runners.upstream import streamed_answer
@@ -55,7 +54,6 @@ class Fault(NamedTuple):
 STREAMED = {
     "status": Fault(lambda: [Status(500)], ModelUnavailable),
     "status about the request": Fault(lambda: [Status(422)], ModelRefused),
-    "status about the account": Fault(lambda: [Status(401)], ModelUnavailable),
     "redirect": Fault(lambda: [Status(307, headers={"Location": "/v1/models"})], ModelUnavailable),
     "cut before the status": Fault(lambda: [CUT], ModelUnavailable),
     "hang before the status": Fault(lambda: [Gate()], ModelTimeout, HASTY),
@@ -71,31 +69,17 @@ STREAMED = {
         lambda: [Head(chunked=False), "Hel", End("stop", done=False)], ModelUnavailable, shown="Hel"
     ),
     "stall mid-stream": Fault(lambda: ["Hel", Gate()], ModelTimeout, BEGINS, shown="Hel"),
-    "malformed chunk": Fault(lambda: ["Hel", Data(b'{"choices": [')], MalformedAnswer, shown="Hel"),
-    "malformed bytes": Fault(lambda: ["Hel", Data(b"\xff\xfe")], MalformedAnswer, shown="Hel"),
-    "another shape": Fault(lambda: ["Hel", Data(b'{"choices": {}}')], MalformedAnswer, shown="Hel"),
-    "another choice": Fault(
-        lambda: ["Hel", Data(b'{"choices": [{"index": 1, "delta": {"content": "x"}}]}')],
-        MalformedAnswer,
-        shown="Hel",
-    ),
     "error object in the stream": Fault(
         lambda: ["Hel", Data(b'{"error": {"message": "Overloaded"}}')], ModelUnavailable, shown="Hel"
     ),
-    "end without a finish_reason": Fault(lambda: ["Hel", End(None)], MalformedAnswer, shown="Hel"),
     "end without any mark": Fault(lambda: ["Hel", End(None, done=False)], MalformedAnswer, shown="Hel"),
-    "a call without a name": Fault(lambda: [Call("")], MalformedAnswer, shown=""),
     "too long": Fault(lambda: ["Hel", b"data: " + b"x" * (17 * 1024 * 1024)], MalformedAnswer, shown="Hel"),
 }
 WHOLE = {
     "status": Fault(lambda: [Status(503)], ModelUnavailable),
-    "status about the request": Fault(lambda: [Status(429)], ModelRefused),
     "hang before the status": Fault(lambda: [Gate()], ModelTimeout, HASTY),
     "cut": Fault(lambda: ["Hel", CUT], ModelUnavailable),
-    "malformed": Fault(lambda: [Data(b'{"choices": [')], MalformedAnswer),
-    "no JSON": Fault(lambda: [b"<html>"], MalformedAnswer),
     "error object": Fault(lambda: [Data(b'{"error": "no"}')], ModelUnavailable),
-    "no finish_reason": Fault(lambda: ["Hel", End(None)], MalformedAnswer),
     "too long": Fault(lambda: [Data(b"x" * (17 * 1024 * 1024))], MalformedAnswer),
 }
 
@@ -395,10 +379,20 @@ async def test_upstream_opens_at_most_the_configured_connections() -> None:
     assert scripted.connections == 2
 
 
-@pytest.mark.parametrize("url", ["", "localhost:1", "ftp://a/v1", "http://", "http://[", "/v1"])
-def test_upstream_with_an_invalid_url_is_refused(url: str) -> None:
-    with pytest.raises(InvalidInput, match="not the URL of a model"):
-        Upstream(url)
+@pytest.mark.parametrize(
+    ("url", "api_key"),
+    [
+        ("ftp://localhost/v1", None),
+        ("http://me:secret@localhost/v1", None),
+        ("http://localhost/v1", "sk-secret\r\nX-Injected: 1"),
+    ],
+)
+def test_upstream_with_an_invalid_url_or_api_key_is_refused_without_repeating_it(
+    url: str, api_key: str | None
+) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        Upstream(url, api_key)
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("seconds", [0, -1.0, float("nan")])
@@ -406,19 +400,6 @@ def test_upstream_with_an_invalid_url_is_refused(url: str) -> None:
 def test_timeout_that_is_not_positive_is_refused(phase: str, seconds: float) -> None:
     with pytest.raises(InvalidInput, match=phase):
         Timeouts(**{phase: seconds})
-
-
-def test_upstream_url_with_a_password_is_refused_and_the_password_not_repeated() -> None:
-    with pytest.raises(InvalidInput) as caught:
-        Upstream("http://me:secret@localhost/v1")
-    assert "secret" not in str(caught.value)
-
-
-@pytest.mark.parametrize("api_key", ["sk-secret\r\nX-Injected: 1", "sk-secret\n"])
-def test_api_key_with_line_breaks_is_refused_and_not_repeated(api_key: str) -> None:
-    with pytest.raises(InvalidInput) as caught:
-        Upstream("http://localhost/v1", api_key)
-    assert "secret" not in str(caught.value)
 
 
 def test_retry_waits_grow_up_to_a_limit_and_vary_by_chance() -> None:
@@ -432,11 +413,6 @@ def test_retry_waits_grow_up_to_a_limit_and_vary_by_chance() -> None:
         None,
     ]
     assert retries.wait(1, broken, 0.0) == 0.125
-
-
-def test_upstream_satisfies_the_chat_model_protocol() -> None:
-    model: ChatModel = Upstream("http://localhost/v1")
-    assert model
 
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Type: text/event-stream\r\n"
@@ -507,16 +483,6 @@ async def test_gzip_error_body_is_decoded() -> None:
         with pytest.raises(ModelRefused) as caught:
             await model.complete(REQUEST)
     assert caught.value.error == {"message": "No."}
-
-
-async def test_gzip_stream_in_pieces_of_one_byte_yields_the_same_payloads() -> None:
-    packed = streamed()
-    pieces = [chunk(packed[at : at + 1]) for at in range(len(packed))]
-    async with (
-        run_raw_server(answer_with(CHUNKED, *pieces, b"0\r\n\r\n")) as port,
-        upstream(f"http://127.0.0.1:{port}") as model,
-    ):
-        assert await payloads(model) == PAYLOADS
 
 
 async def test_gzip_stream_yields_an_event_before_the_next_one_arrives() -> None:
@@ -599,12 +565,3 @@ async def test_gzip_stream_that_decodes_to_gigabytes_is_malformed_without_blocki
             await payloads(model)
         counting.cancel()
     assert steps >= 60
-
-
-async def test_gzip_completion_with_invalid_bytes_is_malformed() -> None:
-    async with (
-        run_raw_server(answer_with(whole(b"{}"))) as port,
-        upstream(f"http://127.0.0.1:{port}") as model,
-    ):
-        with pytest.raises(MalformedAnswer, match="not the gzip"):
-            await model.complete(REQUEST)

@@ -19,11 +19,6 @@ NONCE = "n" * 32
 USER = [each for each in ALL if each != "admin"]
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def shared(where: Place, text: str, **wish: Any) -> dict[str, Any]:
     reply = await where.fetch("POST", "/api/shares", text, wish)
     assert reply.status == 201, reply.body

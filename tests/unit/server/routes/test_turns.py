@@ -126,11 +126,6 @@ async def test_running_and_queued_turns_are_stopped_by_their_idempotency_keys() 
 UNKNOWN = "01890000000070008000000000000000"
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def chat_of(place: Place, count: int = 3) -> tuple[str, list[str]]:
     """A chat with so many turns."""
     turns = [(await place.turn(f"q{number}", conversation_key="k")).json for number in range(1, count + 1)]

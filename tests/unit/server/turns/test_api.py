@@ -27,11 +27,6 @@ from turnledger.server.wire.events import COMMENT
 UNKNOWN = "turn_01890000000070008000000000000000"
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Place:
     """A server with the demo model, and a client that runs turns on it."""
 

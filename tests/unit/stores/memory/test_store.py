@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tests.unit.engine.check.test_check import raw_id
 from tests.unit.engine.populated_store import PopulatedStore, populate
-from tests.unit.engine.stage import HandClock, drive, memory_whole
+from tests.unit.engine.stage import drive, memory_whole
 from tests.unit.model.shapes import repeatable
 from turnledger import Ledger
 from turnledger.chat import Chat
@@ -44,12 +44,8 @@ from turnledger.testing.store_contract.rows.kit import (
     write,
 )
 from turnledger.testing.store_contract.rows.transactions import break_off
+from turnledger.testing.fake_clock import FakeClock
 from turnledger.types import Rule
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 async def test_cancelled_transaction_is_undone() -> None:
@@ -67,8 +63,8 @@ async def test_cancelled_transaction_is_undone() -> None:
 
 
 @pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
+def clock() -> FakeClock:
+    return FakeClock()
 
 
 @pytest.fixture
@@ -77,12 +73,12 @@ def database() -> Database:
 
 
 @pytest.fixture
-async def ledger(clock: HandClock, database: Database) -> AsyncIterator[Ledger]:
+async def ledger(clock: FakeClock, database: Database) -> AsyncIterator[Ledger]:
     async with await Ledger.over(MemoryStore(database), clock=clock, random=Random(1)) as opened:
         yield opened
 
 
-async def run_turn(chat: Chat, clock: HandClock) -> None:
+async def run_turn(chat: Chat, clock: FakeClock) -> None:
     clock.advance(1)
     async with chat.turn("Hello") as turn:
         turn.emit("Hi")
@@ -100,7 +96,7 @@ async def live(*chats: Chat) -> list[bool]:
 
 
 async def test_conversation_beyond_the_limit_expires_the_least_recently_used(
-    ledger: Ledger, clock: HandClock
+    ledger: Ledger, clock: FakeClock
 ) -> None:
     one, two = await ledger.conversation(conversation_key="one"), await ledger.conversation()
     await run_turn(one, clock)
@@ -137,7 +133,7 @@ async def test_conversation_expired_by_a_failed_transaction_is_live_again(databa
 
 
 async def test_deleted_conversation_is_purged_for_room_before_another_expires(
-    ledger: Ledger, clock: HandClock
+    ledger: Ledger, clock: FakeClock
 ) -> None:
     one, two = await ledger.conversation(), await ledger.conversation(title="secret")
     await run_turn(one, clock)
@@ -152,7 +148,7 @@ async def test_deleted_conversation_is_purged_for_room_before_another_expires(
 
 
 async def test_conversation_with_a_running_turn_is_not_expired_by_the_limit(
-    ledger: Ledger, clock: HandClock
+    ledger: Ledger, clock: FakeClock
 ) -> None:
     one, two = await ledger.conversation(), await ledger.conversation()
     async with one.turn("Hello") as turn:
@@ -164,7 +160,7 @@ async def test_conversation_with_a_running_turn_is_not_expired_by_the_limit(
 
 
 async def test_conversation_limit_holds_again_once_no_turn_runs(
-    ledger: Ledger, clock: HandClock, database: Database
+    ledger: Ledger, clock: FakeClock, database: Database
 ) -> None:
     chats = [await ledger.conversation() for _ in range(2)]
     blocks = [chat.turn("Hello") for chat in chats]
@@ -181,7 +177,7 @@ async def test_conversation_limit_holds_again_once_no_turn_runs(
     assert sum(await live(*chats)) <= 2
 
 
-async def test_time_to_live_counts_from_the_last_turn(clock: HandClock) -> None:
+async def test_time_to_live_counts_from_the_last_turn(clock: FakeClock) -> None:
     store = MemoryStore(Database(ttl_ms=10_000))
     async with await Ledger.over(store, clock=clock, random=Random(1)) as ledger:
         chat = await ledger.conversation()
@@ -193,7 +189,7 @@ async def test_time_to_live_counts_from_the_last_turn(clock: HandClock) -> None:
         assert await live(chat) == [False]
 
 
-async def test_conversation_may_set_its_own_time_to_live(clock: HandClock) -> None:
+async def test_conversation_may_set_its_own_time_to_live(clock: FakeClock) -> None:
     store = MemoryStore(Database(ttl_ms=10_000))
     async with await Ledger.over(store, clock=clock, random=Random(1)) as ledger:
         long, short = await ledger.conversation(expires_after=60), await ledger.conversation()

@@ -8,11 +8,6 @@ from tests.databases import VERSIONS, databases
 from turnledger.testing.postgresql import PostgresServer
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(scope="session", params=VERSIONS)
 def version(request: pytest.FixtureRequest) -> int | None:
     found: int | None = request.param

@@ -14,11 +14,6 @@ ROOT = Path(__file__).parents[4]
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "chats.db"
 
