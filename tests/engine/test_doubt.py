@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from turnledger.chat import Chat
 from turnledger.engine.lane.lease_watch import renew
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.commit import commit, resolve_doubt
@@ -17,7 +18,7 @@ from turnledger.model.turn import AttemptState
 from turnledger.testing.gates import Fate, GatedStore
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.power_loss import ACTIONS, Action
-from turnledger.testing.store_contract.stage import LIMITS, Stage, exchange, message_texts, soon
+from turnledger.testing.store_contract.stage import LIMITS, Stage, StageProcess, exchange, message_texts, soon
 
 IMPATIENT = replace(LIMITS, doubt_patience=0.0)
 every_fate = pytest.mark.parametrize("fate", Fate)
@@ -49,10 +50,8 @@ class TestDoubt:
     @every_fate
     @pytest.mark.parametrize("first", [Fate.LOST, Fate.LATE])
     async def test_commit_whose_answers_are_lost_twice_is_committed_once(
-        self, stage: Stage, first: Fate, fate: Fate
+        self, here: StageProcess, there: StageProcess, chat: Chat, first: Fate, fate: Fate
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         here.store.lose_answer(commit, first, fate)
         turn = await exchange(chat, "q", "a")
         assert await chat.turns() == [turn]
@@ -60,10 +59,8 @@ class TestDoubt:
 
     @every_fate
     async def test_resolution_of_a_doubt_whose_answer_is_lost_is_repeated(
-        self, stage: Stage, fate: Fate
+        self, here: StageProcess, there: StageProcess, chat: Chat, fate: Fate
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         here.store.lose_answer(commit, Fate.LOST)
         here.store.lose_answer(resolve_doubt, fate)
         turn = await exchange(chat, "q", "a")

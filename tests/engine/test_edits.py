@@ -47,9 +47,8 @@ UNKNOWN = TurnId("turn_01890a5d000070008000000000000000")
 class TestEdits:
     @pytest.mark.parametrize("place", [0, 1, 2])
     async def test_edit_replaces_a_turn_and_all_turns_after_it_on_a_new_branch(
-        self, stage: Stage, place: int
+        self, chat: Chat, same: Chat, place: int
     ) -> None:
-        chat, same = await stage.shared_chat()
         before = await chain(chat, 3)
         old = (await chat.info()).branch
         model = ScriptedModel(["Edited."])
@@ -80,8 +79,7 @@ class TestEdits:
         turn = await soon(task)
         assert await (await there.chat(chat)).turns() == [turn]
 
-    async def test_running_attempt_names_the_turn_that_it_replaces(self, stage: Stage) -> None:
-        chat, same = await stage.shared_chat()
+    async def test_running_attempt_names_the_turn_that_it_replaces(self, chat: Chat, same: Chat) -> None:
         first, second = await chain(chat, 2)
         blocks = {
             "message": (chat.turn("new"), None),
@@ -248,9 +246,8 @@ class TestEdits:
 
     @pytest.mark.parametrize("again", [False, True])
     async def test_edit_carries_later_settled_turns_over_to_its_branch(
-        self, stage: Stage, again: bool
+        self, chat: Chat, same: Chat, again: bool
     ) -> None:
-        chat, same = await stage.shared_chat()
         first = await exchange(chat, "q1")
         await exchange(chat, "q2")
         await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]), "Pay.")
@@ -287,8 +284,7 @@ class TestEdits:
 
     # Once.
 
-    async def test_edit_under_one_idempotency_key_is_done_once(self, stage: Stage) -> None:
-        chat, same = await stage.shared_chat()
+    async def test_edit_under_one_idempotency_key_is_done_once(self, chat: Chat, same: Chat) -> None:
         first, _ = await chain(chat, 2)
         turn = await run_block(chat.edit(first.id, "other", idempotency_key="i"))
         for each in (chat, same):
@@ -434,8 +430,7 @@ class TestUnfinishedEdits:
         assert open_calls(await chat.history()) == ()
         await exchange(chat, "next")
 
-    async def test_retry_of_a_failed_edit_resumes_at_the_same_place(self, stage: Stage) -> None:
-        chat, same = await stage.shared_chat()
+    async def test_retry_of_a_failed_edit_resumes_at_the_same_place(self, chat: Chat, same: Chat) -> None:
         before = await chain(chat, 3)
         model = ScriptedModel([Tool("pay", "paid"), BOOM], [Tool("pay", "paid"), "Paid."])
         await break_down(chat.edit(before[1].id, "other", idempotency_key="i"), model)
@@ -488,11 +483,8 @@ class TestUnfinishedEdits:
     @pytest.mark.parametrize("policy", ["keep", "settle"])
     @pytest.mark.parametrize("found_by", ["tending", "waiting", "attached"])
     async def test_edit_of_a_dead_process_is_kept_or_settled_by_its_policy(
-        self, stage: Stage, policy: str, found_by: str
+        self, stage: Stage, there: StageProcess, chat: Chat, same: Chat, policy: str, found_by: str
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        same = await there.chat(chat)
         before = await chain(chat, 3)
         block = chat.edit(before[1].id, "other", on_failure=policy, idempotency_key="i")
         holder = await hold_edit(stage, block, Tool("pay", "paid"))

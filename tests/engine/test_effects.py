@@ -23,6 +23,7 @@ from turnledger.testing.store_contract.effects import BOOM, PAID, fail, kinds
 from turnledger.testing.store_contract.stage import (
     LIMITS,
     Stage,
+    StageProcess,
     answer_to,
     call,
     chain,
@@ -81,9 +82,8 @@ async def left_out(chat: Chat, way: str, first: Turn, last: Turn, other: BranchI
 class TestEffects:
     @ways_to_leave_out
     async def test_effects_of_an_interrupted_turn_are_settled_on_every_branch_without_the_turn(
-        self, stage: Stage, way: str
+        self, stage: Stage, chat: Chat, same: Chat, way: str
     ) -> None:
-        chat, same = await stage.shared_chat()
         [first] = await chain(chat, 1)
         await run_block(chat.edit(first.id, "q1"), "a1")
         other = await shown(chat)
@@ -125,9 +125,8 @@ class TestEffects:
 
     @pytest.mark.parametrize("is_kept", [True, False])
     async def test_forgotten_effects_are_not_carried_over_by_a_later_switch(
-        self, stage: Stage, *, is_kept: bool
+        self, stage: Stage, chat: Chat, same: Chat, *, is_kept: bool
     ) -> None:
-        chat, same = await stage.shared_chat()
         [first] = await chain(chat, 1)
         await run_block(chat.edit(first.id, "q1"), "a1")
         third = await shown(chat)
@@ -171,9 +170,8 @@ class TestEffects:
 
     @pytest.mark.parametrize("waits", [True, False])
     async def test_switch_settles_the_effects_of_a_failed_turn_on_the_branch_it_shows(
-        self, stage: Stage, waits: bool
+        self, chat: Chat, same: Chat, waits: bool
     ) -> None:
-        chat, same = await stage.shared_chat()
         before, old = await chain(chat, 2), await shown(chat)
         await run_block(chat.edit(before[1].id, "other"))
         new = await shown(chat)
@@ -343,9 +341,8 @@ class TestSettled:
         assert kinds(await chat.turns()) == ["settled", "completed"]
 
     async def test_effects_of_a_rolled_back_turn_are_shown_to_the_turn_that_replaced_it(
-        self, stage: Stage
+        self, stage: Stage, chat: Chat, same: Chat
     ) -> None:
-        chat, same = await stage.shared_chat()
         await stage.hold_lane(chat, "Pay.", [Tool("pay", "paid")])
         model = ScriptedModel(["a"])
         await soon(same.run(model, "Stop!", on_busy="rollback"))
@@ -435,8 +432,7 @@ def outputs(turn: Turn) -> list[str]:
 
 
 class TestResumed:
-    async def test_resumed_retry_does_not_repeat_finished_steps(self, stage: Stage) -> None:
-        chat, same = await stage.shared_chat()
+    async def test_resumed_retry_does_not_repeat_finished_steps(self, chat: Chat, same: Chat) -> None:
         whole: list[Step] = [Think("hm"), "I look.", Tool("look", "found"), Tool("pay", "paid"), "Done."]
         model = ScriptedModel([*whole[:3], BOOM], whole)
         await fail_with_key(chat, model)
@@ -476,10 +472,8 @@ class TestResumed:
         assert model.executed == {"pay": 1}
 
     async def test_turn_whose_process_died_in_a_tool_is_resumed_in_another_process(
-        self, stage: Stage
+        self, stage: Stage, there: StageProcess, chat: Chat
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         gate = Gate()
         script: list[Step] = [Tool("book", "booked"), Tool("pay", gate=gate), "Done."]
         model = ScriptedModel(script, script)
@@ -492,10 +486,8 @@ class TestResumed:
 
     @pytest.mark.parametrize("attach", [False, True])
     async def test_retry_that_finds_the_process_dead_resumes_its_turn(
-        self, stage: Stage, attach: bool
+        self, stage: Stage, there: StageProcess, chat: Chat, attach: bool
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         gate = Gate()
         model = ScriptedModel([Tool("pay", "paid"), gate], [Tool("pay", "paid"), "Done."])
         task = stage.start(chat.run(model, "q", idempotency_key="i"))
@@ -509,11 +501,8 @@ class TestResumed:
         assert await stage.tickets(chat) == []
 
     async def test_queued_request_raises_turn_failed_when_the_process_of_its_turn_dies(
-        self, stage: Stage
+        self, stage: Stage, there: StageProcess, chat: Chat, same: Chat
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        same = await there.chat(chat)
         holder = await stage.hold_lane(chat)
         gate = Gate()
         first = await stage.queue(chat, ScriptedModel([gate]), "q", idempotency_key="i")

@@ -37,7 +37,7 @@ from turnledger.model.event import (
 from turnledger.model.item import Item, call_of, message, reasoning, refusal
 from turnledger.model.turn import AttemptState, TurnKind
 from turnledger.testing.gates import Gate
-from turnledger.testing.store_contract.stage import LIMITS, Stage, call, exchange, soon
+from turnledger.testing.store_contract.stage import LIMITS, Stage, StageProcess, call, exchange, soon
 
 Sink = Callable[[Event], None]
 ROME = call_of("function_call", "c", "look", '{"city": "Rome"}')
@@ -473,11 +473,9 @@ async def test_running_turn_of_every_kind_is_read_from_any_number_here_and_elsew
 
 @pytest.mark.parametrize("flushed", [(0, 1, 2, 3), (1, 3), (3,), (2,), (0,), (1,)])
 async def test_flushed_parts_of_a_dead_process_are_kept_well_formed_and_read_the_same(
-    stage: Stage, flushed: Sequence[int]
+    stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, flushed: Sequence[int]
 ) -> None:
     """Recorded and flushed in any order: no part twice, none lost that is on disk, and no half call."""
-    here, there = await stage.processes()
-    chat = await here.chat()
     gates = [Gate() for _ in range(4)]
 
     async def run(turn: RunningTurn) -> None:

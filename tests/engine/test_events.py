@@ -43,7 +43,7 @@ from turnledger.model.ids import TurnId
 from turnledger.model.turn import AttemptState, TurnKind
 from turnledger.testing.gates import Fate, Gate, When
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Step, Tool
-from turnledger.testing.store_contract.stage import LIMITS, Stage, call, exchange, soon
+from turnledger.testing.store_contract.stage import LIMITS, Stage, StageProcess, call, exchange, soon
 
 UNKNOWN = TurnId("turn_000000000001700080000000000000ff")
 
@@ -98,10 +98,8 @@ class TestEvents:
 
     @pytest.mark.parametrize("finder", ["the timer", "the reader"])
     async def test_reader_of_a_turn_in_a_dead_process_receives_process_died_and_ends(
-        self, stage: Stage, finder: str
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, finder: str
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         await hold(stage, chat)
         id, elsewhere = await running(chat), await there.chat(chat)
         await here.flush()
@@ -126,11 +124,9 @@ class TestEvents:
 
     @pytest.mark.parametrize("flushed", [(0, 1, 2), (1, 2), (2,), (0,), (1,), ()])
     async def test_flushed_text_of_a_dead_process_is_kept_exactly_once(
-        self, stage: Stage, flushed: tuple[int, ...]
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, flushed: tuple[int, ...]
     ) -> None:
         """Recorded and flushed in any order: no text twice, and none lost that is on disk."""
-        here, there = await stage.processes()
-        chat = await here.chat()
         gates = [Gate(), Gate(), Gate()]
 
         async def runner(turn: RunningTurn) -> None:
@@ -191,10 +187,8 @@ class TestEvents:
 
     @pytest.mark.parametrize("fate", [None, *Fate])
     async def test_flush_that_fails_is_repeated_and_leaves_the_turn_unharmed(
-        self, stage: Stage, fate: Fate | None
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, fate: Fate | None
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         events: list[Event] = []
         gates = [Gate(), Gate()]
         script: list[Step] = ["One ", gates[0], "two", gates[1], " three"]
@@ -257,16 +251,13 @@ class TestEvents:
         assert wire(events) == wire(swift.events) == wire(await read_all(chat, id))
         assert spoken(events) == "".join(words)
 
-    @pytest.mark.parametrize("elsewhere", [False, True])
     async def test_reader_of_a_queued_turn_receives_its_events_once_it_begins(
-        self, stage: Stage, elsewhere: bool
+        self, stage: Stage, chat: Chat, either: Chat
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         holder = await hold(stage, chat)
         waiting = await stage.queue(chat, ScriptedModel(["Second."]), "second")
         [ticket] = await stage.tickets(chat)
-        reading = Reading(stage, await (there if elsewhere else here).chat(chat), ticket.attempt)
+        reading = Reading(stage, either, ticket.attempt)
         await holder.finish()
         await soon(waiting)
         events = await soon(reading.task)
@@ -314,9 +305,8 @@ class TestEvents:
         assert wire(ours) == wire(theirs) == wire(await read_all(chat, id))
 
     async def test_reader_of_a_turn_of_another_conversation_or_owner_raises_turn_not_found(
-        self, stage: Stage
+        self, stage: Stage, here: StageProcess, there: StageProcess
     ) -> None:
-        here, there = await stage.processes()
         chat, other = await here.chat(owner="ann"), await here.chat(owner="ann")
         foreign = await here.chat(owner="ben")
         done = await exchange(chat, "q")
@@ -352,20 +342,17 @@ class TestEvents:
         with pytest.raises(LedgerClosed):
             await read_all(chat, id)
 
-    @pytest.mark.parametrize("elsewhere", [False, True])
     @pytest.mark.parametrize("purge", [False, True])
     async def test_reader_of_a_deleted_conversation_raises_conversation_deleted(
-        self, stage: Stage, elsewhere: bool, purge: bool
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, either: Chat, purge: bool
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         done = await exchange(chat, "q")
         holder = await hold(stage, chat)
         id = await running(chat)
         await here.flush()
         reading = Reading(stage, await there.chat(chat), id)
         await reading.until(2)
-        await (await (there if elsewhere else here).chat(chat)).delete(purge=purge)
+        await either.delete(purge=purge)
         with pytest.raises(ConversationDeleted):
             await soon(reading.task)
         with pytest.raises(ConversationDeleted):
@@ -588,10 +575,8 @@ class TestEventEnds:
 
     @pytest.mark.parametrize("act", [fails, is_discarded])
     async def test_events_of_a_settled_turn_read_the_same_in_forks_copies_and_after_cleanup(
-        self, stage: Stage, act: Any
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, act: Any
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         first = await exchange(chat, "first")
         events: list[Event] = []
         await soon(act(stage, chat, events.append))

@@ -12,7 +12,7 @@ from turnledger.engine.history.context import Context
 from turnledger.errors import ConversationDeleted, MissingToolResults, TurnNotFound
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Tool
 from turnledger.testing.store_contract.effects import BOOM, PAID, fail
-from turnledger.testing.store_contract.stage import Stage, answer_to, chain, exchange, soon
+from turnledger.testing.store_contract.stage import Stage, StageProcess, answer_to, chain, exchange, soon
 
 Scene = Callable[[Chat], Awaitable[Any]]
 
@@ -155,9 +155,7 @@ class TestPreview:
         await soon(chat.snapshot("next", after=first.id))
         assert "q2" not in str(await seen(chat))
 
-    async def test_it_neither_waits_nor_writes(self, stage: Stage) -> None:
-        here = await stage.process()
-        chat = await here.chat()
+    async def test_it_neither_waits_nor_writes(self, stage: Stage, here: StageProcess, chat: Chat) -> None:
         await chain(chat, 1)
         holder = await stage.hold_lane(chat, "q2")
         here.store.operations.clear()

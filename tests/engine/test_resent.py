@@ -106,10 +106,9 @@ async def sound(process: StageProcess) -> None:
 
 
 class TestResent:
-    async def test_resent_history_with_a_new_message_continues_the_conversation(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        same = await there.chat(chat)
+    async def test_resent_history_with_a_new_message_continues_the_conversation(
+        self, here: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         mine: Messages = []
         for number in range(4):
             mine.append(user(f"q{number}"))
@@ -120,10 +119,8 @@ class TestResent:
         await sound(here)
 
     async def test_resent_history_ending_with_the_last_question_regenerates_the_answer(
-        self, stage: Stage
+        self, here: StageProcess, chat: Chat
     ) -> None:
-        here = await stage.process()
-        chat = await here.chat()
         turns = await chain(chat, 2)
         again = await send(chat, talk("q1", "a1", "q2"), "other")
         assert await message_texts(chat) == ["q1", "a1", "q2", "other"]
@@ -239,9 +236,7 @@ class TestResent:
         for key in (None, "i"):
             await refused(chat, [bad], MalformedItems, idempotency_key=key)
 
-    async def test_resent_messages_beyond_the_input_limit_are_refused(self, stage: Stage) -> None:
-        here = await stage.process()
-        chat = await here.chat()
+    async def test_resent_messages_beyond_the_input_limit_are_refused(self, chat: Chat) -> None:
         many = [user("q")] * (LIMITS.input_items + 1)
         await refused(chat, many, MalformedItems)
         await refused(chat, [SYSTEM] * (LIMITS.input_items + 1) + [user("q")], MalformedItems)
@@ -399,10 +394,8 @@ class TestResentTools:
         await sound(here)
 
     async def test_resent_edit_with_an_unanswered_call_is_accepted_if_a_message_follows(
-        self, stage: Stage
+        self, here: StageProcess, chat: Chat
     ) -> None:
-        here = await stage.process()
-        chat = await here.chat()
         await chain(chat, 2)
         mine = [*talk("q1", "a1", "edited"), calling("c"), user("q3")]
         await send(chat, mine)
@@ -412,10 +405,8 @@ class TestResentTools:
         await sound(here)
 
     async def test_resent_history_with_only_the_clients_own_calls_continues_the_conversation(
-        self, stage: Stage
+        self, here: StageProcess, chat: Chat
     ) -> None:
-        here = await stage.process()
-        chat = await here.chat()
         await chain(chat, 2)
         mine = [*talk("q1", "a1", "edited"), calling("c"), result("c"), user("q3")]
         await send(chat, mine, Tool("pay"), "a3")
@@ -429,10 +420,8 @@ class TestResentTools:
         await sound(here)
 
     async def test_resent_edit_that_failed_after_acting_is_settled_with_its_whole_input(
-        self, stage: Stage
+        self, here: StageProcess, chat: Chat
     ) -> None:
-        here = await stage.process()
-        chat = await here.chat()
         await chain(chat, 2)
         mine = [*talk("q1", "a1", "edited"), calling("c"), result("c"), user("q3")]
         await fail(chat, mine)
@@ -448,10 +437,8 @@ class TestResentTools:
         await sound(here)
 
     async def test_regeneration_of_a_turn_whose_input_holds_calls_repeats_the_whole_input(
-        self, stage: Stage
+        self, here: StageProcess, chat: Chat
     ) -> None:
-        here = await stage.process()
-        chat = await here.chat()
         await chain(chat, 1)
         mine = [*talk("q1", "edited", "q2"), calling("c"), result("c"), user("q3")]
         turn = await send(chat, mine)
@@ -477,10 +464,8 @@ class TestResentTools:
 
     @pytest.mark.parametrize("is_settled", [False, True])
     async def test_resent_edit_after_results_keeps_them_next_to_carried_settled_turns(
-        self, stage: Stage, is_settled: bool
+        self, here: StageProcess, chat: Chat, is_settled: bool
     ) -> None:
-        here = await stage.process()
-        chat = await here.chat()
         await send(chat, [user("q1")], Ask("look", call_id="c"))
         mine = [user("q1"), calling("c"), result("c")]
         await send(chat, mine, "a1")
@@ -574,10 +559,7 @@ class TestResentInstructions:
 
 
 class TestResentOnce:
-    async def test_resent_request_under_a_committed_key_is_replayed(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        same = await there.chat(chat)
+    async def test_resent_request_under_a_committed_key_is_replayed(self, chat: Chat, same: Chat) -> None:
         await chain(chat, 1)
         mine = talk("q1", "a1", "q2")
         turn = await send(chat, mine, "a2", idempotency_key="i")
@@ -605,9 +587,8 @@ class TestResentOnce:
         assert await message_texts(chat) == ["q1", "a1", "edited", "Paid."]
 
     async def test_resent_retry_runs_in_its_first_conversation_after_the_key_moved(
-        self, stage: Stage
+        self, here: StageProcess
     ) -> None:
-        here = await stage.process()
         chat = await here.chat(conversation_key="k")
         await chain(chat, 1)
         mine = talk("q1", "a1", "q2")
@@ -620,10 +601,8 @@ class TestResentOnce:
     @pytest.mark.parametrize("key", [None, "i"])
     @pytest.mark.parametrize("fate", Fate)
     async def test_resent_begin_whose_answer_is_lost_is_done_once(
-        self, stage: Stage, fate: Fate, key: str | None
+        self, here: StageProcess, chat: Chat, fate: Fate, key: str | None
     ) -> None:
-        here = await stage.process()
-        chat = await here.chat()
         await chain(chat, 2)
         here.store.lose_answer(begin, fate)
         await send(chat, talk("q1", "a1", "edited"), idempotency_key=key)
@@ -652,11 +631,8 @@ class TestResentInBetween:
 
     @pytest.mark.parametrize("on_divergence", ["branch", "reject"])
     async def test_resent_message_queued_behind_itself_regenerates_the_answer(
-        self, stage: Stage, on_divergence: str
+        self, stage: Stage, chat: Chat, same: Chat, on_divergence: str
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        same = await there.chat(chat)
         await chain(chat, 1)
         mine = talk("q1", "a1", "q2")
         holder = await stage.hold(lambda model: play(chat.resent(mine), model))
@@ -677,11 +653,8 @@ class TestResentInBetween:
         assert await message_texts(chat) == ["q1", "a1", "left", "Working done.", "right", "ok"]
 
     async def test_resent_history_is_matched_again_when_the_line_grows_before_begin(
-        self, stage: Stage
+        self, stage: Stage, here: StageProcess, chat: Chat, same: Chat
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        same = await there.chat(chat)
         await chain(chat, 1)
         with here.store.hold(begin) as gate:
             late = stage.start(send(chat, talk("q1", "a1", "q2", "a2", "q3"), "a3"))
@@ -691,9 +664,8 @@ class TestResentInBetween:
         assert await message_texts(chat) == ["q1", "a1", "q2", "a2", "q3", "a3"]
 
     async def test_resent_history_is_matched_again_when_the_branch_changes_while_queued(
-        self, stage: Stage
+        self, stage: Stage, chat: Chat, same: Chat
     ) -> None:
-        chat, same = await stage.shared_chat()
         await chain(chat, 3)
         holder = await stage.hold(lambda model: play(chat.resent(talk("q1", "a1", "left")), model))
         mine = talk("q1", "a1", "left", "Working done.", "q3")
@@ -760,10 +732,8 @@ class TestResentInBetween:
     @pytest.mark.parametrize("key", [None, "i"])
     @pytest.mark.parametrize("policy", ["keep", "settle", "forget"])
     async def test_resent_request_takes_over_the_lane_of_a_dead_process(
-        self, stage: Stage, policy: str, key: str | None
+        self, stage: Stage, there: StageProcess, chat: Chat, policy: str, key: str | None
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         await chain(chat, 1)
         await stage.hold_lane(chat, "q2", [Tool("pay"), "Wor"], on_failure=policy)
         same = await there.chat(chat)
@@ -781,10 +751,8 @@ class TestResentInBetween:
         await sound(there)
 
     async def test_settled_turn_absent_from_a_resent_history_stays_in_the_conversation(
-        self, stage: Stage
+        self, here: StageProcess, chat: Chat
     ) -> None:
-        here = await stage.process()
-        chat = await here.chat()
         await chain(chat, 2)
         await fail(chat, talk("q1", "a1", "q2", "a2", "pay"))
         mine = talk("q1", "a1", "q2", "a2", "q3")

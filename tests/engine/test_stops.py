@@ -23,12 +23,9 @@ every_place = pytest.mark.parametrize("elsewhere", [False, True])
 
 
 class TestStops:
-    @every_place
-    async def test_stopped_turn_is_kept_by_default(self, stage: Stage, elsewhere: bool) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_stopped_turn_is_kept_by_default(self, stage: Stage, chat: Chat, either: Chat) -> None:
         holder = await stage.hold_lane(chat, "q", [Tool("look"), "Half"])
-        ended = await soon((await (there if elsewhere else here).chat(chat)).stop())
+        ended = await soon(either.stop())
         assert ended.state is AttemptState.KEPT
         with pytest.raises(TurnStopped) as stopped:
             await soon(holder.task)
@@ -38,17 +35,13 @@ class TestStops:
         assert turn.text == "Half"
         assert await chat.attempts() == []
 
-    @every_place
     @pytest.mark.parametrize("chosen", ["by the turn", "by the stop"])
     async def test_stopped_turn_is_discarded_by_policy_of_the_turn_or_the_stop(
-        self, stage: Stage, elsewhere: bool, chosen: str
+        self, stage: Stage, chat: Chat, either: Chat, chosen: str
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         by_turn = chosen == "by the turn"
         holder = await stage.hold_lane(chat, "q", ["Half"], on_stop="discard" if by_turn else "keep")
-        same = await (there if elsewhere else here).chat(chat)
-        ended = await soon(same.stop(policy=None if by_turn else "discard"))
+        ended = await soon(either.stop(policy=None if by_turn else "discard"))
         assert ended.state is AttemptState.DISCARDED
         with pytest.raises(TurnStopped) as stopped:
             await soon(holder.task)
@@ -86,11 +79,9 @@ class TestStops:
 
     @pytest.mark.parametrize("policy", ["keep", "discard"])
     async def test_stop_recorded_for_a_dead_process_is_applied_on_takeover(
-        self, stage: Stage, policy: str
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, policy: str
     ) -> None:
         """The holder never receives the stop and dies; the process that takes over applies the stop."""
-        here, there = await stage.processes()
-        chat = await here.chat()
         here.store.ignores_hints = True
         other = "keep" if policy == "discard" else "forget"
         await stage.hold_lane(chat, "q", [Tool("pay", "paid")], on_failure=other)
@@ -122,21 +113,19 @@ class TestStops:
         ended = await soon(stopping)
         assert ended.state is AttemptState.DISCARDED
 
-    @every_place
-    async def test_queued_turn_can_be_stopped_before_it_runs(self, stage: Stage, elsewhere: bool) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_queued_turn_can_be_stopped_before_it_runs(
+        self, stage: Stage, chat: Chat, either: Chat
+    ) -> None:
         holder = await stage.hold_lane(chat, "q0")
         model = ScriptedModel()
         waiting = await stage.queue(chat, model, "q1", idempotency_key="i")
         [ticket] = await stage.tickets(chat)
-        same = await (there if elsewhere else here).chat(chat)
-        ended = await soon(same.stop(ticket.attempt))
+        ended = await soon(either.stop(ticket.attempt))
         assert ended.state is AttemptState.DISCARDED
         with pytest.raises(TurnStopped):
             await soon(waiting)
         with pytest.raises(TurnStopped):
-            await soon(same.run(model, "q1", idempotency_key="i"))
+            await soon(either.run(model, "q1", idempotency_key="i"))
         assert await stage.tickets(chat) == []
         await holder.finish()
         assert model.seen == []
@@ -146,9 +135,8 @@ class TestStops:
 
     @pytest.mark.parametrize("other", ["runs", "is committed"])
     async def test_stop_of_a_queued_copy_leaves_the_idempotency_key_with_the_first_attempt(
-        self, stage: Stage, other: str
+        self, stage: Stage, here: StageProcess, there: StageProcess, other: str
     ) -> None:
-        here, there = await stage.processes()
         chat, gate = await here.chat(), Gate()
         holder = await stage.hold_lane(chat)
         first = await stage.queue(chat, ScriptedModel(["a", gate]), "q", idempotency_key="once")
@@ -173,20 +161,17 @@ class TestStops:
         assert await exchange(chat, "q", idempotency_key="once") == turn
         copy.cancel()
 
-    @every_place
     @pytest.mark.parametrize("is_keyed", [False, True])
     async def test_queued_turn_at_any_place_raises_turn_stopped_at_once(
-        self, stage: Stage, elsewhere: bool, is_keyed: bool
+        self, stage: Stage, chat: Chat, either: Chat, is_keyed: bool
     ) -> None:
         """The bell of a lane is for its first; a stop is for the one it names."""
-        here, there = await stage.processes()
-        chat = await here.chat()
         holder = await stage.hold_lane(chat, "q0")
         first = await stage.queue(chat, ScriptedModel(["a1"]), "q1")
         second = await stage.queue(chat, ScriptedModel(), "q2", idempotency_key="i" if is_keyed else None)
         third = await stage.queue(chat, ScriptedModel(["a3"]), "q3")
         ticket = (await stage.tickets(chat))[1]
-        await soon((await (there if elsewhere else here).chat(chat)).stop(ticket.attempt))
+        await soon(either.stop(ticket.attempt))
         with pytest.raises(TurnStopped):
             await soon(second)
         assert not first.done()
@@ -196,11 +181,10 @@ class TestStops:
         await soon(third)
         assert [turn.input[0].text for turn in await chat.turns()] == ["q0", "q1", "q3"]
 
-    async def test_queued_turn_that_is_stopped_passes_its_wake_up_to_the_next(self, stage: Stage) -> None:
+    async def test_queued_turn_that_is_stopped_passes_its_wake_up_to_the_next(
+        self, stage: Stage, here: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         """It was notified that the lane is free, in place of the next in the queue."""
-        here, there = await stage.processes()
-        chat = await here.chat()
-        same = await there.chat(chat)
         holder = await stage.hold_lane(same, "q0")
         first = await stage.queue(chat, ScriptedModel(), "q1")
         second = await stage.queue(chat, ScriptedModel(["a2"]), "q2")
@@ -258,11 +242,10 @@ class TestStops:
             await soon(holder.task)
 
     @pytest.mark.parametrize("fate", Fate)
-    async def test_stop_of_a_turn_in_doubt_returns_the_resolved_turn(self, stage: Stage, fate: Fate) -> None:
+    async def test_stop_of_a_turn_in_doubt_returns_the_resolved_turn(
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat, fate: Fate
+    ) -> None:
         """The commit is looked up until its outcome is certain; here a lost one is repeated."""
-        here, there = await stage.processes()
-        chat = await here.chat()
-        same = await there.chat(chat)
         here.store.lose_answer(commit, fate)
         with here.store.hold(resolve_doubt) as gate:
             task = stage.start(chat.run(ScriptedModel(["Whole."]), "q"))
@@ -325,10 +308,8 @@ async def _wait_for_early_stop(process: StageProcess) -> None:
 class TestStopsByKey:
     @every_place
     async def test_running_turn_is_stopped_by_its_key_in_any_chat(
-        self, stage: Stage, elsewhere: bool
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, elsewhere: bool
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         holder = await stage.hold_lane(chat, "q", ["Half"], idempotency_key="k")
         [running] = await chat.attempts()
         ended = await soon((there if elsewhere else here).ledger.stop("k", policy="discard"))
