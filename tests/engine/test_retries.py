@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from msgspec.structs import force_setattr, replace
 
-from tests.engine.views import running
+from tests.engine.views import BrokenEngine, BrokenEngines, check_fails, running
 from turnledger.chat import Chat
 from turnledger.engine.attempt import client_retries
 from turnledger.engine.attempt.client_retries import LOST_KEPT_MS, Retry, record_deliveries
@@ -30,7 +30,6 @@ from turnledger.errors import (
     ConversationBusy,
     TurnAttached,
     TurnFailed,
-    TurnledgerError,
     TurnStopped,
 )
 from turnledger.hosting import Host, Within
@@ -123,11 +122,9 @@ class TestKeylessRetries:
         assert await chat.turns() == [turn, second]
 
     async def test_lost_answer_followed_by_another_turn_is_not_returned_to_a_later_try(
-        self, stage: Stage
+        self, here: StageProcess, chat: Chat
     ) -> None:
         """Its client gave up, the conversation continued, and the same text was sent again."""
-        here = await stage.process()
-        chat = await here.chat()
         first, turn = await answered(chat, 0)
         Host(here.ledger).lost(first)
         between = await exchange(chat, "something else")
@@ -151,9 +148,7 @@ class TestKeylessRetries:
         Host(here.ledger).lost(first)
         assert await soon(request_turn(chat, 1).run(NEVER)) == turn
 
-    async def test_first_try_always_runs_a_turn_of_its_own(self, stage: Stage) -> None:
-        here = await stage.process()
-        chat = await here.chat()
+    async def test_first_try_always_runs_a_turn_of_its_own(self, here: StageProcess, chat: Chat) -> None:
         first, turn = await answered(chat, 0)
         Host(here.ledger).lost(first)
         await noted(here)
@@ -173,10 +168,8 @@ class TestKeylessRetries:
         assert await chat.turns() == turns
 
     async def test_delivery_note_of_an_earlier_try_does_not_change_the_claim_of_a_later_one(
-        self, stage: Stage
+        self, here: StageProcess, there: StageProcess, chat: Chat
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         first, turn = await answered(chat, 0)
         Host(here.ledger).lost(first)
         await noted(here)
@@ -192,10 +185,8 @@ class TestKeylessRetries:
         assert await chat.turns() == [turn]
 
     async def test_running_turn_whose_client_was_lost_is_attached_to_by_the_next_try(
-        self, stage: Stage
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         block, holder = await runs(stage, chat, 0)
         Host(here.ledger).lost(block)
         await noted(here)
@@ -370,10 +361,8 @@ class TestKeylessRetries:
     @pytest.mark.parametrize("when", When)
     @pytest.mark.parametrize("is_noted", [True, False])
     async def test_try_that_overtakes_a_commit_shares_it_only_if_the_client_was_lost(
-        self, stage: Stage, when: When, is_noted: bool
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, when: When, is_noted: bool
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         block, holder = await runs(stage, chat, 0)
         if is_noted:
             Host(here.ledger).lost(block)
@@ -411,9 +400,7 @@ class TestKeylessRetries:
             turn = await soon(request_turn(chat, 2).run(model))
         assert await chat.turns() == [turn]
 
-    async def test_delivered_answer_leaves_no_claim(self, stage: Stage) -> None:
-        here = await stage.process()
-        chat = await here.chat()
+    async def test_delivered_answer_leaves_no_claim(self, here: StageProcess, chat: Chat) -> None:
         for number in range(3):
             block = request_turn(chat, 0, f"q{number}")
             await soon(block.run(ScriptedModel(["a"])))
@@ -433,11 +420,9 @@ class TestKeylessRetries:
         assert await chat.turns() == [turn, second]
 
     async def test_lost_turn_that_runs_longer_than_fifteen_minutes_is_returned_to_the_next_try(
-        self, stage: Stage
+        self, stage: Stage, here: StageProcess, chat: Chat
     ) -> None:
         """The time is counted from its end: until then, the retry of its client follows it."""
-        here = await stage.process()
-        chat = await here.chat()
         first, holder = await runs(stage, chat, 0)
         Host(here.ledger).lost(first)
         await noted(here)
@@ -447,8 +432,7 @@ class TestKeylessRetries:
         turn = await holder.finish()
         assert await soon(request_turn(chat, 1).run(NEVER)) == turn
 
-    async def test_claim_of_a_request_is_removed_after_a_day(self, stage: Stage) -> None:
-        here = await stage.process()
+    async def test_claim_of_a_request_is_removed_after_a_day(self, stage: Stage, here: StageProcess) -> None:
         await answered(await here.chat(), 0)
         await runs(stage, await here.chat(), 0, text="other")
         stage.clock.advance(CLAIM_KEPT_MS / 1000 - 1)
@@ -459,10 +443,8 @@ class TestKeylessRetries:
         assert await claims(here) == []
 
     async def test_idempotency_key_replays_a_delivered_answer_without_a_retry_count(
-        self, stage: Stage
+        self, here: StageProcess, chat: Chat
     ) -> None:
-        here = await stage.process()
-        chat = await here.chat()
         block = request_turn(chat, 0, idempotency_key="i")
         turn = await soon(block.run(ScriptedModel(["a"])))
         Host(here.ledger).delivered(block)
@@ -472,10 +454,9 @@ class TestKeylessRetries:
     @pytest.mark.parametrize("is_failed", [True, False])
     @pytest.mark.parametrize("is_deleted", [True, False])
     async def test_later_try_runs_in_the_conversation_that_its_key_names_now(
-        self, stage: Stage, is_failed: bool, is_deleted: bool
+        self, here: StageProcess, is_failed: bool, is_deleted: bool
     ) -> None:
         """Its client gave up, and the same words after a deletion or a reset are for another conversation."""
-        here = await stage.process()
 
         def send(count: int) -> TurnBlock:
             return here.ledger.turn("q", conversation_key="k", retry=Retry(b"q", count))
@@ -492,10 +473,8 @@ class TestKeylessRetries:
         assert await (await here.ledger.conversation(conversation_key="k")).turns() == [second]
 
     async def test_resent_history_of_a_later_try_returns_the_lost_answer_and_does_not_regenerate(
-        self, stage: Stage
+        self, here: StageProcess, there: StageProcess, chat: Chat
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         await exchange(chat, "q1", "a1")
         history = [{"role": "user", "content": "q1"}, {"role": "assistant", "content": "a1"}]
         history.append({"role": "user", "content": "q2"})
@@ -511,10 +490,8 @@ class TestKeylessRetries:
         assert await input_texts(chat) == ["q1", "q2"]
 
     async def test_request_without_a_retry_leaves_no_claim_and_a_first_try_adds_no_store_trip(
-        self, stage: Stage
+        self, here: StageProcess, chat: Chat
     ) -> None:
-        here = await stage.process()
-        chat = await here.chat()
         before = len(here.store.operations)
         await exchange(chat, "q")
         plain = here.store.operations[before:]
@@ -527,18 +504,26 @@ class TestKeylessRetries:
 # Engines with one rule left out.
 
 
-LATER, UNDELIVERED, LOOK_UP, NOTE = (
-    client_retries.is_earlier_try,
+UNDELIVERED, LOOK_UP, NOTE, FREE_OF_DEAD = (
     client_retries.is_undelivered,
     client_retries.look_up,
     client_retries.record_deliveries,
+    begin_module._free_of_dead,
 )
+BROKEN = BrokenEngines()
+Rules = TestKeylessRetries
 
 
+@BROKEN.caught_by(Rules.test_delivered_answer_leaves_no_claim, client_retries, "record_deliveries")
 async def keeps_what_was_delivered(tables: Any, notes: Any) -> Any:
     return await NOTE(tables, [each for each in notes if not each.is_delivered])
 
 
+@BROKEN.caught_by(
+    Rules.test_delivery_note_of_an_earlier_try_does_not_change_the_claim_of_a_later_one,
+    client_retries,
+    "record_deliveries",
+)
 async def believes_any_sender(tables: Any, notes: Any) -> Any:
     claims = [await tables.claim(each.name) for each in notes]
     senders = [claim.sender if claim else None for claim in claims]
@@ -548,183 +533,113 @@ async def believes_any_sender(tables: Any, notes: Any) -> Any:
     )
 
 
+@BROKEN.caught_by(
+    Rules.test_try_with_an_equal_or_lower_count_runs_a_turn_of_its_own, client_retries, "is_earlier_try"
+)
 def accepts_any_try(claim: Any, retry: Any, sender: Any) -> bool:
     return True
 
 
+@BROKEN.caught_by(
+    Rules.test_try_whose_begin_answer_is_lost_counts_once, client_retries, "is_earlier_try", Fate.WRITTEN
+)
 def forgets_who_took_it_up(claim: Any, retry: Any, sender: Any) -> bool:
     return bool(claim.retries < retry.count)
 
 
+@BROKEN.caught_by(
+    Rules.test_running_turn_whose_client_is_connected_is_not_shared, client_retries, "is_undelivered"
+)
 def shares_connected_turns(claim: Any, attempt: Any, sender: Any) -> bool:
     return UNDELIVERED(replace(claim, is_lost=True), attempt, sender)
 
 
+@BROKEN.caught_by(Rules.test_later_try_resumes_the_turn_of_a_dead_process, client_retries, "is_undelivered")
 def forgets_the_dead(claim: Any, attempt: Any, sender: Any) -> bool:
     return UNDELIVERED(claim, replace(attempt, failure=None), sender)
 
 
+@BROKEN.caught_by(
+    Rules.test_answer_of_unknown_delivery_is_not_returned_to_the_next_try, client_retries, "is_answer_lost"
+)
 def gives_what_may_have_been_delivered(claim: Any, failure: Any, sender: Any) -> bool:
     return True
 
 
+@BROKEN.caught_by(
+    Rules.test_lost_answer_followed_by_another_turn_is_not_returned_to_a_later_try, client_retries, "is_head"
+)
 async def gives_what_others_built_on(tables: Any, branch: Any, turn: Any) -> bool:
     return True
 
 
+@BROKEN.caught_by(Rules.test_commit_records_that_its_client_was_lost, commit_module, "record_deliveries")
 async def forgets_that_the_client_has_left(tables: Any, notes: Any) -> list[Any]:
     return []
 
 
-async def looks_and_does_not_claim(
-    tables: Any, target: Any, retry: Any, sender: Any, now: Any, **place: Any
-) -> Any:
+@BROKEN.caught_by(Rules.test_lost_answer_is_not_returned_after_fifteen_minutes, client_retries, "is_over")
+def never_lets_a_claim_lapse(claim: Any, now: int) -> bool:
+    return False
+
+
+@BROKEN.caught_by(
+    Rules.test_delivery_note_of_an_earlier_try_does_not_change_the_claim_of_a_later_one,
+    client_retries,
+    "look_up",
+)
+async def looks_and_does_not_claim(tables: Any, target: Any, retry: Any, *others: Any, **place: Any) -> Any:
     claim = await tables.claim(retry.name)
-    found = await LOOK_UP(tables, target, retry, sender, now, **place)
+    found = await LOOK_UP(tables, target, retry, *others, **place)
     if isinstance(found, SharedOutcome):
         await tables.save_claim(claim)
     return found
 
 
-async def takes_up_for_a_first_try(
-    tables: Any, target: Any, retry: Any, sender: Any, now: Any, **place: Any
-) -> Any:
-    counted = client_retries.Retry(retry.request, retry.count + 1)
-    return await LOOK_UP(tables, target, counted, sender, now, **place)
+@BROKEN.caught_by(Rules.test_first_try_always_runs_a_turn_of_its_own, client_retries, "look_up")
+async def takes_up_for_a_first_try(tables: Any, target: Any, retry: Any, *others: Any, **place: Any) -> Any:
+    return await LOOK_UP(tables, target, Retry(retry.request, retry.count + 1), *others, **place)
 
 
-@pytest.mark.parametrize(
-    ("where", "what", "how", "test"),
-    [
-        (
-            client_retries,
-            "record_deliveries",
-            keeps_what_was_delivered,
-            "test_delivered_answer_leaves_no_claim",
-        ),
-        (
-            client_retries,
-            "record_deliveries",
-            believes_any_sender,
-            "test_delivery_note_of_an_earlier_try_does_not_change_the_claim_of_a_later_one",
-        ),
-        (
-            client_retries,
-            "is_earlier_try",
-            accepts_any_try,
-            "test_try_with_an_equal_or_lower_count_runs_a_turn_of_its_own",
-        ),
-        (
-            client_retries,
-            "is_answer_lost",
-            gives_what_may_have_been_delivered,
-            "test_answer_of_unknown_delivery_is_not_returned_to_the_next_try",
-        ),
-        (
-            client_retries,
-            "is_head",
-            gives_what_others_built_on,
-            "test_lost_answer_followed_by_another_turn_is_not_returned_to_a_later_try",
-        ),
-        (
-            commit_module,
-            "record_deliveries",
-            forgets_that_the_client_has_left,
-            "test_commit_records_that_its_client_was_lost",
-        ),
-        (
-            client_retries,
-            "is_undelivered",
-            shares_connected_turns,
-            "test_running_turn_whose_client_is_connected_is_not_shared",
-        ),
-        (
-            client_retries,
-            "is_undelivered",
-            forgets_the_dead,
-            "test_later_try_resumes_the_turn_of_a_dead_process",
-        ),
-        (
-            client_retries,
-            "look_up",
-            looks_and_does_not_claim,
-            "test_delivery_note_of_an_earlier_try_does_not_change_the_claim_of_a_later_one",
-        ),
-        (
-            client_retries,
-            "is_over",
-            lambda claim, now: False,
-            "test_lost_answer_is_not_returned_after_fifteen_minutes",
-        ),
-        (
-            client_retries,
-            "look_up",
-            takes_up_for_a_first_try,
-            "test_first_try_always_runs_a_turn_of_its_own",
-        ),
-    ],
+NAMED_NOW = Rules.test_later_try_runs_in_the_conversation_that_its_key_names_now
+
+
+@BROKEN.caught_by(NAMED_NOW, client_retries, "is_target", True, False)
+@BROKEN.caught_by(NAMED_NOW, client_retries, "is_target", False, False)
+def follows_the_claim_elsewhere(target: Any, conversation: Any) -> Any:
+    return target.may_repeat(conversation)
+
+
+@BROKEN.caught_by(
+    Rules.test_lost_answer_not_yet_written_is_returned_by_the_same_process, block, "_may_be_later_try"
 )
+def ignores_unwritten_deliveries(request: Any) -> bool:
+    return False
+
+
+@BROKEN.caught_by(
+    Rules.test_later_try_that_finds_the_process_dead_resumes_its_turn, begin_module, "_free_of_dead"
+)
+async def skips_the_retry_after_a_dead_holder(tables: Any, branch: Any, request: Any) -> Any:
+    freed = await FREE_OF_DEAD(tables, branch, request)
+    if freed is not branch:
+        force_setattr(request, "retry", None)
+    return freed
+
+
+@BROKEN.each
 async def test_engine_without_one_of_its_retry_rules_fails_a_test(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, where: Any, what: str, how: Any, test: str
+    engine: BrokenEngine, fixtures: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(where, what, how)
-    with pytest.raises((AssertionError, TurnledgerError)):
-        await getattr(TestKeylessRetries(), test)(stage)
-
-
-@pytest.mark.parametrize("is_failed", [True, False])
-async def test_engine_whose_retry_follows_its_claim_to_another_conversation_fails_a_test(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, is_failed: bool
-) -> None:
-    monkeypatch.setattr(
-        client_retries, "is_target", lambda target, conversation: target.may_repeat(conversation)
-    )
-    with pytest.raises((AssertionError, TurnledgerError)):
-        await TestKeylessRetries().test_later_try_runs_in_the_conversation_that_its_key_names_now(
-            stage, is_failed, False
-        )
-
-
-async def test_engine_whose_repeated_begin_forgets_its_try_fails_a_test(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its begin took the turn up, the answer was lost, and the repeated begin runs it again."""
-    monkeypatch.setattr(client_retries, "is_earlier_try", forgets_who_took_it_up)
-    with pytest.raises(AssertionError):
-        await TestKeylessRetries().test_try_whose_begin_answer_is_lost_counts_once(stage, Fate.WRITTEN)
-
-
-async def test_engine_whose_retry_ignores_unwritten_deliveries_fails_a_test(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(block, "_may_be_later_try", lambda request: False)
-    with pytest.raises(AssertionError):
-        await TestKeylessRetries().test_lost_answer_not_yet_written_is_returned_by_the_same_process(stage)
-
-
-async def test_engine_whose_begin_skips_the_retry_after_a_dead_holder_fails_a_test(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    true = begin_module._free_of_dead
-
-    async def free_of_dead(tables: Any, branch: Any, request: Any) -> Any:
-        freed = await true(tables, branch, request)
-        if freed is not branch:
-            force_setattr(request, "retry", None)
-        return freed
-
-    monkeypatch.setattr(begin_module, "_free_of_dead", free_of_dead)
-    with pytest.raises((AssertionError, TurnledgerError)):
-        await TestKeylessRetries().test_later_try_that_finds_the_process_dead_resumes_its_turn(stage)
+    await check_fails(engine, fixtures)
 
 
 class TestKeysOfOthers:
     """Owners, and callers who see one scope only, have idempotency keys of their own."""
 
     async def test_idempotency_key_of_a_failed_turn_is_not_shared_with_another_owner(
-        self, stage: Stage
+        self, here: StageProcess
     ) -> None:
-        here = await stage.process()
         model = ScriptedModel([Tool("pay", "paid"), RuntimeError("boom")], [Tool("pay", "paid"), "Done."])
         with pytest.raises(RuntimeError):
             await here.ledger.for_owner("ann").run(model, "q", idempotency_key="i")
@@ -732,9 +647,8 @@ class TestKeysOfOthers:
         assert model.executed == {"pay": 2}
 
     async def test_idempotency_key_of_a_failed_turn_is_resumed_only_within_its_scope(
-        self, stage: Stage
+        self, here: StageProcess
     ) -> None:
-        here = await stage.process()
         model = ScriptedModel([Tool("pay", "paid"), RuntimeError("boom")], [Tool("pay", "paid"), "Done."])
         chat = await here.chat(owner="ann", within=Within("shop"))
         with pytest.raises(RuntimeError):
@@ -748,9 +662,8 @@ class TestKeysOfOthers:
         assert kinds == ["function_call", "function_call_output", "message"]
 
     async def test_idempotency_key_of_a_turn_stopped_in_the_queue_is_known_only_within_its_scope(
-        self, stage: Stage
+        self, stage: Stage, here: StageProcess
     ) -> None:
-        here = await stage.process()
         chat = await here.chat(owner="ann", within=Within("shop"))
         holder = await stage.hold_lane(chat)
         waiting = await stage.queue(chat, ScriptedModel(), "q", idempotency_key="i")
