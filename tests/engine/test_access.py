@@ -38,6 +38,7 @@ from turnledger.model.turn import Turn
 from turnledger.stores.memory import MemoryTables
 from turnledger.testing.gates import Fate, When
 from turnledger.testing.scripted_model import ScriptedModel
+from turnledger.testing.store_contract.effects import fail
 from turnledger.testing.store_contract.stage import (
     Stage,
     StageProcess,
@@ -114,8 +115,7 @@ async def chat(here: StageProcess, there: StageProcess) -> Chat:
     second = chat.turn("second", retry=Retry(b"request", 0))
     await run_block(second)
     Host(here.ledger).lost(second)
-    with pytest.raises(RuntimeError):
-        await soon(chat.run(ScriptedModel([BOOM]), "broken", idempotency_key="again"))
+    await fail(chat, ScriptedModel([BOOM]), "broken", idempotency_key="again")
     return chat
 
 

@@ -33,6 +33,7 @@ from turnledger.model.item import message, result_of
 from turnledger.model.turn import AttemptState, BeginKind, TurnKind
 from turnledger.testing.gates import Gate
 from turnledger.testing.scripted_model import ScriptedModel, Tool
+from turnledger.testing.store_contract.effects import fail
 from turnledger.testing.store_contract.stage import (
     Stage,
     StageProcess,
@@ -263,8 +264,7 @@ class TestAttach:
     async def test_outcome_of_a_failed_turn_reports_the_failure_and_later_the_settled_turn(
         self, chat: Chat
     ) -> None:
-        with pytest.raises(RuntimeError):
-            await chat.run(ScriptedModel([Tool("pay", "paid"), BOOM]), "q")
+        await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]), "q")
         [aside] = await chat.attempts()
         ended = await soon(chat.outcome(aside.attempt.id))
         assert (ended.state, ended.turn, ended.failure) == (AttemptState.FAILED, None, aside.attempt.failure)
@@ -312,8 +312,7 @@ class TestAttach:
     ) -> None:
         chat, other = await here.chat(), await here.chat()
         turn = await exchange(chat, "q")
-        with pytest.raises(RuntimeError):
-            await chat.run(ScriptedModel([BOOM]), "q")
+        await fail(chat, ScriptedModel([BOOM]), "q")
         [aside] = await chat.attempts()
         foreign = await here.chat(owner="mallory")
         for stranger in (other, foreign):
@@ -438,8 +437,7 @@ class TestOnce:
 
     async def test_retry_queued_after_its_attempt_failed_runs_again(self, stage: Stage, chat: Chat) -> None:
         """The failed attempt of its key began before the retry, so its failure is not shared."""
-        with pytest.raises(RuntimeError):
-            await chat.run(ScriptedModel([BOOM]), "q", idempotency_key="i")
+        await fail(chat, ScriptedModel([BOOM]), "q", idempotency_key="i")
         holder = await stage.hold_lane(chat, "q0")
         retry = await stage.queue(chat, ScriptedModel(["a"]), "q", idempotency_key="i")
         await holder.finish()
@@ -475,8 +473,7 @@ class TestOnce:
     async def test_idempotency_key_of_a_failed_turn_is_forgotten_after_its_retention(
         self, stage: Stage, here: StageProcess, chat: Chat
     ) -> None:
-        with pytest.raises(RuntimeError):
-            await chat.run(ScriptedModel([BOOM]), "q", idempotency_key="i")
+        await fail(chat, ScriptedModel([BOOM]), "q", idempotency_key="i")
         stage.clock.advance(CLAIM_KEPT_MS / 1000 - 1)
         await here.tend()
         with pytest.raises(IdempotencyMismatch):

@@ -15,6 +15,7 @@ from turnledger.model.item import NOT_ANSWERED, NOT_STARTED, Item, ItemLike
 from turnledger.model.messages.messages import messages_of
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Think, Tool
+from turnledger.testing.store_contract.effects import fail
 from turnledger.testing.store_contract.power_loss import run_and_read_instructions
 from turnledger.testing.store_contract.stage import (
     Stage,
@@ -350,8 +351,7 @@ class TestWellFormed:
 
     async def test_pending_calls_stay_pending_after_a_failed_turn(self, chat: Chat) -> None:
         await leave_pending(chat, "c1")
-        with pytest.raises(RuntimeError):
-            await chat.run(ScriptedModel([RuntimeError("boom")]), [answer_to("c1", "one")])
+        await fail(chat, ScriptedModel([RuntimeError("boom")]), [answer_to("c1", "one")])
         await soon(chat.run(ScriptedModel(["Thanks."]), [answer_to("c1", "one")]))
         assert outputs(await chat.history()) == [("c1", "one")]
 

@@ -33,6 +33,7 @@ from turnledger.testing.fake_clock import FakeClock
 from turnledger.testing.gates import GatedStore
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.deletion import changes_of, make_used_chat, rewrite_row
+from turnledger.testing.store_contract.effects import fail
 from turnledger.testing.store_contract.rows.kit import do, read, write
 from turnledger.testing.store_contract.stage import (
     LIMITS,
@@ -219,8 +220,7 @@ class TestRetention:
         chat, silent = await make_used_chat(here, stage, "ann"), await here.chat(owner="ann", internal=True)
         stage.clock.advance(HOUR)
         for each in (chat, silent):
-            with pytest.raises(RuntimeError):
-                await each.run(ScriptedModel([RuntimeError()]), "q")
+            await fail(each, ScriptedModel([RuntimeError()]), "q")
         stage.clock.advance(1)
         assert (await here.ledger.retain()).retired == ()
         stage.clock.advance(HOUR)
@@ -235,8 +235,7 @@ class TestRetention:
         chat = await make_used_chat(here, stage, "ann")
         stage.clock.advance(9 * HOUR)
         for _ in range(2):
-            with pytest.raises(RuntimeError):
-                await chat.run(ScriptedModel([RuntimeError()]), "q")
+            await fail(chat, ScriptedModel([RuntimeError()]), "q")
             with pytest.raises(RuntimeError):
                 await here.ledger.run(ScriptedModel([RuntimeError()]), "q", conversation_key="new")
             stage.clock.advance(8 * HOUR)

@@ -378,10 +378,9 @@ class TestSettled:
 
     async def test_settled_turn_keeps_the_results_its_input_gave(self, chat: Chat) -> None:
         await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1"), Ask("ask", call_id="c2")]), "Hello"))
-        with pytest.raises(RuntimeError):
-            await chat.run(
-                ScriptedModel([Tool("pay", "paid"), BOOM]), [answer_to("c1", "one"), answer_to("c2", "two")]
-            )
+        await fail(
+            chat, ScriptedModel([Tool("pay", "paid"), BOOM]), [answer_to("c1", "one"), answer_to("c2", "two")]
+        )
         await exchange(chat, "q")
         turns = await chat.turns()
         assert kinds(turns) == ["completed", "settled", "completed"]
@@ -418,11 +417,6 @@ def _stopping(runner: Runner) -> Runner:
     return run
 
 
-async def fail_with_key(chat: Chat, model: Runner, text: str = "q", *, on_failure: str = "settle") -> None:
-    with pytest.raises(RuntimeError):
-        await soon(chat.run(model, text, idempotency_key="i", on_failure=on_failure))
-
-
 async def retry(chat: Chat, model: Runner, text: str = "q") -> Turn:
     return await soon(chat.run(model, text, idempotency_key="i"))
 
@@ -435,7 +429,7 @@ class TestResumed:
     async def test_resumed_retry_does_not_repeat_finished_steps(self, chat: Chat, same: Chat) -> None:
         whole: list[Step] = [Think("hm"), "I look.", Tool("look", "found"), Tool("pay", "paid"), "Done."]
         model = ScriptedModel([*whole[:3], BOOM], whole)
-        await fail_with_key(chat, model)
+        await fail(chat, model, "q", idempotency_key="i")
         turn = await retry(same, model)
         assert model.executed == {"look": 1, "pay": 1}
         assert outputs(turn) == ["found", "paid"]
@@ -456,7 +450,7 @@ class TestResumed:
         self, chat: Chat
     ) -> None:
         model = ScriptedModel([Tool("pay"), BOOM], [Tool("pay"), "Done."])
-        await fail_with_key(chat, model)
+        await fail(chat, model, "q", idempotency_key="i")
         turn = await retry(chat, model)
         [aside] = await chat.attempts()
         assert aside.attempt.state is AttemptState.RESUMED
@@ -467,7 +461,7 @@ class TestResumed:
 
     async def test_resumed_call_whose_tool_failed_has_an_unknown_outcome(self, chat: Chat) -> None:
         model = ScriptedModel([Tool("pay", error=BOOM)], [Tool("pay"), "Done."])
-        await fail_with_key(chat, model)
+        await fail(chat, model, "q", idempotency_key="i")
         assert outputs(await retry(chat, model)) == [OUTCOME_UNKNOWN]
         assert model.executed == {"pay": 1}
 
@@ -518,8 +512,8 @@ class TestResumed:
     async def test_retry_that_fails_is_resumed_again(self, chat: Chat) -> None:
         whole: list[Step] = [Tool("one", "1"), Tool("two", "2"), Tool("three", "3"), "Done."]
         model = ScriptedModel([whole[0], BOOM], [*whole[:2], BOOM], whole)
-        await fail_with_key(chat, model)
-        await fail_with_key(chat, model)
+        await fail(chat, model, "q", idempotency_key="i")
+        await fail(chat, model, "q", idempotency_key="i")
         turn = await retry(chat, model)
         assert model.executed == {"one": 1, "two": 1, "three": 1}
         assert outputs(turn) == ["1", "2", "3"]
@@ -527,7 +521,7 @@ class TestResumed:
     async def test_repeated_call_ids_are_resumed_per_occurrence(self, chat: Chat) -> None:
         first, second = Tool("pay", "paid 1", call_id="c"), Tool("pay", "paid 2", call_id="c")
         model = ScriptedModel([first, BOOM], [first, second, "Done."])
-        await fail_with_key(chat, model)
+        await fail(chat, model, "q", idempotency_key="i")
         assert outputs(await retry(chat, model)) == ["paid 1", "paid 2"]
         assert model.executed == {"pay": 2}
 
@@ -549,9 +543,9 @@ class TestResumed:
                     raise BOOM
             turn.emit("Done.")
 
-        await fail_with_key(chat, pay_twice)
+        await fail(chat, pay_twice, "q", idempotency_key="i")
         assert (paid, returned) == (["paid 1"], ["paid 1"])
-        await fail_with_key(chat, pay_twice)
+        await fail(chat, pay_twice, "q", idempotency_key="i")
         assert (paid, returned[1:]) == (["paid 1"], ["paid 1"])
         returned.append("and another time")
         turn = await retry(same, pay_twice)
@@ -569,7 +563,7 @@ class TestResumed:
             result = await turn.call(call("pay", "c"), pay)
             turn.emit(result.fields["output"])
 
-        await fail_with_key(chat, agent)
+        await fail(chat, agent, "q", idempotency_key="i")
         turn = await retry(chat, agent)
         assert paid == ["paid"]
         assert turn.text == OUTCOME_UNKNOWN
@@ -590,21 +584,21 @@ class TestResumed:
             await turn.call({**call("pay", "d").fields, "id": "another"}, pay)
             turn.emit("Done.")
 
-        await fail_with_key(chat, agent)
+        await fail(chat, agent, "q", idempotency_key="i")
         turn = await retry(chat, agent)
         assert paid == ["paid", "paid"]
         assert [item.call_id for item in turn.output if item.is_result] == ["c", "d"]
 
     async def test_turn_that_failed_after_reasoning_can_be_resumed(self, chat: Chat) -> None:
         model = ScriptedModel([Think("hm"), BOOM], [Think("hm"), "Done."])
-        await fail_with_key(chat, model)
+        await fail(chat, model, "q", idempotency_key="i")
         turn = await retry(chat, model)
         assert [item.type for item in turn.output] == ["reasoning", "message"]
 
     async def test_retry_after_the_conversation_moved_on_starts_from_the_beginning(self, chat: Chat) -> None:
         look = Tool("look", "found", read_only=True)
         model = ScriptedModel([look, BOOM], [look, "Done."])
-        await fail_with_key(chat, model)
+        await fail(chat, model, "q", idempotency_key="i")
         await exchange(chat, "q1", "a1")
         turn = await retry(chat, model)
         assert model.executed == {"look": 2}
@@ -614,7 +608,7 @@ class TestResumed:
 
     async def test_retry_of_a_settled_turn_returns_the_settled_turn(self, chat: Chat) -> None:
         model = ScriptedModel([Tool("pay"), BOOM])
-        await fail_with_key(chat, model)
+        await fail(chat, model, "q", idempotency_key="i")
         await exchange(chat, "next")
         turn = await retry(chat, model)
         assert turn.kind is TurnKind.SETTLED
@@ -623,16 +617,15 @@ class TestResumed:
 
     async def test_retry_after_on_failure_forget_runs_the_tools_again(self, chat: Chat) -> None:
         model = ScriptedModel([Tool("pay"), BOOM], [Tool("pay"), "Done."])
-        await fail_with_key(chat, model, on_failure="forget")
+        await fail(chat, model, "q", idempotency_key="i", on_failure="forget")
         await retry(chat, model)
         assert model.executed == {"pay": 2}
 
     async def test_resumed_retry_still_settles_another_failed_turn(self, chat: Chat) -> None:
         look = Tool("look", "found", read_only=True)
         model = ScriptedModel([look, BOOM], [look, "Done."])
-        await fail_with_key(chat, model)
-        with pytest.raises(RuntimeError):
-            await chat.run(ScriptedModel([Tool("pay", "paid"), BOOM]), "pay")
+        await fail(chat, model, "q", idempotency_key="i")
+        await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]), "pay")
         await retry(chat, model)
         assert [turn.kind for turn in await chat.turns()] == [TurnKind.SETTLED, TurnKind.COMPLETED]
         assert {"role": "tool", "tool_call_id": "call_0", "content": "paid"} in model.seen[1]

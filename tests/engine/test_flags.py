@@ -21,6 +21,7 @@ from turnledger.model.item import Item
 from turnledger.model.messages.messages import messages_of
 from turnledger.testing.gates import When
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Step, Think, Tool
+from turnledger.testing.store_contract.effects import fail
 from turnledger.testing.store_contract.stage import (
     LIMITS,
     Stage,
@@ -256,10 +257,7 @@ class TestFlags:
     ) -> None:
         await exchange(chat, "hello")
         first = (await soon(chat.run(ScriptedModel([Ask("locate", call_id="c")]), "q"))).id
-        with pytest.raises(RuntimeError):
-            await soon(
-                chat.run(ScriptedModel([Tool("pay"), RuntimeError()]), [answer_to("c", "here"), "pay"])
-            )
+        await fail(chat, ScriptedModel([Tool("pay"), RuntimeError()]), [answer_to("c", "here"), "pay"])
         await exchange(chat, "next")
         settled = (await chat.turns())[2]
         assert [item.type for item in settled.items][:3] == [

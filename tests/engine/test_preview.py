@@ -42,14 +42,12 @@ async def _effects_that_wait(chat: Chat) -> None:
 
 async def _effects_with_instructions(chat: Chat) -> None:
     await exchange(chat, "q1", instructions="Be brief.")
-    with pytest.raises(RuntimeError):
-        await soon(chat.run(ScriptedModel([Tool("pay", PAID), BOOM]), "q2", instructions="Be loud."))
+    await fail(chat, ScriptedModel([Tool("pay", PAID), BOOM]), "q2", instructions="Be loud.")
 
 
 async def _effects_that_end_instructions(chat: Chat) -> None:
     await exchange(chat, "q1", instructions="Be brief.")
-    with pytest.raises(RuntimeError):
-        await soon(chat.run(ScriptedModel([Tool("pay", PAID), BOOM]), "q2", instructions=""))
+    await fail(chat, ScriptedModel([Tool("pay", PAID), BOOM]), "q2", instructions="")
 
 
 async def _effects_of_an_edit(chat: Chat) -> None:
@@ -134,8 +132,7 @@ class TestPreview:
         [first, _] = await chain(chat, 2)
         side = await exchange(chat, "side", after=first.id)
         more = await exchange(chat, "more", after=side.id)
-        with pytest.raises(RuntimeError):
-            await soon(chat.run(ScriptedModel([Tool("refund", PAID), BOOM]), "last", after=more.id))
+        await fail(chat, ScriptedModel([Tool("refund", PAID), BOOM]), "last", after=more.id)
         await fail(chat, ScriptedModel([Tool("pay", PAID), BOOM]), "q3")
         await exchange(chat, "q4")
         shown = await soon(chat.snapshot("next", after=side.id))

@@ -27,6 +27,7 @@ from turnledger.model.turn import TurnKind
 from turnledger.testing.gates import Fate, When
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.conversation_keys import IDLE, LONG, run_by_key
+from turnledger.testing.store_contract.effects import fail
 from turnledger.testing.store_contract.rows.kit import IDS, do, read, write
 from turnledger.testing.store_contract.stage import LIMITS, Stage, StageProcess, exchange, message_texts, soon
 
@@ -486,8 +487,7 @@ class Kept:
         self.keyed = await here.chat(conversation_key=f"{name} k", reset=LONG_IDLE)
         self.deleted = await here.chat()
         await exchange(self.deleted, "q", "a")
-        with pytest.raises(RuntimeError):
-            await self.lasting.run(ScriptedModel([RuntimeError()]), "failing")
+        await fail(self.lasting, ScriptedModel([RuntimeError()]), "failing")
         await self.deleted.delete()
         self.token, _ = await Host(here.ledger).tokens.create(
             owner="ann", scopes=["chats:read"], lifetime=1.0

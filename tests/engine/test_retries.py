@@ -37,6 +37,7 @@ from turnledger.model.conversation import Claim
 from turnledger.model.turn import AttemptState, Turn, TurnKind
 from turnledger.testing.gates import Fate, When
 from turnledger.testing.scripted_model import ScriptedModel, Tool
+from turnledger.testing.store_contract.effects import fail
 from turnledger.testing.store_contract.stage import (
     LIMITS,
     Holder,
@@ -651,8 +652,7 @@ class TestKeysOfOthers:
     ) -> None:
         model = ScriptedModel([Tool("pay", "paid"), RuntimeError("boom")], [Tool("pay", "paid"), "Done."])
         chat = await here.chat(owner="ann", within=Within("shop"))
-        with pytest.raises(RuntimeError):
-            await chat.run(model, "q", idempotency_key="i")
+        await fail(chat, model, "q", idempotency_key="i")
         await soon(here.ledger.for_owner("ann").run(model, "q", idempotency_key="i"))
         assert model.executed == {"pay": 2}
         again = ScriptedModel([Tool("pay", "paid"), "Paid."])

@@ -17,6 +17,7 @@ from turnledger.model.conversation import Within
 from turnledger.model.turn import AttemptState, TurnKind
 from turnledger.testing.gates import Fate, Gate, When
 from turnledger.testing.scripted_model import ScriptedModel, Tool
+from turnledger.testing.store_contract.effects import fail
 from turnledger.testing.store_contract.stage import LIMITS, Stage, StageProcess, exchange, message_texts, soon
 
 every_place = pytest.mark.parametrize("elsewhere", [False, True])
@@ -359,8 +360,7 @@ class TestStopsByKey:
     async def test_queued_retry_of_a_failed_turn_is_stopped(self, stage: Stage) -> None:
         process = await stage.process()
         chat = await process.chat()
-        with pytest.raises(RuntimeError):
-            await soon(chat.run(ScriptedModel([RuntimeError("boom")]), "q", idempotency_key="k"))
+        await fail(chat, ScriptedModel([RuntimeError("boom")]), "q", idempotency_key="k")
         assert (await soon(process.ledger.stop("k"))).state is AttemptState.FAILED
         holder = await stage.hold_lane(chat)
         waiting = await stage.line_up(chat, chat.run(ScriptedModel(["never"]), "q", idempotency_key="k"))
