@@ -79,6 +79,6 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> B
 
 
 @pytest.fixture
-def fixtures(stage: Stage, here: StageProcess, there: StageProcess, chat: Chat) -> dict[str, Any]:
+def fixtures(stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat) -> dict[str, Any]:
     """By name, for a test that a broken engine has to fail."""
-    return {"stage": stage, "here": here, "there": there, "chat": chat}
+    return {"stage": stage, "here": here, "there": there, "chat": chat, "same": same}

@@ -274,16 +274,15 @@ class TestAttach:
         fork = await chat.fork()
         assert await soon(fork.outcome(aside.attempt.id)) == ended
 
-    async def test_outcome_of_a_turn_in_a_dead_process_ends_it_as_process_died(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_outcome_of_a_turn_in_a_dead_process_ends_it_as_process_died(
+        self, stage: Stage, there: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         await stage.hold_lane(chat, "q")
         turn = await running(chat)
-        other = await there.chat(chat)
         await stage.bury_others(there)
-        ended = await soon(other.outcome(turn))
+        ended = await soon(same.outcome(turn))
         assert (ended.state, ended.failure and ended.failure.code) == (AttemptState.FAILED, "process_died")
-        await exchange(other, "next")
+        await exchange(same, "next")
 
     async def test_outcome_of_a_queued_turn_waits_for_its_commit(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
@@ -327,11 +326,11 @@ class TestAttach:
             turn.emit("a")
 
     async def test_outcome_raises_when_its_conversation_is_deleted_or_its_ledger_closed(
-        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat
     ) -> None:
         await stage.hold_lane(chat)
         turn = await running(chat)
-        waiting = stage.start((await there.chat(chat)).outcome(turn))
+        waiting = stage.start(same.outcome(turn))
         await asyncio.sleep(0)
         await chat.delete()
         with pytest.raises(ConversationDeleted):
@@ -411,12 +410,12 @@ class TestOnce:
         assert await chat.turns() == [turn]
 
     async def test_queued_request_raises_the_failure_of_the_attempt_that_began_meanwhile(
-        self, stage: Stage, there: StageProcess, chat: Chat
+        self, stage: Stage, there: StageProcess, chat: Chat, same: Chat
     ) -> None:
         """Two requests with one key wait; the first runs and fails before the second looks again."""
         holder = await stage.hold_lane(chat, "q0")
         first = await stage.queue(chat, ScriptedModel([BOOM]), "q", idempotency_key="i")
-        second = await stage.queue(await there.chat(chat), NEVER, "q", idempotency_key="i")
+        second = await stage.queue(same, NEVER, "q", idempotency_key="i")
         with there.store.hold(begin):
             await holder.finish()
             with pytest.raises(RuntimeError):

@@ -167,7 +167,7 @@ class TestCancellations:
 
     @pytest.mark.parametrize("way", ["stop", "interrupt", "aclosing"])
     async def test_suspended_turn_of_a_live_task_runs_until_it_is_stopped_interrupted_or_closed(
-        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, way: str
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat, way: str
     ) -> None:
         """No time ends it: its reader may be slow."""
         suspended, over = asyncio.Event(), asyncio.Event()
@@ -189,13 +189,12 @@ class TestCancellations:
             await here.store.beat()
             await here.tend()
             await there.tend()
-        other = await there.chat(chat)
-        runs = [each for each in await other.attempts() if each.attempt.state is AttemptState.RUNNING]
+        runs = [each for each in await same.attempts() if each.attempt.state is AttemptState.RUNNING]
         assert bool(runs) is (way != "aclosing")
         if way == "stop":
-            ended = await soon(other.stop(policy="discard"))
+            ended = await soon(same.stop(policy="discard"))
             assert ended.state is AttemptState.DISCARDED
-        await exchange(other, "next", on_busy="interrupt" if way == "interrupt" else "reject")
+        await exchange(same, "next", on_busy="interrupt" if way == "interrupt" else "reject")
         assert not living.done()
         over.set()
         await soon(living)

@@ -36,25 +36,25 @@ class TestTitles:
         assert await chat.info() == await same.info()
         assert (await chat.info()).title == found.title
 
-    async def test_rename_between_begin_and_commit_survives_the_commit(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_rename_between_begin_and_commit_survives_the_commit(
+        self, stage: Stage, here: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         with here.store.hold(commit) as gate:
             task = stage.start(chat.run(ScriptedModel(["a"]), "q"))
             await stage.reach(gate, task)
-            await (await there.chat(chat)).update(title="Mine", tags=["a"], pinned=True, revision=1)
+            await same.update(title="Mine", tags=["a"], pinned=True, revision=1)
         await soon(task)
         found = await chat.info()
         assert (found.title, found.named_by, found.revision) == ("Mine", TitleSource.PERSON, 2)
         assert (found.tags, found.pinned) == (("a",), True)
 
-    async def test_automatic_title_causes_no_revision_conflict_for_a_rename(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_automatic_title_causes_no_revision_conflict_for_a_rename(
+        self, here: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         read = (await chat.info()).revision
         await exchange(chat, "q")
         await Host(here.ledger).name_by_model(chat.id, "By a model")
-        found = await (await there.chat(chat)).update(title="Mine", revision=read)
+        found = await same.update(title="Mine", revision=read)
         assert (found.title, found.revision) == ("Mine", read + 1)
 
     async def test_chat_whose_first_turn_has_no_text_is_titled_by_the_next_text(self, stage: Stage) -> None:

@@ -232,12 +232,12 @@ class TestChanges:
             last = await process.chat(owner="bob")
             assert (await received.next()).conversation == last.id
 
-    async def test_deletion_of_a_chat_reports_its_running_turn_as_failed_first(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_deletion_of_a_chat_reports_its_running_turn_as_failed_first(
+        self, stage: Stage, there: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         holder = await stage.hold_lane(chat)
         async with following(there) as received:
-            await soon((await there.chat(chat)).delete())
+            await soon(same.delete())
             changes = await received.until(ChangeKind.CHAT_DELETED)
             assert [each.kind for each in changes] == [ChangeKind.TURN_FAILED, ChangeKind.CHAT_DELETED]
             assert (changes[-1].conversation, changes[-1].chat) == (chat.id, None)

@@ -148,12 +148,11 @@ class TestInstructions:
             await soon(chat.run(ScriptedModel([ValueError("broken")]), "q", instructions="Be kind."))
         assert await run_and_read_instructions(chat) == "Be brief."
 
-    async def test_instructions_of_a_kept_turn_of_a_dead_process_stay_in_force(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_instructions_of_a_kept_turn_of_a_dead_process_stay_in_force(
+        self, stage: Stage, there: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         await stage.hold_lane(chat, instructions="Be kind.", on_failure="keep")
         await stage.bury_others(there)
-        same = await there.chat(chat)
         assert [each.instructed for each in await same.turns()] == [1]
         assert await run_and_read_instructions(same) == "Be kind."
 

@@ -166,13 +166,13 @@ class TestDeletion:
         assert len(await restored.turns()) == 1
 
     async def test_turn_running_during_a_purge_leaves_no_text_and_raises_conversation_deleted(
-        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat
     ) -> None:
         holder = await stage.hold_lane(chat, "q0", ["Private."])
         await here.flush()
         [attempt] = await read(here.store, do("running_attempts", here.ledger._process.lease))
         here.store.ignores_hints = True
-        await (await there.chat(chat)).delete(purge=True)
+        await same.delete(purge=True)
         row = do("attempt", attempt.id, owner=chat.owner)
         assert (await read(there.store, row)).partial == ""
         await there.tend()

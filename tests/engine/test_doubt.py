@@ -50,22 +50,22 @@ class TestDoubt:
     @every_fate
     @pytest.mark.parametrize("first", [Fate.LOST, Fate.LATE])
     async def test_commit_whose_answers_are_lost_twice_is_committed_once(
-        self, here: StageProcess, there: StageProcess, chat: Chat, first: Fate, fate: Fate
+        self, here: StageProcess, chat: Chat, same: Chat, first: Fate, fate: Fate
     ) -> None:
         here.store.lose_answer(commit, first, fate)
         turn = await exchange(chat, "q", "a")
         assert await chat.turns() == [turn]
-        await exchange(await there.chat(chat), "q2", on_busy="reject")
+        await exchange(same, "q2", on_busy="reject")
 
     @every_fate
     async def test_resolution_of_a_doubt_whose_answer_is_lost_is_repeated(
-        self, here: StageProcess, there: StageProcess, chat: Chat, fate: Fate
+        self, here: StageProcess, chat: Chat, same: Chat, fate: Fate
     ) -> None:
         here.store.lose_answer(commit, Fate.LOST)
         here.store.lose_answer(resolve_doubt, fate)
         turn = await exchange(chat, "q", "a")
         assert await chat.turns() == [turn]
-        await exchange(await there.chat(chat), "q2", on_busy="reject")
+        await exchange(same, "q2", on_busy="reject")
 
     @every_fate
     async def test_doubt_beyond_its_patience_raises_outcome_unknown_and_keeps_the_lane_closed(
@@ -163,12 +163,12 @@ class TestDoubt:
         assert await message_texts(chat) == (["q", "a"] if fate is Fate.WRITTEN else []) + ["q1", "a1"]
 
     @every_fate
-    async def test_ticket_whose_answer_is_lost_is_issued_once(self, stage: Stage, fate: Fate) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_ticket_whose_answer_is_lost_is_issued_once(
+        self, stage: Stage, there: StageProcess, chat: Chat, same: Chat, fate: Fate
+    ) -> None:
         holder = await stage.hold_lane(chat, "q0")
         there.store.lose_answer(begin, fate)
-        waiting = await stage.queue(await there.chat(chat), ScriptedModel(["a1"]), "q1")
+        waiting = await stage.queue(same, ScriptedModel(["a1"]), "q1")
         assert len(await stage.tickets(chat)) == 1
         await holder.finish()
         await soon(waiting)

@@ -67,17 +67,17 @@ class TestEdits:
         await chat.switch(old)
         assert await chat.turns() == before
 
-    async def test_edit_is_invisible_to_others_until_its_commit(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_edit_is_invisible_to_others_until_its_commit(
+        self, stage: Stage, here: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         before, found = await chain(chat, 2), await chat.info()
         with here.store.hold(commit) as gate:
             task = stage.start(play(chat.edit(before[0].id, "other"), ScriptedModel(["Edited."])))
             await stage.reach(gate, task)
-            assert await (await there.chat(chat)).turns() == before
+            assert await same.turns() == before
             assert await chat.info() == found
         turn = await soon(task)
-        assert await (await there.chat(chat)).turns() == [turn]
+        assert await same.turns() == [turn]
 
     async def test_running_attempt_names_the_turn_that_it_replaces(self, chat: Chat, same: Chat) -> None:
         first, second = await chain(chat, 2)
@@ -563,14 +563,14 @@ class TestUnfinishedEdits:
     # Lost answers.
 
     @every_fate
-    async def test_edit_whose_commit_is_in_doubt_is_committed_once(self, stage: Stage, fate: Fate) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_edit_whose_commit_is_in_doubt_is_committed_once(
+        self, here: StageProcess, chat: Chat, same: Chat, fate: Fate
+    ) -> None:
         before = await chain(chat, 2)
         here.store.lose_answer(commit, fate)
         turn = await run_block(chat.edit(before[1].id, "other"))
-        assert await (await there.chat(chat)).turns() == [before[0], turn]
-        await exchange(await there.chat(chat), "next", on_busy="reject")
+        assert await same.turns() == [before[0], turn]
+        await exchange(same, "next", on_busy="reject")
         assert await chat.attempts() == []
 
     # Deletion.

@@ -466,7 +466,7 @@ class TestResumed:
         assert model.executed == {"pay": 1}
 
     async def test_turn_whose_process_died_in_a_tool_is_resumed_in_another_process(
-        self, stage: Stage, there: StageProcess, chat: Chat
+        self, stage: Stage, there: StageProcess, chat: Chat, same: Chat
     ) -> None:
         gate = Gate()
         script: list[Step] = [Tool("book", "booked"), Tool("pay", gate=gate), "Done."]
@@ -474,13 +474,13 @@ class TestResumed:
         task = stage.start(chat.run(model, "q", idempotency_key="i"))
         await stage.reach(gate, task)
         await stage.bury_others(there)
-        turn = await retry(await there.chat(chat), model)
+        turn = await retry(same, model)
         assert model.executed == {"book": 1, "pay": 1}
         assert outputs(turn) == ["booked", OUTCOME_UNKNOWN]
 
     @pytest.mark.parametrize("attach", [False, True])
     async def test_retry_that_finds_the_process_dead_resumes_its_turn(
-        self, stage: Stage, there: StageProcess, chat: Chat, attach: bool
+        self, stage: Stage, there: StageProcess, chat: Chat, same: Chat, attach: bool
     ) -> None:
         gate = Gate()
         model = ScriptedModel([Tool("pay", "paid"), gate], [Tool("pay", "paid"), "Done."])
@@ -488,7 +488,6 @@ class TestResumed:
         await stage.reach(gate, task)
         await there.tend()  # it has seen the other alive
         stage.clock.advance(LIMITS.lease_time)
-        same = await there.chat(chat)
         turn = await soon(same.run(model, "q", idempotency_key="i", attach=attach))
         assert (turn.text, model.executed) == ("Done.", {"pay": 1})
         assert await chat.turns() == [turn]

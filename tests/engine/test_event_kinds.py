@@ -429,7 +429,7 @@ async def test_running_turn_of_every_kind_is_read_from_any_number_here_and_elsew
 
 @pytest.mark.parametrize("flushed", [(0, 1, 2, 3), (1, 3), (3,), (2,), (0,), (1,)])
 async def test_flushed_parts_of_a_dead_process_are_kept_well_formed_and_read_the_same(
-    stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, flushed: Sequence[int]
+    stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat, flushed: Sequence[int]
 ) -> None:
     """Recorded and flushed in any order: no part twice, none lost that is on disk, and no half call."""
     gates = [Gate() for _ in range(4)]
@@ -458,20 +458,19 @@ async def test_flushed_parts_of_a_dead_process_are_kept_well_formed_and_read_the
             await here.flush()
         if place < 3:
             gate.release()
-    elsewhere = await there.chat(chat)
-    seen = Reading(stage, elsewhere, id)
+    seen = Reading(stage, same, id)
     await stage.bury_others(there)
-    [turn] = await elsewhere.turns()
+    [turn] = await same.turns()
     journaled = [reasoning("Hm. Yes. "), "One two. ", "function_call", "function_call_output"]
     half = [reasoning("Where to \U0001f600?"), "Three"] if 3 in flushed else []
     shown = [item if item.is_reasoning else item.text or item.type for item in turn.output]
     assert shown == [*journaled, *half]
-    events = await read_all(elsewhere, id)
+    events = await read_all(same, id)
     check_shape(events)
     done = [bytes(event.item) for event in events if isinstance(event, ItemDone)]
     assert done == [item.raw for item in turn.output]
     assert wire(await soon(seen.task)) == wire(events)
-    await resumed_at_every_number(stage, elsewhere, id, events)
+    await resumed_at_every_number(stage, same, id, events)
 
 
 async def test_halves_of_a_character_are_joined_in_every_kind(stage: Stage, chat: Chat) -> None:

@@ -64,15 +64,15 @@ class TestEvents:
         for after, reading in enumerate(readings):
             assert wire(await soon(reading.task)) == wire(events[after:] or events[-1:])
 
-    async def test_turn_in_another_process_is_read_as_far_as_it_was_flushed(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_turn_in_another_process_is_read_as_far_as_it_was_flushed(
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         events: list[Event] = []
         gates = [Gate(), Gate()]
         script = [*SCRIPT, gates[0], "More, ", Tool("book"), "and more.", gates[1], " Done."]
         task = stage.start(chat.run(ScriptedModel(script), "q", on_event=events.append))
         await stage.reach(gates[0], task)
-        id, elsewhere = await running(chat), await there.chat(chat)
+        id, elsewhere = await running(chat), same
         readings = [Reading(stage, elsewhere, id, after) for after in range(12)]
         assert wire(await readings[0].until(1)) == wire(events[:1])
         for gate in gates:
@@ -101,10 +101,10 @@ class TestEvents:
 
     @pytest.mark.parametrize("finder", ["the timer", "the reader"])
     async def test_reader_of_a_turn_in_a_dead_process_receives_process_died_and_ends(
-        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, finder: str
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat, finder: str
     ) -> None:
         await hold(stage, chat)
-        id, elsewhere = await running(chat), await there.chat(chat)
+        id, elsewhere = await running(chat), same
         await here.flush()
         reading = Reading(stage, elsewhere, id)
         so_far = len(await reading.until(10))
@@ -164,13 +164,13 @@ class TestEvents:
             assert items == [item.raw for item in turn.output]
         await resumed_at_every_number(stage, elsewhere, id, events)
 
-    async def test_flushed_text_of_a_failed_attempt_is_kept_as_its_partial_text(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_flushed_text_of_a_failed_attempt_is_kept_as_its_partial_text(
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         await hold(stage, chat, ["So ", "far."])
         await here.flush()
         await stage.bury_others(there)
-        [aside] = await (await there.chat(chat)).attempts()
+        [aside] = await same.attempts()
         assert aside.attempt.partial == "So far."
 
     async def test_flush_of_a_superseded_turn_ends_the_turn_as_superseded(self, stage: Stage) -> None:
@@ -190,7 +190,7 @@ class TestEvents:
 
     @pytest.mark.parametrize("fate", [None, *Fate])
     async def test_flush_that_fails_is_repeated_and_leaves_the_turn_unharmed(
-        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, fate: Fate | None
+        self, stage: Stage, here: StageProcess, chat: Chat, same: Chat, fate: Fate | None
     ) -> None:
         events: list[Event] = []
         gates = [Gate(), Gate()]
@@ -198,7 +198,7 @@ class TestEvents:
         task = stage.start(chat.run(ScriptedModel(script), "q", on_event=events.append))
         await stage.reach(gates[0], task)
         id = await running(chat)
-        reading = Reading(stage, await there.chat(chat), id)
+        reading = Reading(stage, same, id)
         if fate is None:
             here.store.refuse(flush)
         else:
@@ -325,13 +325,13 @@ class TestEvents:
                     with pytest.raises(TurnNotFound):
                         await read_all(await process.chat(stranger), turn)
 
-    async def test_readers_raise_ledger_closed_when_the_ledger_closes(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_readers_raise_ledger_closed_when_the_ledger_closes(
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         await hold(stage, chat)
         await stage.queue(chat, ScriptedModel(["Second."]), "second")
         [ticket] = await stage.tickets(chat)
-        id, elsewhere = await running(chat), await there.chat(chat)
+        id, elsewhere = await running(chat), same
         readings = [Reading(stage, elsewhere, id), Reading(stage, elsewhere, ticket.attempt)]
         await readings[0].until(1)
         await there.ledger.close()
@@ -346,13 +346,13 @@ class TestEvents:
 
     @pytest.mark.parametrize("purge", [False, True])
     async def test_reader_of_a_deleted_conversation_raises_conversation_deleted(
-        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, either: Chat, purge: bool
+        self, stage: Stage, here: StageProcess, chat: Chat, same: Chat, either: Chat, purge: bool
     ) -> None:
         done = await exchange(chat, "q")
         holder = await hold(stage, chat)
         id = await running(chat)
         await here.flush()
-        reading = Reading(stage, await there.chat(chat), id)
+        reading = Reading(stage, same, id)
         await reading.until(2)
         await either.delete(purge=purge)
         with pytest.raises(ConversationDeleted):

@@ -147,26 +147,26 @@ class TestFlags:
         assert [item.text for item in await chat.history()] == ["q2", "b"]
         assert await chat.flags(turn.id) == {turn.id: {0: Flags(False, False), 1: Flags(False, False)}}
 
-    async def test_flag_set_during_a_commit_survives_the_commit(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_flag_set_during_a_commit_survives_the_commit(
+        self, stage: Stage, here: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         turn = await exchange(chat, "q", "a")
         with here.store.hold(commit) as gate:
             task = stage.start(chat.run(ScriptedModel(["b"]), "q2"))
             await stage.reach(gate, task)
-            await (await there.chat(chat)).flag(turn.id, 0, to_model=False)
+            await same.flag(turn.id, 0, to_model=False)
         await soon(task)
         assert await shown(chat) == ["a", "q2", "b"]
 
-    async def test_flag_set_between_begin_and_snapshot_applies_to_later_turns(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_flag_set_between_begin_and_snapshot_applies_to_later_turns(
+        self, stage: Stage, here: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         turn = await exchange(chat, "q", "a")
         await chat.flag(turn.id, 0, to_user=False)
         with here.store.hold(begin, When.AFTER) as gate:
             task = stage.start(chat.run(ScriptedModel(["b"]), "q2"))
             await stage.reach(gate, task)
-            await (await there.chat(chat)).flag(turn.id, 0, to_model=False)
+            await same.flag(turn.id, 0, to_model=False)
         await soon(task)
         assert await shown(chat) == ["a", "q2", "b"]
 
@@ -253,7 +253,7 @@ class TestFlags:
 
     @pytest.mark.parametrize("context", [Context.all(), Context.last(9), Context.budget(9_000)])
     async def test_settled_turn_keeps_its_flags_on_the_branch_of_an_edit(
-        self, here: StageProcess, there: StageProcess, chat: Chat, context: Context
+        self, here: StageProcess, there: StageProcess, chat: Chat, same: Chat, context: Context
     ) -> None:
         await exchange(chat, "hello")
         first = (await soon(chat.run(ScriptedModel([Ask("locate", call_id="c")]), "q"))).id
@@ -265,9 +265,9 @@ class TestFlags:
             "message",
             "function_call",
         ]
-        await (await there.chat(chat)).flag(settled.id, (0, 1, 2), to_model=False)
+        await same.flag(settled.id, (0, 1, 2), to_model=False)
         await chat.flag(settled.id, 1, to_user=False)
-        async with (await there.chat(chat)).edit(first, "q again", context=context) as turn:
+        async with same.edit(first, "q again", context=context) as turn:
             assert not {"pay", "function_call"} & {item.text or item.type for item in turn.items}
             turn.emit("a")
         copy = (await chat.turns())[1]

@@ -65,12 +65,12 @@ from turnledger.testing.store_contract.stage import (
 
 
 class TestQueue:
-    async def test_new_request_does_not_overtake_queued_requests(self, stage: Stage) -> None:
+    async def test_new_request_does_not_overtake_queued_requests(
+        self, stage: Stage, there: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         """The lane is free for a moment, and the waiting request has not been notified yet."""
-        here, there = await stage.processes()
-        chat = await here.chat()
         holder = await stage.hold_lane(chat, "q0")
-        waiting = await stage.queue(await there.chat(chat), ScriptedModel(["a1"]), "q1")
+        waiting = await stage.queue(same, ScriptedModel(["a1"]), "q1")
         with there.store.hold(begin):
             await holder.finish()
             late = await stage.queue(chat, ScriptedModel(["a2"]), "q2")
@@ -163,12 +163,12 @@ class TestFences:
 
     @pytest.mark.parametrize("policy", ["settle", "keep"])
     async def test_superseded_turn_raises_superseded_though_a_kept_or_settled_turn_has_its_id(
-        self, stage: Stage, there: StageProcess, chat: Chat, policy: str
+        self, stage: Stage, there: StageProcess, chat: Chat, same: Chat, policy: str
     ) -> None:
         """The settled or kept turn has the id of the attempt, but not the answer that its caller gave."""
         holder = await stage.hold_lane(chat, "mine", [Tool("pay", "paid"), "Paid."], on_failure=policy)
         await stage.bury_others(there)
-        await exchange(await there.chat(chat), "theirs")
+        await exchange(same, "theirs")
         before = await chat.turns()
         assert [turn.input[0].text for turn in before] == ["mine", "theirs"]
         holder.gate.release()
@@ -186,10 +186,10 @@ class TestFences:
         assert await message_texts(chat) == ["mine", "Working done."]
 
     async def test_holder_that_renews_its_lease_before_the_takeover_keeps_its_lane(
-        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat
     ) -> None:
         holder = await stage.hold_lane(chat, "mine")
-        waiting = await stage.queue(await there.chat(chat), ScriptedModel(["Theirs."]), "theirs")
+        waiting = await stage.queue(same, ScriptedModel(["Theirs."]), "theirs")
         with there.store.hold(begin) as gate:
             stage.clock.advance(LIMITS.lease_time)
             there.store.announce()
@@ -200,9 +200,9 @@ class TestFences:
         await soon(waiting)
         assert await message_texts(chat) == ["mine", "Working done.", "theirs", "Theirs."]
 
-    async def test_fence_rises_with_every_begin_doubt_and_takeover(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_fence_rises_with_every_begin_doubt_and_takeover(
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         fences = [await stage.fence(chat)]
         await exchange(chat, "q0")
         fences.append(await stage.fence(chat))
@@ -213,7 +213,7 @@ class TestFences:
         await stage.bury_others(there)
         fences.append(await stage.fence(chat))
         await stage.hold_lane(chat, "q3")
-        waiting = await stage.queue(await there.chat(chat), ScriptedModel(["a4"]), "q4")
+        waiting = await stage.queue(same, ScriptedModel(["a4"]), "q4")
         stage.clock.advance(LIMITS.lease_time)
         there.store.announce()
         await soon(waiting)
@@ -221,9 +221,9 @@ class TestFences:
         await chat.delete()
         assert fences == [0, 1, 3, 5, 8]
 
-    async def test_holder_that_renews_its_lease_keeps_its_lane(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_holder_that_renews_its_lease_keeps_its_lane(
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         holder = await stage.hold_lane(chat, "mine")
         for _ in range(3):
             await there.tend()
@@ -231,7 +231,7 @@ class TestFences:
             await here.store.beat()
         await there.tend()
         with pytest.raises(ConversationBusy):
-            await exchange(await there.chat(chat), "theirs", on_busy="reject")
+            await exchange(same, "theirs", on_busy="reject")
         await holder.finish()
 
     async def test_takeover_based_on_an_old_beat_does_not_end_a_holder_that_came_back(
@@ -290,11 +290,11 @@ class TestFences:
                 assert await stage.tickets(chat) == []
                 assert [each.attempt.state for each in await chat.attempts()] == [AttemptState.FAILED]
 
-    async def test_ticket_of_a_dead_process_is_withdrawn_idempotently(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_ticket_of_a_dead_process_is_withdrawn_idempotently(
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         holder = await stage.hold_lane(chat, "q0")
-        await stage.queue(await there.chat(chat), ScriptedModel(), "q1")
+        await stage.queue(same, ScriptedModel(), "q1")
         there.store.ignores_hints = True
         [ticket] = await stage.tickets(chat)
         request = WithdrawRequest(ticket.lease, (ticket.attempt,), stage.clock.now_ms())
@@ -304,19 +304,19 @@ class TestFences:
         turn = await holder.finish()
         assert await chat.turns() == [turn]
 
-    async def test_recovery_fails_an_attempt_of_the_own_lease_that_no_task_runs(self, stage: Stage) -> None:
+    async def test_recovery_fails_an_attempt_of_the_own_lease_that_no_task_runs(
+        self, here: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         """The answer to a begin was lost for good, and the caller received `store_unavailable`."""
-        here, there = await stage.processes()
-        chat = await here.chat()
         process = here.ledger._process
         request = turn_request(process, chat._target, None, "q0").begin
         await here.store.transact(begin, request, chat.owner)
         with pytest.raises(ConversationBusy):
-            await exchange(await there.chat(chat), "q1", on_busy="reject")
+            await exchange(same, "q1", on_busy="reject")
         await here.tend()
         [aside] = await chat.attempts()
         assert aside.attempt.state is AttemptState.FAILED
-        await exchange(await there.chat(chat), "q1", on_busy="reject")
+        await exchange(same, "q1", on_busy="reject")
 
     async def test_begin_repeated_after_its_turn_ended_returns_the_outcome(self, here: StageProcess) -> None:
         for policy, state in (("keep", AttemptState.KEPT), ("settle", AttemptState.FAILED)):
@@ -536,14 +536,14 @@ class TestBusyBranches:
         assert await stage.tickets(chat) == []
 
     async def test_front_ticket_stays_in_front_when_the_queue_moves_to_another_branch(
-        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat
+        self, stage: Stage, here: StageProcess, chat: Chat, same: Chat
     ) -> None:
         before = await chain(chat, 2)
         block = chat.edit(before[1].id, "other")
         here.store.ignores_hints = True
         holder = await stage.hold(lambda model: play(block, model))
         waiting = await stage.queue(chat, ScriptedModel(["a"]), "behind")
-        front = await stage.queue(await there.chat(chat), ScriptedModel(["a"]), "front", on_busy="interrupt")
+        front = await stage.queue(same, ScriptedModel(["a"]), "front", on_busy="interrupt")
         here.store.ignores_hints = False
         here.store.announce()
         with pytest.raises(TurnStopped):

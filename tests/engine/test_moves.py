@@ -109,12 +109,12 @@ class TestMoves:
         await exchange(chat, "q3", on_busy="reject")
 
     @every_fate
-    async def test_queued_undo_whose_answer_is_lost_is_done_once(self, stage: Stage, fate: Fate) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_queued_undo_whose_answer_is_lost_is_done_once(
+        self, stage: Stage, there: StageProcess, chat: Chat, same: Chat, fate: Fate
+    ) -> None:
         await chain(chat, 2)
         holder = await stage.hold_lane(chat, "q3")
-        undoing = await stage.line_up(chat, (await there.chat(chat)).undo())
+        undoing = await stage.line_up(chat, same.undo())
         there.store.lose_answer(begin, fate, fate)
         await holder.finish()
         await soon(undoing)
@@ -199,30 +199,30 @@ class TestMoves:
         await exchange(chat, "next", on_busy="reject")
 
     @every_fate
-    async def test_queued_switch_whose_answer_is_lost_is_done(self, stage: Stage, fate: Fate) -> None:
+    async def test_queued_switch_whose_answer_is_lost_is_done(
+        self, stage: Stage, there: StageProcess, chat: Chat, same: Chat, fate: Fate
+    ) -> None:
         """Its branch is shown while it waits, and what runs there leads away from it."""
-        here, there = await stage.processes()
-        chat = await here.chat()
         turns, old = await chain(chat, 2), await shown(chat)
         holder = await stage.hold(lambda model: chat.edit(turns[1].id, "other").run(model))
-        switching = await stage.line_up(chat, (await there.chat(chat)).switch(old))
+        switching = await stage.line_up(chat, same.switch(old))
         there.store.lose_answer(begin, fate, fate)
         await holder.finish()
         await soon(switching)
         assert await chat.turns() == turns
         assert await stage.tickets(chat) == []
 
-    async def test_branch_shown_again_continues_from_its_last_turn(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_branch_shown_again_continues_from_its_last_turn(
+        self, here: StageProcess, there: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         before, old = await chain(chat, 2), await shown(chat)
         edited, new = await run_block(chat.edit(before[1].id, "other")), await shown(chat)
         await exchange(chat, "here")
         for _ in range(2):
-            await soon((await there.chat(chat)).switch(old))
+            await soon(same.switch(old))
             await exchange(chat, "there")
             await soon(chat.switch(new))
-            await exchange(await there.chat(chat), "here")
+            await exchange(same, "here")
         assert await input_texts(chat) == ["q1", "other", "here", "here", "here"]
         assert (await chat.turns())[1] == edited
         await soon(chat.switch(old))
@@ -489,13 +489,12 @@ class TestSwitchedOnce:
 
 
 class TestForkedOnce:
-    async def test_fork_repeated_under_one_key_returns_the_same_conversation(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_fork_repeated_under_one_key_returns_the_same_conversation(
+        self, here: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         turns = await chain(chat, 2)
         made = await soon(chat.fork(turns[0].id, title="T", metadata={"a": "b", "c": "d"}, **ONCE))
         await exchange(chat, "q3")
-        same = await there.chat(chat)
         again = await soon(same.fork(turns[0].id, title="T", metadata={"c": "d", "a": "b"}, **ONCE))
         assert (again.id, made.is_new, again.is_new) == (made.id, True, False)
         changes: list[dict[str, Any]] = [{"title": "U"}, {"conversation_key": "k"}, {"metadata": {"a": "b"}}]

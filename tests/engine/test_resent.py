@@ -614,11 +614,9 @@ class TestResentInBetween:
     @pytest.mark.parametrize("key", [None, "i"])
     @pytest.mark.parametrize("is_elsewhere", [False, True])
     async def test_resent_message_queued_behind_another_to_the_same_history_becomes_an_edit(
-        self, stage: Stage, is_elsewhere: bool, key: str | None
+        self, stage: Stage, here: StageProcess, chat: Chat, same: Chat, is_elsewhere: bool, key: str | None
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        same = await there.chat(chat) if is_elsewhere else chat
+        same = same if is_elsewhere else chat
         await chain(chat, 1)
         holder = await stage.hold(lambda model: play(chat.resent(talk("q1", "a1", "left")), model))
         right = play(same.resent(talk("q1", "a1", "right"), idempotency_key=key), ScriptedModel(["ok"]))
@@ -732,11 +730,10 @@ class TestResentInBetween:
     @pytest.mark.parametrize("key", [None, "i"])
     @pytest.mark.parametrize("policy", ["keep", "settle", "forget"])
     async def test_resent_request_takes_over_the_lane_of_a_dead_process(
-        self, stage: Stage, there: StageProcess, chat: Chat, policy: str, key: str | None
+        self, stage: Stage, there: StageProcess, chat: Chat, same: Chat, policy: str, key: str | None
     ) -> None:
         await chain(chat, 1)
         await stage.hold_lane(chat, "q2", [Tool("pay"), "Wor"], on_failure=policy)
-        same = await there.chat(chat)
         mine = talk("q1", "a1", "q3")
         waiting = await stage.line_up(
             same, play(same.resent(mine, idempotency_key=key), ScriptedModel(["a3"]))

@@ -96,25 +96,25 @@ async def fall_silent(stage: Stage, other: StageProcess, waiting: asyncio.Task[T
 
 
 class TestKeylessRetries:
-    async def test_lost_answer_is_returned_to_the_next_try(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_lost_answer_is_returned_to_the_next_try(
+        self, here: StageProcess, there: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         first, turn = await answered(chat, 0)
         Host(here.ledger).lost(first)
         await noted(here)
-        again = request_turn(await there.chat(chat), 1)
+        again = request_turn(same, 1)
         assert await soon(again.run(NEVER)) == turn
         Host(there.ledger).lost(again)
-        assert await soon(request_turn(await there.chat(chat), 2).run(NEVER)) == turn
+        assert await soon(request_turn(same, 2).run(NEVER)) == turn
         assert await chat.turns() == [turn]
 
-    async def test_answer_of_unknown_delivery_is_not_returned_to_the_next_try(self, stage: Stage) -> None:
+    async def test_answer_of_unknown_delivery_is_not_returned_to_the_next_try(
+        self, here: StageProcess, there: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         """It is still being sent, or its process died before or after the last byte. The same words may be a
         second message, so the turn runs again."""
-        here, there = await stage.processes()
-        chat = await here.chat()
         first, turn = await answered(chat, 0)
-        second_block, second = await answered(await there.chat(chat), 1, "another")
+        second_block, second = await answered(same, 1, "another")
         Host(here.ledger).delivered(first)
         Host(there.ledger).lost(second_block)
         await noted(here)
@@ -132,14 +132,14 @@ class TestKeylessRetries:
         _, second = await answered(chat, 1, "another")
         assert await chat.turns() == [turn, between, second]
 
-    async def test_delivered_answer_is_not_returned_to_a_second_message(self, stage: Stage) -> None:
+    async def test_delivered_answer_is_not_returned_to_a_second_message(
+        self, here: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         """The first try of the second message was lost on its way, so the server never saw it."""
-        here, there = await stage.processes()
-        chat = await here.chat()
         first, turn = await answered(chat, 0)
         Host(here.ledger).delivered(first)
         await noted(here)
-        _, second = await answered(await there.chat(chat), 1, "another")
+        _, second = await answered(same, 1, "another")
         assert await chat.turns() == [turn, second]
 
     async def test_lost_answer_not_yet_written_is_returned_by_the_same_process(self, stage: Stage) -> None:
@@ -169,12 +169,12 @@ class TestKeylessRetries:
         assert await chat.turns() == turns
 
     async def test_delivery_note_of_an_earlier_try_does_not_change_the_claim_of_a_later_one(
-        self, here: StageProcess, there: StageProcess, chat: Chat
+        self, here: StageProcess, there: StageProcess, chat: Chat, same: Chat
     ) -> None:
         first, turn = await answered(chat, 0)
         Host(here.ledger).lost(first)
         await noted(here)
-        again = request_turn(await there.chat(chat), 1)
+        again = request_turn(same, 1)
         assert await soon(again.run(NEVER)) == turn
         for note_of_first in (Host(here.ledger).delivered, Host(here.ledger).lost):
             note_of_first(first)
@@ -204,12 +204,12 @@ class TestKeylessRetries:
             await noted(there)
         assert [turn, await soon(other)] == await chat.turns()
 
-    async def test_running_turn_whose_client_is_connected_is_not_shared(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_running_turn_whose_client_is_connected_is_not_shared(
+        self, stage: Stage, here: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         block, holder = await runs(stage, chat, 0)
         with pytest.raises(ConversationBusy):
-            await soon(request_turn(await there.chat(chat), 1, on_busy="reject", attach=True).run(NEVER))
+            await soon(request_turn(same, 1, on_busy="reject", attach=True).run(NEVER))
         second = await stage.line_up(chat, request_turn(chat, 1).run(ScriptedModel(["another"])))
         with here.store.hold(begin) as gate:
             turn = await holder.finish()
@@ -218,24 +218,24 @@ class TestKeylessRetries:
             await noted(here)
         assert [turn, await soon(second)] == await chat.turns()
 
-    async def test_try_queued_behind_its_lost_first_try_receives_that_answer(self, stage: Stage) -> None:
+    async def test_try_queued_behind_its_lost_first_try_receives_that_answer(
+        self, stage: Stage, here: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         """The client gave up and tried again before the server saw that it was gone."""
-        here, there = await stage.processes()
-        chat = await here.chat()
         block, holder = await runs(stage, chat, 0)
-        again = await stage.line_up(chat, request_turn(await there.chat(chat), 1).run(NEVER))
+        again = await stage.line_up(chat, request_turn(same, 1).run(NEVER))
         Host(here.ledger).lost(block)
         turn = await holder.finish()
         assert await soon(again) == turn
         assert await chat.turns() == [turn]
         assert await stage.tickets(chat) == []
 
-    async def test_commit_records_that_its_client_was_lost(self, stage: Stage) -> None:
+    async def test_commit_records_that_its_client_was_lost(
+        self, stage: Stage, here: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         """A try that waits for the lane looks before anything else can be written."""
-        here, there = await stage.processes()
-        chat = await here.chat()
         block, holder = await runs(stage, chat, 0)
-        again = await stage.line_up(chat, request_turn(await there.chat(chat), 1).run(NEVER))
+        again = await stage.line_up(chat, request_turn(same, 1).run(NEVER))
         with here.store.hold(record_deliveries):
             Host(here.ledger).lost(block)
             turn = await holder.finish()
@@ -252,73 +252,73 @@ class TestKeylessRetries:
             await soon(again)
         await holder.finish()
 
-    async def test_try_queued_behind_its_queued_first_try_receives_that_answer(self, stage: Stage) -> None:
+    async def test_try_queued_behind_its_queued_first_try_receives_that_answer(
+        self, stage: Stage, here: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         """The client gave up while its request still waited: nothing was claimed, and nothing lost."""
-        here, there = await stage.processes()
-        chat = await here.chat()
         holder = await stage.hold_lane(chat, "before")
         block = request_turn(chat, 0)
         first = await stage.line_up(chat, block.run(ScriptedModel(["a"])))
         Host(here.ledger).lost(block)
-        again = await stage.line_up(chat, request_turn(await there.chat(chat), 1).run(NEVER))
+        again = await stage.line_up(chat, request_turn(same, 1).run(NEVER))
         await holder.finish()
         assert await soon(again) == await soon(first)
         assert await input_texts(chat) == ["before", "q"]
 
-    async def test_later_try_resumes_the_turn_of_a_dead_process(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_later_try_resumes_the_turn_of_a_dead_process(
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         model = ScriptedModel([Tool("pay", "paid"), "never said"], [Tool("pay", "paid"), "Done."])
         with here.store.hold(commit):
             stage.start(request_turn(chat, 0).run(model))
             await stage.until(lambda: has_paid(chat))
             await stage.bury_others(there)
-            turn = await soon(request_turn(await there.chat(chat), 1).run(model))
+            turn = await soon(request_turn(same, 1).run(model))
         assert (turn.text, model.executed) == ("Done.", {"pay": 1})
         assert await chat.turns() == [turn]
 
-    async def test_later_try_that_finds_the_process_dead_resumes_its_turn(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_later_try_that_finds_the_process_dead_resumes_its_turn(
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         model = ScriptedModel([Tool("pay", "paid"), "never said"], [Tool("pay", "paid"), "Done."])
         with here.store.hold(commit):
             stage.start(request_turn(chat, 0).run(model))
             await stage.until(lambda: has_paid(chat))
-            again = await stage.line_up(chat, request_turn(await there.chat(chat), 1).run(model))
+            again = await stage.line_up(chat, request_turn(same, 1).run(model))
             turn = await fall_silent(stage, there, again)
         assert (turn.text, model.executed) == ("Done.", {"pay": 1})
         assert await chat.turns() == [turn]
 
-    async def test_later_try_receives_the_kept_turn_of_a_dead_process(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_later_try_receives_the_kept_turn_of_a_dead_process(
+        self, stage: Stage, there: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         await runs(stage, chat, 0, on_failure="keep")
-        again = await stage.line_up(chat, request_turn(await there.chat(chat), 1).run(NEVER))
+        again = await stage.line_up(chat, request_turn(same, 1).run(NEVER))
         turn = await fall_silent(stage, there, again)
         assert turn.kind is TurnKind.INTERRUPTED
         assert await chat.turns() == [turn]
 
-    async def test_later_try_after_fifteen_minutes_does_not_receive_the_kept_turn(self, stage: Stage) -> None:
+    async def test_later_try_after_fifteen_minutes_does_not_receive_the_kept_turn(
+        self, stage: Stage, there: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         """No process was left to note the loss, so its claim is kept for a day: begin looks at the commit."""
-        here, there = await stage.processes()
-        chat = await here.chat()
         await runs(stage, chat, 0, on_failure="keep")
         await stage.bury_others(there)
         stage.clock.advance(LOST_KEPT_MS / 1000 + 1)
-        _, second = await answered(await there.chat(chat), 1)
+        _, second = await answered(same, 1)
         assert [turn.kind for turn in await chat.turns()] == [TurnKind.INTERRUPTED, TurnKind.COMPLETED]
         assert (await chat.turns())[-1] == second
 
-    async def test_later_try_receives_a_kept_turn_whose_loss_was_noted_late(self, stage: Stage) -> None:
+    async def test_later_try_receives_a_kept_turn_whose_loss_was_noted_late(
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         """Its process was only slow: it notes the loss, and the fifteen minutes run from there."""
-        here, there = await stage.processes()
-        chat = await here.chat()
         block, _ = await runs(stage, chat, 0, on_failure="keep")
         await stage.bury_others(there)
         stage.clock.advance(LOST_KEPT_MS / 1000 + 1)
         Host(here.ledger).lost(block)
         await noted(here)
-        _, turn = await answered(await there.chat(chat), 1)
+        _, turn = await answered(same, 1)
         assert turn.kind is TurnKind.INTERRUPTED
         assert await chat.turns() == [turn]
 

@@ -51,25 +51,25 @@ class TestStops:
         [aside] = await chat.attempts()
         assert (aside.attempt.state, aside.attempt.partial) == (AttemptState.DISCARDED, "Half")
 
-    async def test_stop_recorded_during_the_commit_returns_the_completed_turn(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_stop_recorded_during_the_commit_returns_the_completed_turn(
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         here.store.ignores_hints = True
         with here.store.hold(commit) as gate:
             task = stage.start(chat.run(ScriptedModel(["Whole."]), "q"))
             await stage.reach(gate, task)
-            stopping = stage.start((await there.chat(chat)).stop())
+            stopping = stage.start(same.stop())
             await stage.until_run(there, request_stop, 1)
         ended = await soon(stopping)
         assert ended.state is AttemptState.COMPLETED
         assert ended.turn == await soon(task)
 
-    async def test_first_of_two_stops_decides_the_policy(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_first_of_two_stops_decides_the_policy(
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         here.store.ignores_hints = True
         holder = await stage.hold_lane(chat, "q", ["Half"])
-        first = stage.start((await there.chat(chat)).stop(policy="discard"))
+        first = stage.start(same.stop(policy="discard"))
         await stage.until_run(there, request_stop, 1)
         second = await soon(chat.stop(policy="keep"))
         assert second == await soon(first)
@@ -80,13 +80,12 @@ class TestStops:
 
     @pytest.mark.parametrize("policy", ["keep", "discard"])
     async def test_stop_recorded_for_a_dead_process_is_applied_on_takeover(
-        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, policy: str
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat, policy: str
     ) -> None:
         """The holder never receives the stop and dies; the process that takes over applies the stop."""
         here.store.ignores_hints = True
         other = "keep" if policy == "discard" else "forget"
         await stage.hold_lane(chat, "q", [Tool("pay", "paid")], on_failure=other)
-        same = await there.chat(chat)
         stopping = stage.start(same.stop(policy=policy))
         await stage.until_run(there, request_stop, 1)
         await stage.bury_others(there)
@@ -101,12 +100,12 @@ class TestStops:
             await exchange(same, "next")
             assert [turn.kind for turn in await same.turns()] == [TurnKind.SETTLED, TurnKind.COMPLETED]
 
-    async def test_stop_takes_over_the_turn_of_a_silent_holder(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_stop_takes_over_the_turn_of_a_silent_holder(
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         here.store.ignores_hints = True
         await stage.hold_lane(chat, "q", ["Half"], on_stop="discard")
-        stopping = stage.start((await there.chat(chat)).stop())
+        stopping = stage.start(same.stop())
         await stage.until_run(there, request_stop, 1)
         await there.tend()  # the lease is seen at its beat
         stage.clock.advance(LIMITS.lease_time)
@@ -198,14 +197,14 @@ class TestStops:
             await soon(first)
         assert (await soon(second)).text == "a2"
 
-    async def test_stop_reaches_a_turn_whose_begin_has_no_answer_yet(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_stop_reaches_a_turn_whose_begin_has_no_answer_yet(
+        self, stage: Stage, here: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         model = ScriptedModel(["Half", Gate()])
         with here.store.hold(begin, When.AFTER) as gate:
             task = stage.start(chat.run(model, "q"))
             await stage.reach(gate, task)
-            stopping = stage.start((await there.chat(chat)).stop())
+            stopping = stage.start(same.stop())
             await soon(_wait_for_early_stop(here))
         ended = await soon(stopping)
         assert ended.state is AttemptState.KEPT
@@ -232,12 +231,12 @@ class TestStops:
         with pytest.raises(TurnStopped):
             await soon(task)
 
-    async def test_failed_lookup_of_stops_is_repeated(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_failed_lookup_of_stops_is_repeated(
+        self, stage: Stage, here: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         holder = await stage.hold_lane(chat, "q")
         here.store.refuse(updates_for, times=2)
-        ended = await soon((await there.chat(chat)).stop())
+        ended = await soon(same.stop())
         assert ended is not None
         with pytest.raises(TurnStopped):
             await soon(holder.task)
@@ -335,13 +334,13 @@ class TestStopsByKey:
             await soon(chat.run(ScriptedModel(["never"]), "q", idempotency_key="k"))
         assert len(await chat.turns()) == 1
 
-    async def test_one_stop_ends_all_requests_that_wait_under_a_key(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_one_stop_ends_all_requests_that_wait_under_a_key(
+        self, stage: Stage, here: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         holder = await stage.hold_lane(chat)
         waiting = [
             await stage.line_up(each, each.run(ScriptedModel(["never"]), "q", idempotency_key="k"))
-            for each in (chat, await there.chat(chat))
+            for each in (chat, same)
         ]
         await soon(here.ledger.stop("k"))
         await holder.finish()
