@@ -65,6 +65,14 @@ async def answered(chat: Chat, count: int, answer: str = "a") -> tuple[TurnBlock
     return block, await soon(block.run(ScriptedModel([answer])))
 
 
+async def lost(process: StageProcess, chat: Chat) -> tuple[TurnBlock, Turn]:
+    """A first try that is committed, and whose answer was lost."""
+    block, turn = await answered(chat, 0)
+    Host(process.ledger).lost(block)
+    await noted(process)
+    return block, turn
+
+
 async def runs(stage: Stage, chat: Chat, count: int, **options: Any) -> tuple[TurnBlock, Holder]:
     """A try whose model waits at a gate."""
     block = request_turn(chat, count, **options)
@@ -99,9 +107,7 @@ class TestKeylessRetries:
     async def test_lost_answer_is_returned_to_the_next_try(
         self, here: StageProcess, there: StageProcess, chat: Chat, same: Chat
     ) -> None:
-        first, turn = await answered(chat, 0)
-        Host(here.ledger).lost(first)
-        await noted(here)
+        _, turn = await lost(here, chat)
         again = request_turn(same, 1)
         assert await soon(again.run(NEVER)) == turn
         Host(there.ledger).lost(again)
@@ -150,9 +156,7 @@ class TestKeylessRetries:
         assert await soon(request_turn(chat, 1).run(NEVER)) == turn
 
     async def test_first_try_always_runs_a_turn_of_its_own(self, here: StageProcess, chat: Chat) -> None:
-        first, turn = await answered(chat, 0)
-        Host(here.ledger).lost(first)
-        await noted(here)
+        _, turn = await lost(here, chat)
         block, second = await answered(chat, 0, "another")
         Host(here.ledger).lost(block)
         assert await soon(request_turn(chat, 1).run(NEVER)) == second
@@ -171,9 +175,7 @@ class TestKeylessRetries:
     async def test_delivery_note_of_an_earlier_try_does_not_change_the_claim_of_a_later_one(
         self, here: StageProcess, there: StageProcess, chat: Chat, same: Chat
     ) -> None:
-        first, turn = await answered(chat, 0)
-        Host(here.ledger).lost(first)
-        await noted(here)
+        first, turn = await lost(here, chat)
         again = request_turn(same, 1)
         assert await soon(again.run(NEVER)) == turn
         for note_of_first in (Host(here.ledger).delivered, Host(here.ledger).lost):
@@ -265,27 +267,20 @@ class TestKeylessRetries:
         assert await soon(again) == await soon(first)
         assert await input_texts(chat) == ["before", "q"]
 
+    @pytest.mark.parametrize("finds_it", [False, True])
     async def test_later_try_resumes_the_turn_of_a_dead_process(
-        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat, finds_it: bool
     ) -> None:
         model = ScriptedModel([Tool("pay", "paid"), "never said"], [Tool("pay", "paid"), "Done."])
         with here.store.hold(commit):
             stage.start(request_turn(chat, 0).run(model))
             await stage.until(lambda: has_paid(chat))
-            await stage.bury_others(there)
-            turn = await soon(request_turn(same, 1).run(model))
-        assert (turn.text, model.executed) == ("Done.", {"pay": 1})
-        assert await chat.turns() == [turn]
-
-    async def test_later_try_that_finds_the_process_dead_resumes_its_turn(
-        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat
-    ) -> None:
-        model = ScriptedModel([Tool("pay", "paid"), "never said"], [Tool("pay", "paid"), "Done."])
-        with here.store.hold(commit):
-            stage.start(request_turn(chat, 0).run(model))
-            await stage.until(lambda: has_paid(chat))
-            again = await stage.line_up(chat, request_turn(same, 1).run(model))
-            turn = await fall_silent(stage, there, again)
+            if finds_it:
+                again = await stage.line_up(chat, request_turn(same, 1).run(model))
+                turn = await fall_silent(stage, there, again)
+            else:
+                await stage.bury_others(there)
+                turn = await soon(request_turn(same, 1).run(model))
         assert (turn.text, model.executed) == ("Done.", {"pay": 1})
         assert await chat.turns() == [turn]
 
@@ -350,9 +345,7 @@ class TestKeylessRetries:
     async def test_try_whose_begin_answer_is_lost_counts_once(self, stage: Stage, fate: Fate) -> None:
         here = await stage.process()
         chat = await here.chat()
-        first, turn = await answered(chat, 0)
-        Host(here.ledger).lost(first)
-        await noted(here)
+        first, turn = await lost(here, chat)
         here.store.lose_answer(begin, fate, fate)  # the first one only finds that it has to reach the disk
         assert await soon(request_turn(chat, 1).run(NEVER)) == turn
         here.store.lose_answer(begin, fate)
@@ -555,7 +548,9 @@ def shares_connected_turns(claim: Any, attempt: Any, sender: Any) -> bool:
     return UNDELIVERED(replace(claim, is_lost=True), attempt, sender)
 
 
-@BROKEN.caught_by(Rules.test_later_try_resumes_the_turn_of_a_dead_process, client_retries, "is_undelivered")
+@BROKEN.caught_by(
+    Rules.test_later_try_resumes_the_turn_of_a_dead_process, client_retries, "is_undelivered", False
+)
 def forgets_the_dead(claim: Any, attempt: Any, sender: Any) -> bool:
     return UNDELIVERED(claim, replace(attempt, failure=None), sender)
 
@@ -619,7 +614,7 @@ def ignores_unwritten_deliveries(request: Any) -> bool:
 
 
 @BROKEN.caught_by(
-    Rules.test_later_try_that_finds_the_process_dead_resumes_its_turn, begin_module, "_free_of_dead"
+    Rules.test_later_try_resumes_the_turn_of_a_dead_process, begin_module, "_free_of_dead", True
 )
 async def skips_the_retry_after_a_dead_holder(tables: Any, branch: Any, request: Any) -> Any:
     freed = await FREE_OF_DEAD(tables, branch, request)
