@@ -345,7 +345,7 @@ class TestKeylessRetries:
     async def test_try_whose_begin_answer_is_lost_counts_once(self, stage: Stage, fate: Fate) -> None:
         here = await stage.process()
         chat = await here.chat()
-        first, turn = await lost(here, chat)
+        _, turn = await lost(here, chat)
         here.store.lose_answer(begin, fate, fate)  # the first one only finds that it has to reach the disk
         assert await soon(request_turn(chat, 1).run(NEVER)) == turn
         here.store.lose_answer(begin, fate)
