@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from turnledger.engine.attempt.dead_process import AttemptRef, take_over_from
+from turnledger.engine.attempt.dead_process import Holder, holder_of, take_over_from
 from turnledger.engine.attempt.end import DELETED, Outcome, read_outcome
 from turnledger.engine.attempt.give_way import ReaderSign
 from turnledger.engine.attempt.stored_events import QueuedTurn, is_shown_in
@@ -28,9 +28,9 @@ from turnledger.errors import (
 )
 from turnledger.model.catalogue import ChatEntry
 from turnledger.model.conversation import ConversationState
-from turnledger.model.ids import ConversationId, LeaseId, TurnId
+from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.item import Item
-from turnledger.model.turn import QUEUED, Attempt, AttemptState, Failure, Turn
+from turnledger.model.turn import QUEUED, AttemptState, Failure, Turn
 
 if TYPE_CHECKING:
     from turnledger.engine.process import Process, Waiter
@@ -43,16 +43,7 @@ class OutcomeRequest:
     """The conversation in which it began."""
 
 
-@dataclass(frozen=True)
-class RunningAttempt:
-    """Not ended yet. `left` is for the takeover if its holder is dead."""
-
-    ref: AttemptRef
-    lease: LeaseId
-    beat: int | None
-
-
-async def outcome(tables: Tables, request: OutcomeRequest) -> Outcome | RunningAttempt | QueuedTurn:
+async def outcome(tables: Tables, request: OutcomeRequest) -> Outcome | Holder | QueuedTurn:
     """Return how an attempt ended, its holder, or that it waits as durable work.
 
     Raises ConversationExpired if its conversation has expired, and Superseded if the outcome is no longer
@@ -72,13 +63,7 @@ async def outcome(tables: Tables, request: OutcomeRequest) -> Outcome | RunningA
             if found.state is ConversationState.EXPIRED:
                 raise ConversationExpired from None
             raise
-    return await _find_holder(tables, attempt)
-
-
-async def _find_holder(tables: Tables, attempt: Attempt) -> RunningAttempt:
-    branch = await tables.branch(attempt.branch)
-    lease = await tables.lease(attempt.lease)
-    return RunningAttempt(AttemptRef.of(attempt, branch), attempt.lease, lease.beat if lease else None)
+    return await holder_of(tables, attempt)
 
 
 @dataclass(frozen=True)
@@ -92,14 +77,14 @@ class FindOutcomeRequest:
 
 async def find_outcome(
     tables: Tables, request: FindOutcomeRequest
-) -> Outcome | RunningAttempt | QueuedTurn | None:
+) -> Outcome | Holder | QueuedTurn | None:
     """Return how a turn of this conversation ended, its holder, or that it waits; None if the conversation
     has no such turn. Raises ConversationDeleted and its like."""
     conversation = await live_conversation(tables, request.conversation, request.now)
     attempt = await tables.attempt(request.turn)
     if attempt is not None and attempt.conversation == conversation.id:
         if attempt.state is AttemptState.RUNNING:
-            return await _find_holder(tables, attempt)
+            return await holder_of(tables, attempt)
         return await read_outcome(tables, attempt.id)
     turn = await tables.turn(request.turn)
     if turn is not None:
@@ -182,10 +167,10 @@ async def wait_for_outcome(
 
 
 async def _wait_for_change(
-    process: Process, found: RunningAttempt | QueuedTurn, sign: ReaderSign, waiter: Waiter
+    process: Process, found: Holder | QueuedTurn, sign: ReaderSign, waiter: Waiter
 ) -> None:
     """Take over from a dead holder, or count as a reader and wait until something may have changed."""
-    if isinstance(found, RunningAttempt):
+    if isinstance(found, Holder):
         dead = process.watch.dead_among([(found.lease, found.beat)])
         if dead:
             await take_over_from(process, found.ref, dead)
@@ -200,7 +185,7 @@ async def poll_outcome(
     """Return how an attempt ended, or None while it runs; take over if its process is known to be dead."""
     request = OutcomeRequest(attempt, conversation)
     found = await process.store.read(outcome, request, owner)
-    if isinstance(found, RunningAttempt) and (dead := process.watch.dead_among([(found.lease, found.beat)])):
+    if isinstance(found, Holder) and (dead := process.watch.dead_among([(found.lease, found.beat)])):
         await take_over_from(process, found.ref, dead)
         found = await process.store.read(outcome, request, owner)
     return found if isinstance(found, Outcome) else None
