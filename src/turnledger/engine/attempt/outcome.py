@@ -75,9 +75,7 @@ class FindOutcomeRequest:
     now: int
 
 
-async def find_outcome(
-    tables: Tables, request: FindOutcomeRequest
-) -> Outcome | Holder | QueuedTurn | None:
+async def find_outcome(tables: Tables, request: FindOutcomeRequest) -> Outcome | Holder | QueuedTurn | None:
     """Return how a turn of this conversation ended, its holder, or that it waits; None if the conversation
     has no such turn. Raises ConversationDeleted and its like."""
     conversation = await live_conversation(tables, request.conversation, request.now)

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from turnledger.engine.access.tokens import admission_of
 from turnledger.engine.admission import readmitted
-from turnledger.engine.attempt.client_retries import DeliveryNote
-from turnledger.engine.attempt.end import DIED, Outcome
+from turnledger.engine.attempt.client_retries import DeliveryNote, is_process_death
+from turnledger.engine.attempt.end import Outcome
 from turnledger.engine.attempt.idempotency import SharedOutcome
 from turnledger.engine.attempt.outcome import committed_turn, poll_outcome, wait_for_outcome
 from turnledger.engine.events.live_log import EventSink
@@ -250,14 +250,9 @@ async def _shared(process: Process, asked: AcquireRequest, sharing: SharedOutcom
             raise TurnAttached(attempt, conversation)
     else:
         ended = await wait_for_outcome(process, owner, conversation, attempt)
-    if is_process_death(ended) and not sharing.was_waiting:
+    if ended.turn is None and is_process_death(ended.failure) and not sharing.was_waiting:
         return None
     return Replayed(ended, conversation)
-
-
-def is_process_death(ended: Outcome) -> bool:
-    """Return whether it ended with its process, and left no turn."""
-    return ended.turn is None and ended.failure is not None and ended.failure.code == DIED.code
 
 
 def _anew(process: Process, request: BeginRequest) -> BeginRequest:
