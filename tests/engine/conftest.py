@@ -7,9 +7,10 @@ import pytest
 
 from tests.engine.views import BrokenEngine
 from turnledger.chat import Chat
+from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Store
 from turnledger.stores.memory import Database, MemoryStore
-from turnledger.testing.store_contract.stage import OpenStore, Stage, StageProcess
+from turnledger.testing.store_contract.stage import LIMITS, OpenStore, Stage, StageProcess
 
 
 @pytest.fixture
@@ -41,15 +42,20 @@ async def stage(open_store: OpenStore) -> AsyncIterator[Stage]:
 
 
 @pytest.fixture
-async def here(stage: Stage) -> StageProcess:
-    """The first process of the stage."""
-    return await stage.process()
+def limits() -> Limits:
+    return LIMITS
 
 
 @pytest.fixture
-async def there(stage: Stage, here: StageProcess) -> StageProcess:
+async def here(stage: Stage, limits: Limits) -> StageProcess:
+    """The first process of the stage."""
+    return await stage.process(limits)
+
+
+@pytest.fixture
+async def there(stage: Stage, limits: Limits, here: StageProcess) -> StageProcess:
     """The second one."""
-    return await stage.process()
+    return await stage.process(limits)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from random import Random
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import pytest
 from msgspec.structs import replace
@@ -30,7 +30,7 @@ from turnledger.errors import (
     TurnReplayed,
 )
 from turnledger.hosting import Authorization, Host
-from turnledger.ledger import OWNER
+from turnledger.ledger import OWNER, Ledger
 from turnledger.model.access.token import TokenScope
 from turnledger.model.conversation import Branch
 from turnledger.model.ids import ConversationId, IdSource
@@ -303,9 +303,9 @@ async def _version(process: StageProcess) -> int:
     return (await Host(process.ledger).tokens.find(token.digest)).version
 
 
-async def _revoke_one(process: StageProcess) -> None:
-    """Make another token of Ann's, and revoke it."""
-    token, _ = await Host(process.ledger).tokens.create(owner="ann", scopes=ALL)
+async def _revoke_one(process: StageProcess, owner: str = "ann") -> None:
+    """Make another token of this owner, and revoke it."""
+    token, _ = await Host(process.ledger).tokens.create(owner=owner, scopes=ALL)
     await Host(process.ledger).tokens.revoke(token.id)
 
 
@@ -319,80 +319,68 @@ async def _all_of(process: StageProcess, chat: Chat) -> Any:
     )
 
 
-async def version(process: StageProcess) -> int:
-    return (await Host(process.ledger).tokens.find(None)).version
+class Move(NamedTuple):
+    operation: Callable[..., Any]
+    make: Callable[[Chat, Authorization], Coroutine[Any, Any, Any]]
 
 
-async def revoke_one(process: StageProcess) -> None:
-    token, _ = await Host(process.ledger).tokens.create(owner=OWNER, scopes=tuple(TokenScope))
-    await Host(process.ledger).tokens.revoke(token.id)
-
-
-Change: TypeAlias = Callable[[StageProcess, Chat, Authorization], Coroutine[Any, Any, Any]]
-
-
-CHANGES: dict[str, tuple[Callable[..., Any], Change]] = {
-    "fork": (fork, lambda process, chat, how: Chat(chat._process, chat.as_opened, authorization=how).fork()),
-    "undo": (begin, lambda process, chat, how: Chat(chat._process, chat.as_opened, authorization=how).undo()),
-    "reset": (
-        reset,
-        lambda process, chat, how: process.ledger.for_owner(OWNER, authorization=how).reset("k"),
+MOVES = {
+    "fork": Move(fork, lambda chat, how: Chat(chat._process, chat.as_opened, authorization=how).fork()),
+    "undo": Move(begin, lambda chat, how: Chat(chat._process, chat.as_opened, authorization=how).undo()),
+    "reset": Move(
+        reset, lambda chat, how: Ledger(chat._process).for_owner(OWNER, authorization=how).reset("k")
     ),
 }
-
-
-every_change = pytest.mark.parametrize("name", CHANGES)
+every_move = pytest.mark.parametrize("move", MOVES.values(), ids=MOVES)
 
 
 class TestAdmissionOfMoves:
-    @every_change
-    async def test_move_overtaken_by_a_revocation_is_refused_and_changes_nothing(
-        self, stage: Stage, here: StageProcess, there: StageProcess, name: str
-    ) -> None:
+    @pytest.fixture
+    async def chat(self, here: StageProcess) -> Chat:
         chat = await here.chat(conversation_key="k")
         await chain(chat, 2)
-        operation, change = CHANGES[name]
-        admitted = await version(here)
-        with here.store.hold(operation) as gate:
-            task = stage.start(change(here, chat, Authorization(admitted)))
+        return chat
+
+    @pytest.fixture
+    async def admitted(self, here: StageProcess) -> int:
+        return (await Host(here.ledger).tokens.find(None)).version
+
+    @every_move
+    async def test_move_overtaken_by_a_revocation_is_refused_and_changes_nothing(
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, admitted: int, move: Move
+    ) -> None:
+        with here.store.hold(move.operation) as gate:
+            task = stage.start(move.make(chat, Authorization(admitted)))
             await stage.reach(gate, task)
-            await revoke_one(there)
+            await _revoke_one(there, OWNER)
         with pytest.raises(AdmissionMoved):
             await soon(task)
         assert await input_texts(chat) == ["q1", "q2"]
         assert [each.conversation.id for each in (await here.ledger.list()).chats] == [chat.id]
 
-    @every_change
+    @every_move
     async def test_move_after_a_revocation_is_readmitted_once_and_succeeds(
-        self, here: StageProcess, there: StageProcess, name: str
+        self, here: StageProcess, there: StageProcess, chat: Chat, admitted: int, move: Move
     ) -> None:
-        chat = await here.chat(conversation_key="k")
-        await chain(chat, 2)
-        admitted = await version(here)
-        await revoke_one(there)
+        await _revoke_one(there, OWNER)
         looked_up: list[int] = []
 
         async def readmit() -> int:
-            looked_up.append(await version(here))
+            looked_up.append((await Host(here.ledger).tokens.find(None)).version)
             return looked_up[-1]
 
-        _, change = CHANGES[name]
-        await soon(change(here, chat, Authorization(admitted, readmit=readmit)))
+        await soon(move.make(chat, Authorization(admitted, readmit=readmit)))
         assert len(looked_up) == 1
 
-    @pytest.mark.parametrize("name", ["fork", "reset"])
+    @pytest.mark.parametrize("move", [MOVES["fork"], MOVES["reset"]], ids=["fork", "reset"])
     async def test_move_written_before_a_revocation_returns_its_result_though_the_answer_was_lost(
-        self, stage: Stage, here: StageProcess, there: StageProcess, name: str
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, admitted: int, move: Move
     ) -> None:
-        chat = await here.chat(conversation_key="k")
-        await chain(chat, 2)
-        operation, change = CHANGES[name]
-        admitted = await version(here)
-        with here.store.hold(operation, When.AFTER) as gate:
-            here.store.lose_answer(operation, Fate.WRITTEN)
-            task = stage.start(change(here, chat, Authorization(admitted)))
+        with here.store.hold(move.operation, When.AFTER) as gate:
+            here.store.lose_answer(move.operation, Fate.WRITTEN)
+            task = stage.start(move.make(chat, Authorization(admitted)))
             await stage.reach(gate, task)
-            await revoke_one(there)
+            await _revoke_one(there, OWNER)
         made = await soon(task)
         assert made.is_new
 
