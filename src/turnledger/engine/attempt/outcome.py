@@ -5,7 +5,7 @@ A waiting process takes over the attempts of a dead one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,7 @@ from turnledger.model.item import Item
 from turnledger.model.turn import QUEUED, AttemptState, Failure, Turn
 
 if TYPE_CHECKING:
-    from turnledger.engine.process import Process, Waiter
+    from turnledger.engine.process import Process
 
 
 @dataclass(frozen=True)
@@ -134,12 +134,9 @@ async def read_status(tables: Tables, request: FindOutcomeRequest) -> TurnStatus
         return TurnStatus(found.state, turn, found.failure, chat, turn.details, turn.instructions, deleted)
     if isinstance(found, QueuedTurn):
         job = await tables.job(request.turn)
-        if job is None:
-            return TurnStatus(QUEUED, None, None, chat)
-        given = job.request.given_instructions
-        return TurnStatus(
-            QUEUED, None, None, chat, job.request.details_object, given.items if given else None
-        )
+        details = job.request.details_object if job is not None else {}
+        given = job.request.given_instructions if job is not None else None
+        return TurnStatus(QUEUED, None, None, chat, details, given.items if given else None)
     attempt = await tables.attempt(request.turn)
     details = attempt.details if attempt is not None else {}
     given = attempt.instructions if attempt is not None else None
@@ -152,29 +149,26 @@ async def wait_for_outcome(
 ) -> Outcome:
     """Wait until an attempt has ended, wherever it runs; take over if its process is dead."""
     request = OutcomeRequest(attempt, conversation)
-    found = await process.store.read(outcome, request, owner)
-    if isinstance(found, Outcome):
-        return found
+    return await _wait(process, conversation, lambda: process.store.read(outcome, request, owner))
+
+
+async def _wait(
+    process: Process,
+    conversation: ConversationId,
+    look: Callable[[], Awaitable[Outcome | Holder | QueuedTurn]],
+) -> Outcome:
+    """Look whenever something may have changed. Take over from a dead holder, and count as a reader of a
+    living one."""
     sign = ReaderSign(process)
     with process.waiters.enlist(conversation) as waiter:
-        while True:
-            found = await process.store.read(outcome, request, owner)
-            if isinstance(found, Outcome):
-                return found
-            await _wait_for_change(process, found, sign, waiter)
-
-
-async def _wait_for_change(
-    process: Process, found: Holder | QueuedTurn, sign: ReaderSign, waiter: Waiter
-) -> None:
-    """Take over from a dead holder, or count as a reader and wait until something may have changed."""
-    if isinstance(found, Holder):
-        dead = process.watch.dead_among([(found.lease, found.beat)])
-        if dead:
-            await take_over_from(process, found.ref, dead)
-            return
-        await sign.give(found.ref)
-    await waiter.wait(process.limits.lease_time / 4)
+        while not isinstance(found := await look(), Outcome):
+            if isinstance(found, Holder):
+                if dead := process.watch.dead_among([(found.lease, found.beat)]):
+                    await take_over_from(process, found.ref, dead)
+                    continue
+                await sign.give(found.ref)
+            await waiter.wait(process.limits.lease_time / 4)
+    return found
 
 
 async def poll_outcome(
@@ -191,15 +185,14 @@ async def poll_outcome(
 
 async def wait_for_turn(process: Process, owner: str, conversation: ConversationId, turn: TurnId) -> Outcome:
     """Wait until a turn of a conversation has ended; it may be queued, or not exist; see Chat.outcome."""
-    sign = ReaderSign(process)
-    with process.waiters.enlist(conversation) as waiter:
-        while True:
-            if process.is_closed:
-                raise LedgerClosed
-            request = FindOutcomeRequest(conversation, turn, process.clock.due_ms())
-            found = await process.store.read(find_outcome, request, owner)
-            if isinstance(found, Outcome):
-                return found
-            if found is None:
-                raise TurnNotFound
-            await _wait_for_change(process, found, sign, waiter)
+
+    async def look() -> Outcome | Holder | QueuedTurn:
+        if process.is_closed:
+            raise LedgerClosed
+        request = FindOutcomeRequest(conversation, turn, process.clock.due_ms())
+        found = await process.store.read(find_outcome, request, owner)
+        if found is None:
+            raise TurnNotFound
+        return found
+
+    return await _wait(process, conversation, look)

@@ -446,14 +446,15 @@ class OpenTurn:
     def _report_taken_over(self, item: Item) -> None:
         """Report an item of an earlier attempt, and before it its text in one piece, for readers that add up
         the pieces."""
-        live, kind = self.live, event_log.kind_of(item)
-        record = {TEXT: live.record_text, REASONING: live.record_reasoning, REFUSAL: live.record_refusal}
-        if kind not in record or not item.body or (kind == TEXT and item.role != "assistant"):
+        live, kind, text = self.live, event_log.kind_of(item), item.body
+        if kind == TEXT and text and item.role == "assistant":
+            self.draft.retake(text)
+            live.record_text(text)
+        elif kind in (REASONING, REFUSAL) and text:
+            live.record_part(kind, text)
+        else:
             live.record_item(item)
             return
-        if kind == TEXT:
-            self.draft.retake(item.body)
-        record[kind](item.body)
         live.record_item(item, code=MADE_OF[kind])
 
     @property
@@ -819,15 +820,16 @@ class RunningTurn:
 
     def emit_reasoning(self, text: str) -> None:
         """Add reasoning. It becomes one item before the text emitted since the last item; see `emit`."""
-        self._open.check_open()
-        if text and (shown := self._draft.parts(len(text)).add(REASONING, text)):
-            self._open.live.record_reasoning(shown)
+        self._emit_part(REASONING, text)
 
     def emit_refusal(self, text: str) -> None:
         """Add to the text in which the model declines to answer, a message of its own; see `emit`."""
+        self._emit_part(REFUSAL, text)
+
+    def _emit_part(self, kind: int, text: str) -> None:
         self._open.check_open()
-        if text and (shown := self._draft.parts(len(text)).add(REFUSAL, text)):
-            self._open.live.record_refusal(shown)
+        if text and (shown := self._draft.parts(len(text)).add(kind, text)):
+            self._open.live.record_part(kind, shown)
 
     def begin_call(self, call_id: str, name: str, *, type: str = "function_call") -> None:
         """Open a call whose arguments follow by `emit_arguments`. It ends with its result, with an `add`
