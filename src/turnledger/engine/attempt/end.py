@@ -248,9 +248,11 @@ def turn_behind(
     output: tuple[Item, ...],
     now: int,
     *,
+    details: bytes | None = None,
     effects: tuple[int, ...] | None = None,
 ) -> Turn:
-    """Return the turn that an attempt becomes behind the head of a branch."""
+    """Return the turn that an attempt becomes behind the head of a branch, by default with the details that
+    it began with."""
     # A settled edit goes behind the head, but its instructions were meant for another place.
     is_elsewhere = kind is TurnKind.SETTLED and attempt.fork is not None
     given, number = None if is_elsewhere else attempt.instructions, branch.length + 1
@@ -266,7 +268,7 @@ def turn_behind(
         output=output,
         instructions=given.items if given else None,
         instructed=instructed_after(given, branch.instructed, number),
-        details=attempt.raw_details,
+        details=attempt.raw_details if details is None else details,
         effects=effects,
     )
 

@@ -92,14 +92,14 @@ async def begin_unwritten(tables: Tables, request: BeginRequest) -> Begun:
     branch, place, sources = await _place_of(tables, current, content.after)
     given = content.instructions
     for lane, effects in sources:
-        for copy in await make_copies(tables, _end_of(place, lane), effects):
+        for copy in await make_copies(tables, place.end(lane), effects):
             place = _followed_by(place, copy)
         waiting = await tables.attempt(lane.unsettled) if lane.unsettled else None
         if waiting is None:
             continue
         settled, flags = await settled_turn(tables, lane, waiting, request.round.now)
         if place.head != lane.head:
-            [copy] = await make_copies(tables, _end_of(place, lane), [settled], {settled.id: flags})
+            [copy] = await make_copies(tables, place.end(lane), [settled], {settled.id: flags})
         else:
             copy = Copy(settled, settled, flags)
             lasting = instructions_from(settled)
@@ -140,14 +140,3 @@ async def _place_of(
     if branch.id != current.id:
         sources.append((current, await missing_effects(tables, current, branch)))
     return branch, place, sources
-
-
-def _end_of(place: CommitPlace, lane: Branch) -> Branch:
-    return Branch(
-        id=place.fork.branch,
-        conversation=lane.conversation,
-        head=place.head,
-        length=place.length,
-        pending=place.pending,
-        instructed=place.instructed,
-    )

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from turnledger.engine.attempt.end import EndRequest
+from turnledger.engine.attempt.end import EndRequest, turn_behind
 from turnledger.engine.attempt.sent_log import SentLog, unsent_items
 from turnledger.engine.events.live_log import EmittedText, EventSink, LiveLog
 from turnledger.engine.history.history import LONG, History, encode_messages, join_json
@@ -531,23 +531,10 @@ class OpenTurn:
             raise OutcomeUnknown
         output, pending, ending = self.draft.whole()
         now = self.process.clock.now_ms()
-        attempt, place, lane, number = self.attempt, self._place, self.branch, self.number
-        given = attempt.instructions
-        instructed = instructed_after(given, place.instructed if place else lane.instructed, number)
-        turn = Turn.of(
-            id=attempt.id,
-            branch=place.fork.branch if place else lane.id,
-            number=number,
-            parent=place.head if place else lane.head,
-            kind=TurnKind.COMPLETED,
-            created_at=attempt.created_at,
-            committed_at=now,
-            input=attempt.input,
-            output=output,
-            instructions=given.items if given else None,
-            instructed=instructed,
-            details=self.process.limits.pack_details(self.details) if self.details else b"",
-        )
+        attempt, place, lane = self.attempt, self._place, self.branch
+        end = place.end(lane) if place else lane
+        details = self.process.limits.pack_details(self.details) if self.details else b""
+        turn = turn_behind(end, attempt, TurnKind.COMPLETED, output, now, details=details)
         return CommitRequest(
             attempt=attempt,
             lane=lane.id,
@@ -556,7 +543,7 @@ class OpenTurn:
             fence=lane.fence,
             fork=place.fork if place else None,
             pending=pending,
-            instructed=instructed,
+            instructed=instructed_after(attempt.instructions, end.instructed, turn.number),
             journaled=self._journaled,
             now=now,
             log=self._log_of(output, ending),
