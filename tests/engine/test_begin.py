@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.engine.test_resent import talk
-from tests.engine.views import read_all, running, spoken
+from tests.engine.views import BOOM, read_all, running, spoken
 from turnledger.chat import Chat
 from turnledger.engine.attempt.end import CLAIM_KEPT_MS
 from turnledger.engine.turn.begin import begin
@@ -189,12 +189,7 @@ class TestBegin:
         assert replay.value.conversation == old.id
 
 
-BOOM = RuntimeError("the model broke")
-
-
 NEVER = ScriptedModel()
-
-
 """A model that must not be run: it has no script."""
 
 
@@ -342,9 +337,6 @@ class TestAttach:
         await there.ledger.close()
         with pytest.raises(LedgerClosed):
             await soon(waiting)
-
-
-"""A model that must not be run: it has no script."""
 
 
 class TestOnce:

@@ -304,27 +304,6 @@ class TestSettled:
         assert [results(turn) for turn in turns[:2]] == [{"call_0": "one"}, {"call_0": "two"}]
         assert [turn.parent for turn in turns] == [None, turns[0].id, turns[1].id]
 
-    async def test_settled_turn_shows_only_calls_that_may_have_acted(self, chat: Chat) -> None:
-        await fail(chat, three_calls)
-        await exchange(chat, "q")
-        settled = (await chat.turns())[0]
-        assert results(settled) == {"c_one": "done", "c_two": OUTCOME_UNKNOWN}
-        assert [item.call_id for item in settled.items if item.is_call] == ["c_one", "c_two"]
-        assert "Half" not in await message_texts(chat)
-
-    async def test_settled_turn_shows_reasoning_only_before_a_call_it_shows(self, chat: Chat) -> None:
-        look = Tool("look", read_only=True)
-        await fail(chat, ScriptedModel([Think("a"), look, Think("b"), Tool("pay"), Think("c"), BOOM]))
-        await exchange(chat, "q")
-        items = (await chat.turns())[0].output
-        assert [item.type for item in items] == [
-            "reasoning",
-            "function_call",
-            "function_call_output",
-            "message",
-        ]
-        assert items[0].fields["summary"][0]["text"] == "b"
-
     async def test_failed_turn_with_only_read_only_calls_is_not_settled(self, chat: Chat) -> None:
         await fail(chat, ScriptedModel([Tool("look", read_only=True), BOOM]))
         model = ScriptedModel(["a"])
@@ -459,12 +438,6 @@ class TestResumed:
         assert [each.kind for each in await chat.turns()] == [TurnKind.COMPLETED, TurnKind.COMPLETED]
         assert (await chat.turns())[0] == turn
 
-    async def test_resumed_call_whose_tool_failed_has_an_unknown_outcome(self, chat: Chat) -> None:
-        model = ScriptedModel([Tool("pay", error=BOOM)], [Tool("pay"), "Done."])
-        await fail(chat, model, "q", idempotency_key="i")
-        assert outputs(await retry(chat, model)) == [OUTCOME_UNKNOWN]
-        assert model.executed == {"pay": 1}
-
     async def test_turn_whose_process_died_in_a_tool_is_resumed_in_another_process(
         self, stage: Stage, there: StageProcess, chat: Chat, same: Chat
     ) -> None:
@@ -516,13 +489,6 @@ class TestResumed:
         turn = await retry(chat, model)
         assert model.executed == {"one": 1, "two": 1, "three": 1}
         assert outputs(turn) == ["1", "2", "3"]
-
-    async def test_repeated_call_ids_are_resumed_per_occurrence(self, chat: Chat) -> None:
-        first, second = Tool("pay", "paid 1", call_id="c"), Tool("pay", "paid 2", call_id="c")
-        model = ScriptedModel([first, BOOM], [first, second, "Done."])
-        await fail(chat, model, "q", idempotency_key="i")
-        assert outputs(await retry(chat, model)) == ["paid 1", "paid 2"]
-        assert model.executed == {"pay": 2}
 
     async def test_call_with_a_recorded_result_returns_it_and_does_not_run_again(self, stage: Stage) -> None:
         """The runner begins anew with every attempt, and does not look at the steps."""

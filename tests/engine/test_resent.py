@@ -75,6 +75,13 @@ async def fail(chat: Chat, messages: Messages, *script: Step, **options: Any) ->
         await send(chat, messages, *(script or (Tool("pay"),)), BROKEN, **options)
 
 
+async def send_behind(
+    stage: Stage, chat: Chat, messages: Messages, *script: Step, **options: Any
+) -> asyncio.Task[Turn]:
+    """Send a history that waits for the lane."""
+    return await stage.line_up(chat, play(chat.resent(messages, **options), ScriptedModel([*script])))
+
+
 async def shown(chat: Chat) -> Messages:
     """The whole history, as a chat client is shown it."""
     return messages_of(await chat.history())
@@ -160,18 +167,6 @@ class TestResent:
         await send(chat, talk("q1", "One, two, "), "three.")
         assert [each.text for each in await chat.turns()] == ["One, two, three."]
 
-    async def test_resent_answer_that_failed_after_acting_is_resumed_with_its_beginning_once(
-        self, chat: Chat
-    ) -> None:
-        await chain(chat, 1)
-        mine = talk("q1", "a1")
-        model = ScriptedModel([Tool("pay"), BROKEN], [Tool("pay"), "Paid."])
-        with pytest.raises(ValueError, match="broken"):
-            await soon(play(chat.resent(mine, idempotency_key="i"), model))
-        await soon(play(chat.resent(mine, idempotency_key="i"), model))
-        assert model.executed["pay"] == 1
-        assert await message_texts(chat) == ["q1", "a1", "Paid."]
-
     async def test_resent_edited_question_continues_on_a_new_branch(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()
@@ -254,7 +249,7 @@ class TestResent:
     ) -> None:
         holder = await stage.hold_lane(chat, "q1")
         mine = talk("q1", "Working done.", "q2")
-        waiting = await stage.line_up(chat, play(chat.resent(mine), ScriptedModel(["a2"])))
+        waiting = await send_behind(stage, chat, mine, "a2")
         mine.append({"role": "assistant", "content": "not yet"})
         await holder.finish()
         await soon(waiting)
@@ -576,15 +571,18 @@ class TestResentOnce:
         await refused(chat, [user("q1")], IdempotencyMismatch, idempotency_key="i", sent="new")
         await refused(chat, [user("q1")], IdempotencyMismatch, idempotency_key="i", primer="Hello")
 
-    async def test_resent_edit_that_failed_is_resumed_on_its_branch(self, chat: Chat) -> None:
-        await chain(chat, 2)
-        mine = talk("q1", "a1", "edited")
+    @pytest.mark.parametrize("last", ["an edit", "an answer to continue"])
+    async def test_resent_request_that_failed_after_acting_is_resumed_once_in_its_place(
+        self, chat: Chat, last: str
+    ) -> None:
+        mine = talk("q1", "a1", "edited") if last == "an edit" else talk("q1", "a1")
+        await chain(chat, 2 if last == "an edit" else 1)
         model = ScriptedModel([Tool("pay"), BROKEN], [Tool("pay"), "Paid."])
         with pytest.raises(ValueError, match="broken"):
             await soon(play(chat.resent(mine, idempotency_key="i"), model))
         await soon(play(chat.resent(mine, idempotency_key="i"), model))
         assert model.executed["pay"] == 1
-        assert await message_texts(chat) == ["q1", "a1", "edited", "Paid."]
+        assert await message_texts(chat) == [*(each["content"] for each in mine), "Paid."]
 
     async def test_resent_retry_runs_in_its_first_conversation_after_the_key_moved(
         self, here: StageProcess
@@ -619,8 +617,7 @@ class TestResentInBetween:
         same = same if is_elsewhere else chat
         await chain(chat, 1)
         holder = await stage.hold(lambda model: play(chat.resent(talk("q1", "a1", "left")), model))
-        right = play(same.resent(talk("q1", "a1", "right"), idempotency_key=key), ScriptedModel(["ok"]))
-        waiting = await stage.line_up(chat, right)
+        waiting = await send_behind(stage, same, talk("q1", "a1", "right"), "ok", idempotency_key=key)
         left = await holder.finish()
         turn = await soon(waiting)
         assert await message_texts(chat) == ["q1", "a1", "right", "ok"]
@@ -634,8 +631,7 @@ class TestResentInBetween:
         await chain(chat, 1)
         mine = talk("q1", "a1", "q2")
         holder = await stage.hold(lambda model: play(chat.resent(mine), model))
-        block = same.resent(mine, on_divergence=on_divergence)
-        waiting = await stage.line_up(chat, play(block, ScriptedModel(["again"])))
+        waiting = await send_behind(stage, same, mine, "again", on_divergence=on_divergence)
         first = await holder.finish()
         turn = await soon(waiting)
         assert await message_texts(chat) == ["q1", "a1", "q2", "again"]
@@ -644,8 +640,7 @@ class TestResentInBetween:
     async def test_resent_messages_queued_with_sent_new_are_both_kept(self, stage: Stage, chat: Chat) -> None:
         await chain(chat, 1)
         holder = await stage.hold(lambda model: play(chat.resent(talk("left"), sent="new"), model))
-        right = play(chat.resent(talk("right"), sent="new"), ScriptedModel(["ok"]))
-        waiting = await stage.line_up(chat, right)
+        waiting = await send_behind(stage, chat, talk("right"), "ok", sent="new")
         await holder.finish()
         await soon(waiting)
         assert await message_texts(chat) == ["q1", "a1", "left", "Working done.", "right", "ok"]
@@ -667,7 +662,7 @@ class TestResentInBetween:
         await chain(chat, 3)
         holder = await stage.hold(lambda model: play(chat.resent(talk("q1", "a1", "left")), model))
         mine = talk("q1", "a1", "left", "Working done.", "q3")
-        waiting = await stage.line_up(chat, play(same.resent(mine), ScriptedModel(["a3"])))
+        waiting = await send_behind(stage, same, mine, "a3")
         await holder.finish()
         await soon(waiting)
         assert await message_texts(chat) == ["q1", "a1", "left", "Working done.", "q3", "a3"]
@@ -677,9 +672,9 @@ class TestResentInBetween:
     ) -> None:
         await chain(chat, 1)
         holder = await stage.hold_lane(chat, "q2")
-        mine = talk("q2", "Working done.", "q3")
-        block = chat.resent(mine, on_divergence="reject")
-        waiting = await stage.line_up(chat, play(block, ScriptedModel(["a3"])))
+        waiting = await send_behind(
+            stage, chat, talk("q2", "Working done.", "q3"), "a3", on_divergence="reject"
+        )
         await holder.finish()
         await soon(waiting)
         assert await message_texts(chat) == ["q1", "a1", "q2", "Working done.", "q3", "a3"]
@@ -689,31 +684,25 @@ class TestResentInBetween:
         chat = await here.chat()
         await chain(chat, 1)
         holder = await stage.hold_lane(chat, "q2")
-        block = chat.resent(talk("q1", "a1", "right"), on_divergence="reject")
-        waiting = await stage.line_up(chat, play(block, ScriptedModel(["no"])))
+        waiting = await send_behind(stage, chat, talk("q1", "a1", "right"), "no", on_divergence="reject")
         await holder.finish()
         with pytest.raises(HistoryDiverged):
             await soon(waiting)
         assert await stage.tickets(chat) == []
         assert await message_texts(chat) == ["q1", "a1", "q2", "Working done."]
 
-    async def test_resent_request_that_interrupts_continues_after_the_kept_turn(
-        self, stage: Stage, chat: Chat
+    @pytest.mark.parametrize(
+        ("on_busy", "sent", "stored"),
+        [("interrupt", ["q2", "Work"], ["q2", "Working"]), ("rollback", [], [])],
+    )
+    async def test_resent_request_that_stops_the_running_turn_follows_or_replaces_it(
+        self, stage: Stage, chat: Chat, on_busy: str, sent: list[str], kept: list[str]
     ) -> None:
         await chain(chat, 1)
         holder = await stage.hold_lane(chat, "q2")
-        await send(chat, talk("q1", "a1", "q2", "Work", "q3"), "a3", on_busy="interrupt")
+        await send(chat, talk("q1", "a1", *sent, "q3"), "a3", on_busy=on_busy)
         await asyncio.wait([holder.task])
-        assert await message_texts(chat) == ["q1", "a1", "q2", "Working", "q3", "a3"]
-
-    async def test_resent_request_that_rolls_back_replaces_the_running_turn(
-        self, stage: Stage, chat: Chat
-    ) -> None:
-        await chain(chat, 1)
-        holder = await stage.hold_lane(chat, "q2")
-        await send(chat, talk("q1", "a1", "q3"), "a3", on_busy="rollback")
-        await asyncio.wait([holder.task])
-        assert await message_texts(chat) == ["q1", "a1", "q3", "a3"]
+        assert await message_texts(chat) == ["q1", "a1", *kept, "q3", "a3"]
 
     @pytest.mark.parametrize("key", [None, "i"])
     async def test_resent_rollback_that_is_refused_does_not_stop_the_running_turn(
@@ -734,10 +723,7 @@ class TestResentInBetween:
     ) -> None:
         await chain(chat, 1)
         await stage.hold_lane(chat, "q2", [Tool("pay"), "Wor"], on_failure=policy)
-        mine = talk("q1", "a1", "q3")
-        waiting = await stage.line_up(
-            same, play(same.resent(mine, idempotency_key=key), ScriptedModel(["a3"]))
-        )
+        waiting = await send_behind(stage, same, talk("q1", "a1", "q3"), "a3", idempotency_key=key)
         stage.clock.advance(LIMITS.lease_time)
         there.ledger._process.waiters.notify_all()
         await soon(waiting)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from msgspec.structs import force_setattr, replace
 
-from tests.engine.views import BrokenEngine, BrokenEngines, check_fails, running
+from tests.engine.views import BOOM, BrokenEngine, BrokenEngines, check_fails, running
 from turnledger.chat import Chat
 from turnledger.engine.attempt import client_retries
 from turnledger.engine.attempt.client_retries import LOST_KEPT_MS, Retry, record_deliveries
@@ -49,7 +49,6 @@ from turnledger.testing.store_contract.stage import (
 )
 
 IMPATIENT = dataclasses.replace(LIMITS, doubt_patience=0.0)
-BOOM = RuntimeError("the model broke")
 NEVER = ScriptedModel()
 """A model that must not be run: it has no script."""
 

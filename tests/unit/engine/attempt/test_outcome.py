@@ -321,6 +321,11 @@ def test_settled_output_keeps_reasoning_only_before_a_call_it_shows(journal: Jou
         assert not item.is_reasoning or after.is_reasoning or after.is_call
 
 
+def test_settled_output_keeps_the_reasoning_that_led_to_a_call_it_shows() -> None:
+    items = [reasoning(), call("a"), result("a"), reasoning(), call("b"), result("b"), reasoning()]
+    assert settled_output(Journal(items, {1: READ_ONLY, 4: STARTED}), FAILURE)[:-1] == tuple(items[3:6])
+
+
 def test_settled_note_gives_the_reason() -> None:
     journal = Journal([call("a"), result("a")], {0: STARTED})
     assert "did not finish: it broke. The" in settled_output(journal, FAILURE)[-1].text
