@@ -371,17 +371,6 @@ CALLS = (
 )
 
 
-@pytest.fixture
-async def ledger() -> AsyncIterator[Ledger]:
-    async with await Ledger.open("memory:") as ledger:
-        yield ledger
-
-
-@pytest.fixture
-async def chat(ledger: Ledger) -> Chat:
-    return await ledger.conversation()
-
-
 async def run_turn(chat: Chat, text: str) -> None:
     async with chat.turn(text) as turn:
         turn.emit(f"{text}, indeed")
@@ -583,11 +572,6 @@ def test_messages_json_joins_a_settled_turn_without_input_to_the_last_message() 
 
 
 @pytest.fixture
-def store() -> GatedStore:
-    return GatedStore(MemoryStore(Database()))
-
-
-@pytest.fixture
 async def counted(store: GatedStore) -> AsyncIterator[Chat]:
     async with await Ledger.over(store, clock=HandClock(), random=Random(1)) as ledger:
         yield await ledger.conversation()
@@ -669,11 +653,6 @@ class Reading(MemoryStore):
         if isinstance(request, TurnsRequest):
             self.read_turns += [turn.number for turn in result]  # type: ignore[attr-defined]
         return result
-
-
-@pytest.fixture
-def database() -> Database:
-    return Database()
 
 
 @pytest.fixture
