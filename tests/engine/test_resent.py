@@ -692,7 +692,7 @@ class TestResentInBetween:
         assert await message_texts(chat) == ["q1", "a1", "q2", "Working done."]
 
     @pytest.mark.parametrize(
-        ("on_busy", "sent", "stored"),
+        ("on_busy", "sent", "kept"),
         [("interrupt", ["q2", "Work"], ["q2", "Working"]), ("rollback", [], [])],
     )
     async def test_resent_request_that_stops_the_running_turn_follows_or_replaces_it(
