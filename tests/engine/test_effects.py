@@ -304,8 +304,14 @@ class TestSettled:
         assert [results(turn) for turn in turns[:2]] == [{"call_0": "one"}, {"call_0": "two"}]
         assert [turn.parent for turn in turns] == [None, turns[0].id, turns[1].id]
 
-    async def test_failed_turn_with_only_read_only_calls_is_not_settled(self, chat: Chat) -> None:
-        await fail(chat, ScriptedModel([Tool("look", read_only=True), BOOM]))
+    @pytest.mark.parametrize("forgets", [False, True])
+    async def test_failed_turn_with_only_read_only_calls_or_on_failure_forget_is_not_settled(
+        self, chat: Chat, forgets: bool
+    ) -> None:
+        failing = ScriptedModel([Tool("pay", read_only=not forgets), BOOM])
+        await fail(chat, failing, on_failure="forget" if forgets else "settle")
+        [aside] = await chat.attempts()
+        assert bool(aside.journal.items) is not forgets
         model = ScriptedModel(["a"])
         await soon(chat.run(model, "q"))
         assert model.seen == [[user("q")]]
@@ -365,14 +371,6 @@ class TestSettled:
         assert kinds(turns) == ["completed", "settled", "completed"]
         assert results(turns[1]) == {"c1": "one", "c2": "two", "call_0": "paid"}
         assert results(turns[2]) == {}
-
-    async def test_failed_turn_with_on_failure_forget_is_not_settled(self, chat: Chat) -> None:
-        await fail(chat, ScriptedModel([Tool("pay"), BOOM]), on_failure="forget")
-        model = ScriptedModel(["a"])
-        await soon(chat.run(model, "q"))
-        assert model.seen == [[user("q")]]
-        [aside] = await chat.attempts()
-        assert aside.journal.items == []
 
     async def test_effects_of_a_discarded_turn_are_settled_by_the_next_turn(
         self, stage: Stage, chat: Chat

@@ -147,23 +147,15 @@ class TestFlags:
         assert [item.text for item in await chat.history()] == ["q2", "b"]
         assert await chat.flags(turn.id) == {turn.id: {0: Flags(False, False), 1: Flags(False, False)}}
 
-    async def test_flag_set_during_a_commit_survives_the_commit(
-        self, stage: Stage, here: StageProcess, chat: Chat, same: Chat
+    @pytest.mark.parametrize("after_begin", [False, True])
+    async def test_flag_set_between_begin_and_snapshot_or_during_the_commit_applies_to_later_turns(
+        self, stage: Stage, here: StageProcess, chat: Chat, same: Chat, after_begin: bool
     ) -> None:
         turn = await exchange(chat, "q", "a")
-        with here.store.hold(commit) as gate:
-            task = stage.start(chat.run(ScriptedModel(["b"]), "q2"))
-            await stage.reach(gate, task)
-            await same.flag(turn.id, 0, to_model=False)
-        await soon(task)
-        assert await shown(chat) == ["a", "q2", "b"]
-
-    async def test_flag_set_between_begin_and_snapshot_applies_to_later_turns(
-        self, stage: Stage, here: StageProcess, chat: Chat, same: Chat
-    ) -> None:
-        turn = await exchange(chat, "q", "a")
-        await chat.flag(turn.id, 0, to_user=False)
-        with here.store.hold(begin, When.AFTER) as gate:
+        if after_begin:
+            await chat.flag(turn.id, 0, to_user=False)
+        held = here.store.hold(begin, When.AFTER) if after_begin else here.store.hold(commit)
+        with held as gate:
             task = stage.start(chat.run(ScriptedModel(["b"]), "q2"))
             await stage.reach(gate, task)
             await same.flag(turn.id, 0, to_model=False)

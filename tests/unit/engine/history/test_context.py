@@ -404,19 +404,8 @@ async def test_messages_json_places_results_after_their_call_in_the_turn_before(
         turn.emit("a4")
 
 
-async def test_messages_json_encodes_each_turn_once(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
-    counted: list[int] = []
-    made = history.encode_messages
-    monkeypatch.setattr(history, "encode_messages", lambda items: counted.append(1) or made(items))
-    for number in range(5):
-        async with chat.turn(f"q{number}") as turn:
-            turn.messages_json  # noqa: B018
-            turn.emit("a")
-    assert len(counted) == 4
-
-
-@pytest.mark.parametrize("context", [Context.budget(10_000), Context(turns=9, tokens=10_000)])
-async def test_messages_json_within_a_budget_that_all_fits_encodes_each_turn_once(
+@pytest.mark.parametrize("context", [ALL, Context.budget(10_000), Context(turns=9, tokens=10_000)])
+async def test_messages_json_of_a_whole_history_encodes_each_turn_once(
     chat: Chat, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted: list[int] = []
