@@ -200,7 +200,8 @@ async def _first_round(process: Process, asked: AcquireRequest, request: BeginRe
         await process.deliveries.flush()
     process.attempts[request.attempt] = False
     await _check_time(asked, request)
-    if asked.resent is not None and request.key is None and not _is_later_try(request):
+    is_later_try = request.retry is not None and request.retry.count
+    if asked.resent is not None and request.key is None and not is_later_try:
         # With a key, or on a later try, begin may find the outcome without knowing what the request means.
         with suppress(HistoryDiverged):  # not final while a turn runs that the client may have
             request = await _reread(asked, request, None)
@@ -285,10 +286,6 @@ async def _check_still_admitted(process: Process, asked: AcquireRequest, request
 
 def _may_be_later_try(request: BeginRequest) -> bool:
     return request.retry is not None and request.retry.may_be_later
-
-
-def _is_later_try(request: BeginRequest) -> bool:
-    return request.retry is not None and bool(request.retry.count)
 
 
 async def _give_up(

@@ -376,8 +376,10 @@ class OpenTurn:
         self.attempt: Attempt = begun.attempt
         self.id: TurnId = begun.attempt.id
         self._place = begun.place
-        pending = begun.place.pending if begun.place else begun.branch.pending
-        self.draft = Draft(pending, begun.attempt.input, begun.journal, process.limits.turn_bytes)
+        self._end = begun.place.end(begun.branch) if begun.place else begun.branch
+        """What it follows, as a branch."""
+        limit = process.limits.turn_bytes
+        self.draft = Draft(self._end.pending, begun.attempt.input, begun.journal, limit)
         self.details: dict[str, Any] = begun.attempt.details if begun.attempt.raw_details else {}
         self._journaled = begun.attempt.journaled
         self._is_in_doubt = False
@@ -417,7 +419,7 @@ class OpenTurn:
         self.began = (
             BeginKind.CREATED if has_created else BeginKind.BRANCHED if branches else BeginKind.CONTINUED
         )
-        self.number = (begun.place.length if begun.place else begun.branch.length) + 1
+        self.number = self._end.length + 1
         self.state = AttemptState.RUNNING
         self.turn: Turn | None = None
         self.failure: Failure | None = None
@@ -532,9 +534,8 @@ class OpenTurn:
         output, pending, ending = self.draft.whole()
         now = self.process.clock.now_ms()
         attempt, place, lane = self.attempt, self._place, self.branch
-        end = place.end(lane) if place else lane
         details = self.process.limits.pack_details(self.details) if self.details else b""
-        turn = turn_behind(end, attempt, TurnKind.COMPLETED, output, now, details=details)
+        turn = turn_behind(self._end, attempt, TurnKind.COMPLETED, output, now, details=details)
         return CommitRequest(
             attempt=attempt,
             lane=lane.id,
@@ -543,7 +544,7 @@ class OpenTurn:
             fence=lane.fence,
             fork=place.fork if place else None,
             pending=pending,
-            instructed=instructed_after(attempt.instructions, end.instructed, turn.number),
+            instructed=instructed_after(attempt.instructions, self._end.instructed, turn.number),
             journaled=self._journaled,
             now=now,
             log=self._log_of(output, ending),
