@@ -149,6 +149,9 @@ async def wait_for_outcome(
 ) -> Outcome:
     """Wait until an attempt has ended, wherever it runs; take over if its process is dead."""
     request = OutcomeRequest(attempt, conversation)
+    found = await process.store.read(outcome, request, owner)
+    if isinstance(found, Outcome):
+        return found
     return await _wait(process, conversation, lambda: process.store.read(outcome, request, owner))
 
 
