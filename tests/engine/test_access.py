@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from random import Random
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import pytest
 from msgspec.structs import replace
 
+from tests.engine.views import BOOM, BrokenEngine, BrokenEngines, check_fails
 from turnledger.chat import Chat
 from turnledger.chats import Chats
 from turnledger.engine.access.tokens import revoke
@@ -26,11 +27,10 @@ from turnledger.errors import (
     ConversationNotFound,
     IdempotencyMismatch,
     TokenEnded,
-    TurnledgerError,
     TurnReplayed,
 )
 from turnledger.hosting import Authorization, Host
-from turnledger.ledger import OWNER
+from turnledger.ledger import OWNER, Ledger
 from turnledger.model.access.token import TokenScope
 from turnledger.model.conversation import Branch
 from turnledger.model.ids import ConversationId, IdSource
@@ -38,6 +38,7 @@ from turnledger.model.turn import Turn
 from turnledger.stores.memory import MemoryTables
 from turnledger.testing.gates import Fate, When
 from turnledger.testing.scripted_model import ScriptedModel
+from turnledger.testing.store_contract.effects import fail
 from turnledger.testing.store_contract.stage import (
     Stage,
     StageProcess,
@@ -50,7 +51,6 @@ from turnledger.testing.store_contract.stage import (
 )
 
 ALL = tuple(TokenScope)
-BROKEN = RuntimeError("the model broke")
 UNKNOWN = IdSource(lambda: 1, Random(2).getrandbits).new(ConversationId)
 
 
@@ -105,39 +105,32 @@ async def _switched(chat: Chat) -> Branch:
     return await chat.switch((await chat.info()).branch)
 
 
-async def one_of_anns(stage: Stage) -> Chat:
+@pytest.fixture
+async def chat(here: StageProcess, there: StageProcess) -> Chat:
     """A chat of Ann's, in the first of two processes: two turns, and a third that failed. There is a token of
     hers."""
-    here, _ = await stage.processes()
     await Host(here.ledger).tokens.create(owner="ann", scopes=ALL)
     chat = await here.ledger.for_owner("ann").conversation(conversation_key="k")
     await exchange(chat, "first", idempotency_key="once")
     second = chat.turn("second", retry=Retry(b"request", 0))
     await run_block(second)
     Host(here.ledger).lost(second)
-    with pytest.raises(RuntimeError):
-        await soon(chat.run(ScriptedModel([BROKEN]), "broken", idempotency_key="again"))
+    await fail(chat, ScriptedModel([BOOM]), "broken", idempotency_key="again")
     return chat
 
 
 class TestAdmission:
-    @pytest.fixture
-    async def chat(self, stage: Stage) -> Chat:
-        return await one_of_anns(stage)
-
     @pytest.mark.parametrize("way", WAYS)
     async def test_caller_with_current_admission_begins_by_every_entry_point(
-        self, stage: Stage, chat: Chat, way: str
+        self, here: StageProcess, there: StageProcess, chat: Chat, way: str
     ) -> None:
-        here, there = stage._processes
         await _revoke_one(there)
         assert await WAYS[way](here, chat, await _version(here)) is not None
 
     @pytest.mark.parametrize("way", WAYS)
     async def test_begin_with_an_admission_older_than_a_revocation_is_refused(
-        self, stage: Stage, chat: Chat, way: str
+        self, here: StageProcess, there: StageProcess, chat: Chat, way: str
     ) -> None:
-        here, there = stage._processes
         admitted = await _version(here)
         await _revoke_one(there)
         before = await _all_of(here, chat)
@@ -147,9 +140,8 @@ class TestAdmission:
 
     @pytest.mark.parametrize("way", WAYS)
     async def test_begin_overtaken_by_a_revocation_is_refused(
-        self, stage: Stage, chat: Chat, way: str
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, way: str
     ) -> None:
-        here, there = stage._processes
         admitted = await _version(here)
         with here.store.hold(begin) as gate:
             task = stage.start(WAYS[way](here, chat, admitted))
@@ -161,9 +153,8 @@ class TestAdmission:
 
     @pytest.mark.parametrize("way", ["by_id", "to_a_new_one", "resumed", "undone", "switched"])
     async def test_begun_turn_whose_answer_was_lost_continues_after_a_revocation(
-        self, stage: Stage, chat: Chat, way: str
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, way: str
     ) -> None:
-        here, there = stage._processes
         admitted = await _version(here)
         # A begin that must reach the disk has no answer to lose before it is run again, durably.
         is_durable = way in ("to_a_new_one", "undone", "switched")
@@ -175,9 +166,8 @@ class TestAdmission:
         assert await soon(task) is not None
 
     async def test_begin_after_a_revocation_for_another_owner_succeeds(
-        self, stage: Stage, chat: Chat
+        self, here: StageProcess, there: StageProcess, chat: Chat
     ) -> None:
-        here, there = stage._processes
         admitted = await _version(here)
         other, _ = await Host(there.ledger).tokens.create(owner="ben", scopes=ALL)
         await Host(there.ledger).tokens.revoke(other.id)
@@ -212,9 +202,8 @@ class TestAdmission:
         "error", [ConversationNotFound, ConversationDeleted, IdempotencyMismatch], ids=lambda kind: kind.code
     )
     async def test_revoked_caller_receives_only_the_admission_error(
-        self, stage: Stage, chat: Chat, error: type[Exception]
+        self, here: StageProcess, there: StageProcess, chat: Chat, error: type[Exception]
     ) -> None:
-        here, there = stage._processes
         deleted = await here.ledger.for_owner("ann").conversation()
         await deleted.delete()
         wishes: dict[Any, dict[str, Any]] = {
@@ -234,9 +223,8 @@ class TestAdmission:
 
     @pytest.mark.parametrize("way", ["first", "durable", "shared"])
     async def test_caller_readmitted_after_a_revocation_runs_its_turn(
-        self, stage: Stage, chat: Chat, way: str
+        self, here: StageProcess, there: StageProcess, chat: Chat, way: str
     ) -> None:
-        here, there = stage._processes
         admitted = await _version(here)
         await _revoke_one(there)
         caller = ann(here, admitted, readmit=lambda: _version(here))
@@ -248,9 +236,8 @@ class TestAdmission:
         assert (await run_block(block)).input[0].text == "next"
 
     async def test_caller_whose_readmission_fails_receives_the_readmission_error(
-        self, stage: Stage, chat: Chat
+        self, here: StageProcess, there: StageProcess, chat: Chat
     ) -> None:
-        here, there = stage._processes
         admitted = await _version(here)
         await _revoke_one(there)
 
@@ -280,9 +267,8 @@ class TestAdmission:
         assert await input_texts(chat) == ["first", "second", "third", "fourth", "fifth"]
 
     async def test_begin_after_admitted_until_is_refused_and_leaves_no_ticket(
-        self, stage: Stage, chat: Chat
+        self, stage: Stage, here: StageProcess, chat: Chat
     ) -> None:
-        here, _ = stage._processes
         now, version = Host(here.ledger).clock.now_ms(), await _version(here)
         with pytest.raises(AdmissionMoved):
             await run_block(authorized(chat, version, until=now).turn("next"))
@@ -297,9 +283,8 @@ class TestAdmission:
         assert await input_texts(chat) == ["first", "second", "third"]
 
     async def test_queued_caller_that_is_revoked_is_refused_and_leaves_no_ticket(
-        self, stage: Stage, chat: Chat
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat
     ) -> None:
-        here, there = stage._processes
         admitted = await _version(here)
         holder = await stage.hold_lane(chat, "third")
         waiting = await stage.queue(authorized(chat, admitted), ScriptedModel(["Yes."]), "fourth")
@@ -318,9 +303,9 @@ async def _version(process: StageProcess) -> int:
     return (await Host(process.ledger).tokens.find(token.digest)).version
 
 
-async def _revoke_one(process: StageProcess) -> None:
-    """Make another token of Ann's, and revoke it."""
-    token, _ = await Host(process.ledger).tokens.create(owner="ann", scopes=ALL)
+async def _revoke_one(process: StageProcess, owner: str = "ann") -> None:
+    """Make another token of this owner, and revoke it."""
+    token, _ = await Host(process.ledger).tokens.create(owner=owner, scopes=ALL)
     await Host(process.ledger).tokens.revoke(token.id)
 
 
@@ -334,83 +319,68 @@ async def _all_of(process: StageProcess, chat: Chat) -> Any:
     )
 
 
-async def version(process: StageProcess) -> int:
-    return (await Host(process.ledger).tokens.find(None)).version
+class Move(NamedTuple):
+    operation: Callable[..., Any]
+    make: Callable[[Chat, Authorization], Coroutine[Any, Any, Any]]
 
 
-async def revoke_one(process: StageProcess) -> None:
-    token, _ = await Host(process.ledger).tokens.create(owner=OWNER, scopes=tuple(TokenScope))
-    await Host(process.ledger).tokens.revoke(token.id)
-
-
-Change: TypeAlias = Callable[[StageProcess, Chat, Authorization], Coroutine[Any, Any, Any]]
-
-
-CHANGES: dict[str, tuple[Callable[..., Any], Change]] = {
-    "fork": (fork, lambda process, chat, how: Chat(chat._process, chat.as_opened, authorization=how).fork()),
-    "undo": (begin, lambda process, chat, how: Chat(chat._process, chat.as_opened, authorization=how).undo()),
-    "reset": (
-        reset,
-        lambda process, chat, how: process.ledger.for_owner(OWNER, authorization=how).reset("k"),
+MOVES = {
+    "fork": Move(fork, lambda chat, how: Chat(chat._process, chat.as_opened, authorization=how).fork()),
+    "undo": Move(begin, lambda chat, how: Chat(chat._process, chat.as_opened, authorization=how).undo()),
+    "reset": Move(
+        reset, lambda chat, how: Ledger(chat._process).for_owner(OWNER, authorization=how).reset("k")
     ),
 }
-
-
-every_change = pytest.mark.parametrize("name", CHANGES)
+every_move = pytest.mark.parametrize("move", MOVES.values(), ids=MOVES)
 
 
 class TestAdmissionOfMoves:
-    @every_change
-    async def test_move_overtaken_by_a_revocation_is_refused_and_changes_nothing(
-        self, stage: Stage, name: str
-    ) -> None:
-        here, there = await stage.processes()
+    @pytest.fixture
+    async def chat(self, here: StageProcess) -> Chat:
         chat = await here.chat(conversation_key="k")
         await chain(chat, 2)
-        operation, change = CHANGES[name]
-        admitted = await version(here)
-        with here.store.hold(operation) as gate:
-            task = stage.start(change(here, chat, Authorization(admitted)))
+        return chat
+
+    @pytest.fixture
+    async def admitted(self, here: StageProcess) -> int:
+        return (await Host(here.ledger).tokens.find(None)).version
+
+    @every_move
+    async def test_move_overtaken_by_a_revocation_is_refused_and_changes_nothing(
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, admitted: int, move: Move
+    ) -> None:
+        with here.store.hold(move.operation) as gate:
+            task = stage.start(move.make(chat, Authorization(admitted)))
             await stage.reach(gate, task)
-            await revoke_one(there)
+            await _revoke_one(there, OWNER)
         with pytest.raises(AdmissionMoved):
             await soon(task)
         assert await input_texts(chat) == ["q1", "q2"]
         assert [each.conversation.id for each in (await here.ledger.list()).chats] == [chat.id]
 
-    @every_change
+    @every_move
     async def test_move_after_a_revocation_is_readmitted_once_and_succeeds(
-        self, stage: Stage, name: str
+        self, here: StageProcess, there: StageProcess, chat: Chat, admitted: int, move: Move
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat(conversation_key="k")
-        await chain(chat, 2)
-        admitted = await version(here)
-        await revoke_one(there)
+        await _revoke_one(there, OWNER)
         looked_up: list[int] = []
 
         async def readmit() -> int:
-            looked_up.append(await version(here))
+            looked_up.append((await Host(here.ledger).tokens.find(None)).version)
             return looked_up[-1]
 
-        _, change = CHANGES[name]
-        await soon(change(here, chat, Authorization(admitted, readmit=readmit)))
+        await soon(move.make(chat, Authorization(admitted, readmit=readmit)))
         assert len(looked_up) == 1
 
-    @pytest.mark.parametrize("name", ["fork", "reset"])
+    @pytest.mark.parametrize("move", [MOVES["fork"], MOVES["reset"]], ids=["fork", "reset"])
     async def test_move_written_before_a_revocation_returns_its_result_though_the_answer_was_lost(
-        self, stage: Stage, name: str
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, admitted: int, move: Move
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat(conversation_key="k")
-        await chain(chat, 2)
-        operation, change = CHANGES[name]
-        admitted = await version(here)
-        with here.store.hold(operation, When.AFTER) as gate:
-            here.store.lose_answer(operation, Fate.WRITTEN)
-            task = stage.start(change(here, chat, Authorization(admitted)))
+        with here.store.hold(move.operation, When.AFTER) as gate:
+            here.store.lose_answer(move.operation, Fate.WRITTEN)
+            task = stage.start(move.make(chat, Authorization(admitted)))
             await stage.reach(gate, task)
-            await revoke_one(there)
+            await _revoke_one(there, OWNER)
         made = await soon(task)
         assert made.is_new
 
@@ -419,80 +389,54 @@ class TestAdmissionOfMoves:
 
 
 LANE, BEGUN_BEFORE = begin_module._lane, begin_module._begun_before
+BROKEN = BrokenEngines()
+Rules = TestAdmission
 
 
+@BROKEN.caught_by(Rules.test_begin_overtaken_by_a_revocation_is_refused, begin_module, "_lane", "run")
 async def keeps_the_old_admission(tables: Any, target: Any, request: Any) -> Any:
     return replace(await LANE(tables, target, request), admission=request.admitted)
 
 
+@BROKEN.caught_by(
+    Rules.test_begin_with_an_admission_older_than_a_revocation_is_refused,
+    MemoryTables,
+    "admission",
+    "replayed",
+)
 async def knows_of_no_revocation(tables: Any) -> int:
     return 0
 
 
+@BROKEN.caught_by(
+    Rules.test_revoked_caller_receives_only_the_admission_error,
+    block,
+    "_check_still_admitted",
+    ConversationDeleted,
+)
 async def skips_readmission(process: Any, authorization: Any, request: Any) -> None:
     return None
 
 
+@BROKEN.caught_by(
+    Rules.test_begun_turn_whose_answer_was_lost_continues_after_a_revocation,
+    begin_module,
+    "_begun_before",
+    "by_id",
+)
 async def shuts_out_what_has_begun(tables: Any, request: Any) -> Any:
     if request.admitted not in (None, await tables.admission()):
         raise AdmissionMoved
     return await BEGUN_BEFORE(tables, request)
 
 
+@BROKEN.caught_by(Rules.test_queued_caller_that_is_readmitted_keeps_its_place, block, "_readmitted")
 async def looks_nobody_up_again(authorization: Any, request: Any) -> Any:
     raise AdmissionMoved
 
 
-@pytest.mark.parametrize(
-    ("where", "what", "how", "test", "arguments"),
-    [
-        (
-            begin_module,
-            "_lane",
-            keeps_the_old_admission,
-            "begin_overtaken_by_a_revocation_is_refused",
-            ["run"],
-        ),
-        (
-            MemoryTables,
-            "admission",
-            knows_of_no_revocation,
-            "begin_with_an_admission_older_than_a_revocation_is_refused",
-            ["replayed"],
-        ),
-        (
-            block,
-            "_check_still_admitted",
-            skips_readmission,
-            "revoked_caller_receives_only_the_admission_error",
-            [ConversationDeleted],
-        ),
-        (
-            begin_module,
-            "_begun_before",
-            shuts_out_what_has_begun,
-            "begun_turn_whose_answer_was_lost_continues_after_a_revocation",
-            ["by_id"],
-        ),
-        (
-            block,
-            "_readmitted",
-            looks_nobody_up_again,
-            "queued_caller_that_is_readmitted_keeps_its_place",
-            [],
-        ),
-    ],
-)
+@BROKEN.each
 async def test_admission_without_one_of_its_rules_fails_a_test(
-    stage: Stage,
-    monkeypatch: pytest.MonkeyPatch,
-    where: Any,
-    what: str,
-    how: Any,
-    test: str,
-    arguments: list[Any],
+    engine: BrokenEngine, fixtures: dict[str, Any]
 ) -> None:
-    chat = await one_of_anns(stage)
-    monkeypatch.setattr(where, what, how)
-    with pytest.raises((AssertionError, TurnledgerError, pytest.fail.Exception)):
-        await getattr(TestAdmission(), f"test_{test}")(stage, chat, *arguments)
+    await check_fails(engine, fixtures)

@@ -47,8 +47,7 @@ async def model_view(chat: Chat, input: Any = "next") -> list[Any]:
 
 
 class TestAppend:
-    async def test_an_appended_turn_is_history_for_the_next_one(self, stage: Stage) -> None:
-        chat, same = await stage.shared_chat()
+    async def test_an_appended_turn_is_history_for_the_next_one(self, chat: Chat, same: Chat) -> None:
         await chain(chat, 1)
         turn = await soon(chat.append(["Where is it?", ASSISTANT], details={"from": "mail"}))
         assert turn.details == {"from": "mail"}
@@ -119,8 +118,7 @@ class TestPairs:
 
 
 class TestLane:
-    async def test_it_waits_for_the_running_turn(self, stage: Stage) -> None:
-        chat, same = await stage.shared_chat()
+    async def test_it_waits_for_the_running_turn(self, stage: Stage, chat: Chat, same: Chat) -> None:
         holder = await stage.hold_lane(chat)
         waiting = await stage.line_up(same, same.append("second"))
         await holder.finish()
@@ -132,15 +130,13 @@ class TestLane:
         with pytest.raises(ConversationBusy):
             await soon(same.append("second", on_busy="reject"))
 
-    async def test_a_refused_one_stops_no_turn(self, stage: Stage) -> None:
-        chat, same = await stage.shared_chat()
+    async def test_a_refused_one_stops_no_turn(self, stage: Stage, chat: Chat, same: Chat) -> None:
         holder = await stage.hold_lane(chat)
         with pytest.raises(MalformedItems):
             await soon(same.append([RESULT], on_busy="interrupt"))
         assert (await holder.finish()).kind is TurnKind.COMPLETED
 
-    async def test_it_interrupts_and_comes_next(self, stage: Stage) -> None:
-        chat, same = await stage.shared_chat()
+    async def test_it_interrupts_and_comes_next(self, stage: Stage, chat: Chat, same: Chat) -> None:
         holder = await stage.hold_lane(chat)
         turn = await soon(same.append("second", on_busy="interrupt"))
         with pytest.raises(TurnStopped):
@@ -190,8 +186,7 @@ class TestOnce:
             await soon(chat.append("once"))
         assert len(await chat.turns()) == 1
 
-    async def test_one_key_appends_one_turn(self, stage: Stage) -> None:
-        chat, same = await stage.shared_chat()
+    async def test_one_key_appends_one_turn(self, chat: Chat, same: Chat) -> None:
         turns = await soon(
             asyncio.gather(*(each.append("once", idempotency_key="k") for each in (chat, same, chat)))
         )

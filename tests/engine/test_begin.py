@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.engine.test_resent import talk
-from tests.engine.views import read_all, running, spoken
+from tests.engine.views import BOOM, read_all, running, spoken
 from turnledger.chat import Chat
 from turnledger.engine.attempt.end import CLAIM_KEPT_MS
 from turnledger.engine.turn.begin import begin
@@ -33,6 +33,7 @@ from turnledger.model.item import message, result_of
 from turnledger.model.turn import AttemptState, BeginKind, TurnKind
 from turnledger.testing.gates import Gate
 from turnledger.testing.scripted_model import ScriptedModel, Tool
+from turnledger.testing.store_contract.effects import fail
 from turnledger.testing.store_contract.stage import (
     Stage,
     StageProcess,
@@ -65,9 +66,8 @@ async def began(block: TurnBlock, answer: str = "a") -> BeginKind:
 class TestBegin:
     @every_way
     async def test_first_turn_of_a_key_creates_the_conversation_and_the_next_continues_it(
-        self, stage: Stage, way: str
+        self, here: StageProcess, there: StageProcess, way: str
     ) -> None:
-        here, there = await stage.processes()
         assert (
             await soon(began(request_turn(here, way, "q1", conversation_key="k"), "a1")) is BeginKind.CREATED
         )
@@ -77,8 +77,7 @@ class TestBegin:
         assert await soon(began(resent, "a3")) is BeginKind.CONTINUED
         assert await message_texts(chat) == ["q1", "a1", "q2", "a2", "q3", "a3"]
 
-    async def test_turn_that_replaces_another_begins_as_branched(self, stage: Stage) -> None:
-        here = await stage.process()
+    async def test_turn_that_replaces_another_begins_as_branched(self, here: StageProcess) -> None:
         chat = await here.chat(conversation_key="k")
         first, _ = await chain(chat, 2)
         assert await soon(began(chat.edit(first.id, "other"), "b")) is BeginKind.BRANCHED
@@ -89,9 +88,8 @@ class TestBegin:
 
     @every_way
     async def test_two_concurrent_first_turns_of_a_key_create_one_conversation(
-        self, stage: Stage, way: str
+        self, stage: Stage, here: StageProcess, there: StageProcess, way: str
     ) -> None:
-        here, there = await stage.processes()
         with here.store.hold(begin) as gate:
             late = stage.start(began(request_turn(here, way, "q2", conversation_key="k")))
             await stage.reach(gate, late)
@@ -103,9 +101,8 @@ class TestBegin:
 
     @every_way
     async def test_turn_without_create_on_an_unknown_key_is_refused_and_creates_nothing(
-        self, stage: Stage, way: str
+        self, here: StageProcess, way: str
     ) -> None:
-        here = await stage.process()
         for options in ({}, {"idempotency_key": "i"}):
             with pytest.raises(ConversationNotFound):
                 await soon(began(request_turn(here, way, conversation_key="k", create=False, **options)))
@@ -116,10 +113,9 @@ class TestBegin:
 
     @every_way
     async def test_turn_whose_conversation_is_deleted_before_begin_is_refused(
-        self, stage: Stage, way: str
+        self, stage: Stage, here: StageProcess, there: StageProcess, way: str
     ) -> None:
         """It was there when the request was read, and is gone by the time it begins."""
-        here, there = await stage.processes()
         for by_key in (True, False):
             chat = await there.chat(conversation_key="k")
             named = {"conversation_key": "k", "create": False} if by_key else {"conversation": chat.id}
@@ -144,8 +140,7 @@ class TestBegin:
 
     # With a runner.
 
-    async def test_turn_block_of_every_kind_can_be_run_with_a_runner(self, stage: Stage) -> None:
-        here = await stage.process()
+    async def test_turn_block_of_every_kind_can_be_run_with_a_runner(self, here: StageProcess) -> None:
         chat = await here.chat(conversation_key="k")
 
         async def run(block: TurnBlock, answer: str) -> None:
@@ -194,12 +189,7 @@ class TestBegin:
         assert replay.value.conversation == old.id
 
 
-BOOM = RuntimeError("the model broke")
-
-
 NEVER = ScriptedModel()
-
-
 """A model that must not be run: it has no script."""
 
 
@@ -257,9 +247,8 @@ class TestAttach:
         [("keep", AttemptState.KEPT, TurnKind.INTERRUPTED), ("discard", AttemptState.DISCARDED, None)],
     )
     async def test_outcome_of_a_stopped_turn_reports_kept_or_discarded(
-        self, stage: Stage, policy: str, state: AttemptState, kind: TurnKind | None
+        self, stage: Stage, chat: Chat, same: Chat, policy: str, state: AttemptState, kind: TurnKind | None
     ) -> None:
-        chat, same = await stage.shared_chat()
         await stage.hold_lane(chat, on_stop=policy)
         turn = await running(chat)
         waiting = stage.start(same.outcome(turn))
@@ -270,8 +259,7 @@ class TestAttach:
     async def test_outcome_of_a_failed_turn_reports_the_failure_and_later_the_settled_turn(
         self, chat: Chat
     ) -> None:
-        with pytest.raises(RuntimeError):
-            await chat.run(ScriptedModel([Tool("pay", "paid"), BOOM]), "q")
+        await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]), "q")
         [aside] = await chat.attempts()
         ended = await soon(chat.outcome(aside.attempt.id))
         assert (ended.state, ended.turn, ended.failure) == (AttemptState.FAILED, None, aside.attempt.failure)
@@ -281,16 +269,15 @@ class TestAttach:
         fork = await chat.fork()
         assert await soon(fork.outcome(aside.attempt.id)) == ended
 
-    async def test_outcome_of_a_turn_in_a_dead_process_ends_it_as_process_died(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_outcome_of_a_turn_in_a_dead_process_ends_it_as_process_died(
+        self, stage: Stage, there: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         await stage.hold_lane(chat, "q")
         turn = await running(chat)
-        other = await there.chat(chat)
         await stage.bury_others(there)
-        ended = await soon(other.outcome(turn))
+        ended = await soon(same.outcome(turn))
         assert (ended.state, ended.failure and ended.failure.code) == (AttemptState.FAILED, "process_died")
-        await exchange(other, "next")
+        await exchange(same, "next")
 
     async def test_outcome_of_a_queued_turn_waits_for_its_commit(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()
@@ -315,13 +302,11 @@ class TestAttach:
         await holder.finish()
 
     async def test_outcome_of_a_turn_of_another_conversation_or_owner_raises_turn_not_found(
-        self, stage: Stage
+        self, here: StageProcess
     ) -> None:
-        here = await stage.process()
         chat, other = await here.chat(), await here.chat()
         turn = await exchange(chat, "q")
-        with pytest.raises(RuntimeError):
-            await chat.run(ScriptedModel([BOOM]), "q")
+        await fail(chat, ScriptedModel([BOOM]), "q")
         [aside] = await chat.attempts()
         foreign = await here.chat(owner="mallory")
         for stranger in (other, foreign):
@@ -336,13 +321,11 @@ class TestAttach:
             turn.emit("a")
 
     async def test_outcome_raises_when_its_conversation_is_deleted_or_its_ledger_closed(
-        self, stage: Stage
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         await stage.hold_lane(chat)
         turn = await running(chat)
-        waiting = stage.start((await there.chat(chat)).outcome(turn))
+        waiting = stage.start(same.outcome(turn))
         await asyncio.sleep(0)
         await chat.delete()
         with pytest.raises(ConversationDeleted):
@@ -354,9 +337,6 @@ class TestAttach:
         await there.ledger.close()
         with pytest.raises(LedgerClosed):
             await soon(waiting)
-
-
-"""A model that must not be run: it has no script."""
 
 
 class TestOnce:
@@ -375,10 +355,8 @@ class TestOnce:
 
     @pytest.mark.parametrize("elsewhere", [False, True])
     async def test_attached_request_raises_the_failure_of_its_turn(
-        self, stage: Stage, elsewhere: bool
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, elsewhere: bool
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         process = there if elsewhere else here
         same = await process.chat(chat)
         holder = await stage.hold_lane(chat, "q", idempotency_key="i")
@@ -389,8 +367,7 @@ class TestOnce:
         with pytest.raises(TurnFailed, match="cancelled"):
             await soon(attached)
 
-    async def test_idempotency_key_of_another_conversation_is_refused(self, stage: Stage) -> None:
-        here = await stage.process()
+    async def test_idempotency_key_of_another_conversation_is_refused(self, here: StageProcess) -> None:
         chat, other = await here.chat(), await here.chat()
         await exchange(chat, "q", idempotency_key="i")
         with pytest.raises(IdempotencyMismatch):
@@ -406,10 +383,8 @@ class TestOnce:
         await holder.finish()
 
     async def test_idempotency_key_of_a_discarded_turn_raises_turn_stopped_and_runs_no_turn(
-        self, stage: Stage
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         await stage.hold_lane(chat, "q", idempotency_key="i")
         await soon(chat.stop(policy="discard"))
         for process in (here, there):
@@ -427,14 +402,12 @@ class TestOnce:
         assert await chat.turns() == [turn]
 
     async def test_queued_request_raises_the_failure_of_the_attempt_that_began_meanwhile(
-        self, stage: Stage
+        self, stage: Stage, there: StageProcess, chat: Chat, same: Chat
     ) -> None:
         """Two requests with one key wait; the first runs and fails before the second looks again."""
-        here, there = await stage.processes()
-        chat = await here.chat()
         holder = await stage.hold_lane(chat, "q0")
         first = await stage.queue(chat, ScriptedModel([BOOM]), "q", idempotency_key="i")
-        second = await stage.queue(await there.chat(chat), NEVER, "q", idempotency_key="i")
+        second = await stage.queue(same, NEVER, "q", idempotency_key="i")
         with there.store.hold(begin):
             await holder.finish()
             with pytest.raises(RuntimeError):
@@ -455,17 +428,15 @@ class TestOnce:
 
     async def test_retry_queued_after_its_attempt_failed_runs_again(self, stage: Stage, chat: Chat) -> None:
         """The failed attempt of its key began before the retry, so its failure is not shared."""
-        with pytest.raises(RuntimeError):
-            await chat.run(ScriptedModel([BOOM]), "q", idempotency_key="i")
+        await fail(chat, ScriptedModel([BOOM]), "q", idempotency_key="i")
         holder = await stage.hold_lane(chat, "q0")
         retry = await stage.queue(chat, ScriptedModel(["a"]), "q", idempotency_key="i")
         await holder.finish()
         assert (await soon(retry)).text == "a"
 
     async def test_retry_without_an_id_runs_in_the_conversation_of_the_first_attempt(
-        self, stage: Stage
+        self, here: StageProcess, there: StageProcess
     ) -> None:
-        here, there = await stage.processes()
         with pytest.raises(RuntimeError):
             async with here.ledger.turn("q", idempotency_key="i") as failing:
                 raise RuntimeError
@@ -476,9 +447,8 @@ class TestOnce:
 
     @pytest.mark.parametrize("answer", ["a", BOOM])
     async def test_retry_after_its_conversation_was_deleted_raises_and_starts_no_turn(
-        self, stage: Stage, answer: str | RuntimeError
+        self, here: StageProcess, there: StageProcess, answer: str | RuntimeError
     ) -> None:
-        here, there = await stage.processes()
         chat = await here.chat(conversation_key="k")
         await asyncio.gather(
             chat.run(ScriptedModel([answer]), "q", idempotency_key="i"), return_exceptions=True
@@ -492,12 +462,9 @@ class TestOnce:
         assert await fresh.turns() == []
 
     async def test_idempotency_key_of_a_failed_turn_is_forgotten_after_its_retention(
-        self, stage: Stage
+        self, stage: Stage, here: StageProcess, chat: Chat
     ) -> None:
-        here = await stage.process()
-        chat = await here.chat()
-        with pytest.raises(RuntimeError):
-            await chat.run(ScriptedModel([BOOM]), "q", idempotency_key="i")
+        await fail(chat, ScriptedModel([BOOM]), "q", idempotency_key="i")
         stage.clock.advance(CLAIM_KEPT_MS / 1000 - 1)
         await here.tend()
         with pytest.raises(IdempotencyMismatch):
@@ -515,9 +482,7 @@ class TestOnce:
         attached = stage.start(chat.run(NEVER, "q", idempotency_key="i"))
         assert await holder.finish() == await soon(attached)
 
-    async def test_input_with_answers_is_admitted_only_where_it_is_allowed(self, stage: Stage) -> None:
-        here = await stage.process()
-        chat = await here.chat()
+    async def test_input_with_answers_is_admitted_only_where_it_is_allowed(self, chat: Chat) -> None:
         copied = [message("user", "q"), call("look", "c"), result_of(call("look", "c"), "r")]
         with pytest.raises(MalformedItems, match="only models"):
             chat.turn(copied)

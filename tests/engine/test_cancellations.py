@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.engine.views import BrokenEngine, BrokenEngines, check_fails
 from turnledger.chat import Chat
 from turnledger.engine.limits import Limits
 from turnledger.engine.recovery import Recovery
@@ -19,7 +20,6 @@ from turnledger.errors import (
     CommitOutcomeUnknown,
     InvalidInput,
     TurnEnded,
-    TurnledgerError,
     TurnStopped,
     turn_of,
 )
@@ -27,7 +27,7 @@ from turnledger.model.turn import AttemptState, TurnKind
 from turnledger.testing.gates import Fate, Gate, When
 from turnledger.testing.scripted_model import ScriptedModel
 from turnledger.testing.store_contract import stage as stages
-from turnledger.testing.store_contract.stage import LIMITS, Stage, exchange, message_texts, soon
+from turnledger.testing.store_contract.stage import LIMITS, Stage, StageProcess, exchange, message_texts, soon
 
 IN_DOUBT = Limits(lease_time=600.0, flush_every=6_000.0, doubt_patience=0.0)
 
@@ -50,10 +50,8 @@ async def stream(chat: Chat, gate: Gate, left: list[BaseException | None]) -> As
 class TestCancellations:
     @pytest.mark.parametrize("when", When)
     async def test_cancellation_during_the_commit_carries_the_committed_turn(
-        self, stage: Stage, when: When
+        self, stage: Stage, here: StageProcess, chat: Chat, when: When
     ) -> None:
-        here = await stage.process()
-        chat = await here.chat()
         with here.store.hold(commit, when) as gate:
             task = stage.start(chat.run(ScriptedModel(["Whole."]), "q"))
             await stage.reach(gate, task)
@@ -67,9 +65,8 @@ class TestCancellations:
         assert turn.id in cancelled.value.__notes__[0]
 
     async def test_cancellation_inside_the_block_notes_that_the_turn_is_not_in_the_history(
-        self, stage: Stage
+        self, stage: Stage, chat: Chat
     ) -> None:
-        chat = await (await stage.process()).chat()
         holder = await stage.hold_lane(chat)
         holder.task.cancel()
         with pytest.raises(asyncio.CancelledError) as cancelled:
@@ -107,10 +104,8 @@ class TestCancellations:
         await exchange(chat, "next", on_busy="reject")
 
     async def test_timeout_during_the_commit_raises_timeout_error_with_the_committed_turn(
-        self, stage: Stage
+        self, stage: Stage, here: StageProcess, chat: Chat
     ) -> None:
-        here = await stage.process()
-        chat = await here.chat()
 
         async def run() -> None:
             async with asyncio.timeout(None) as time:
@@ -125,10 +120,8 @@ class TestCancellations:
         assert [turn_of(timeout.value)] == await chat.turns()
 
     async def test_task_group_with_a_turn_cancelled_during_its_commit_ends_and_keeps_the_turn(
-        self, stage: Stage
+        self, stage: Stage, here: StageProcess, chat: Chat
     ) -> None:
-        here = await stage.process()
-        chat = await here.chat()
 
         async def run() -> None:
             async with asyncio.TaskGroup() as group:
@@ -142,9 +135,8 @@ class TestCancellations:
         assert [str(each) for each in group.value.exceptions] == ["a sibling failed"]
         assert await message_texts(chat) == ["q", "Whole."]
 
-    async def test_stop_cancels_the_task_that_continues_the_generator(self, stage: Stage) -> None:
+    async def test_stop_cancels_the_task_that_continues_the_generator(self, stage: Stage, chat: Chat) -> None:
         """The test reads the first text and another task the rest, so the test may request the stop."""
-        chat = await (await stage.process()).chat()
         gate, left = Gate(), list[BaseException | None]()
         texts = stream(chat, gate, left)
         assert await anext(texts) == "Half"
@@ -160,9 +152,8 @@ class TestCancellations:
         assert (this.cancelling(), reading.cancelling()) == (0, 0)
 
     async def test_stop_of_a_turn_whose_generator_is_suspended_ends_it_and_cancels_no_task(
-        self, stage: Stage
+        self, chat: Chat
     ) -> None:
-        chat = await (await stage.process()).chat()
         left = list[BaseException | None]()
         texts = stream(chat, Gate(), left)
         assert await anext(texts) == "Half"
@@ -176,11 +167,9 @@ class TestCancellations:
 
     @pytest.mark.parametrize("way", ["stop", "interrupt", "aclosing"])
     async def test_suspended_turn_of_a_live_task_runs_until_it_is_stopped_interrupted_or_closed(
-        self, stage: Stage, way: str
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat, way: str
     ) -> None:
         """No time ends it: its reader may be slow."""
-        here, there = await stage.processes()
-        chat = await here.chat()
         suspended, over = asyncio.Event(), asyncio.Event()
         texts = stream(chat, Gate(), [])
 
@@ -200,22 +189,20 @@ class TestCancellations:
             await here.store.beat()
             await here.tend()
             await there.tend()
-        other = await there.chat(chat)
-        runs = [each for each in await other.attempts() if each.attempt.state is AttemptState.RUNNING]
+        runs = [each for each in await same.attempts() if each.attempt.state is AttemptState.RUNNING]
         assert bool(runs) is (way != "aclosing")
         if way == "stop":
-            ended = await soon(other.stop(policy="discard"))
+            ended = await soon(same.stop(policy="discard"))
             assert ended.state is AttemptState.DISCARDED
-        await exchange(other, "next", on_busy="interrupt" if way == "interrupt" else "reject")
+        await exchange(same, "next", on_busy="interrupt" if way == "interrupt" else "reject")
         assert not living.done()
         over.set()
         await soon(living)
         await texts.aclose()
 
     async def test_stopped_turn_raises_turn_stopped_when_its_suspended_generator_resumes(
-        self, stage: Stage
+        self, chat: Chat
     ) -> None:
-        chat = await (await stage.process()).chat()
         gate, left = Gate(), list[BaseException | None]()
         gate.release()
         texts = stream(chat, gate, left)
@@ -227,9 +214,8 @@ class TestCancellations:
 
     @pytest.mark.parametrize("on_busy", ["interrupt", "rollback"])
     async def test_interrupting_turn_ends_a_suspended_turn_whose_task_has_ended(
-        self, stage: Stage, on_busy: str
+        self, stage: Stage, chat: Chat, on_busy: str
     ) -> None:
-        chat = await (await stage.process()).chat()
         texts = stream(chat, Gate(), [])
         await stage.start(_first(texts))
         await exchange(chat, "next", on_busy=on_busy)
@@ -241,10 +227,8 @@ class TestCancellations:
         await texts.aclose()
 
     async def test_turn_whose_task_has_ended_fails_after_a_lease_time_and_frees_its_lane(
-        self, stage: Stage
+        self, stage: Stage, here: StageProcess, chat: Chat
     ) -> None:
-        here = await stage.process()
-        chat = await here.chat()
         left = list[BaseException | None]()
         texts = stream(chat, Gate(), left)
         await stage.start(_first(texts))
@@ -279,10 +263,8 @@ class TestCancellations:
         assert await message_texts(chat) == ["q", "Half done."]
 
     async def test_turn_failed_with_its_task_raises_turn_ended_when_its_generator_resumes(
-        self, stage: Stage
+        self, stage: Stage, here: StageProcess, chat: Chat
     ) -> None:
-        here = await stage.process()
-        chat = await here.chat()
         gate = Gate()
         gate.release()
         texts = stream(chat, gate, [])
@@ -294,9 +276,8 @@ class TestCancellations:
             await anext(texts)
         await exchange(chat, "next", on_busy="reject")
 
-    async def test_stop_cancels_the_task_assigned_to_the_turn(self, stage: Stage) -> None:
+    async def test_stop_cancels_the_task_assigned_to_the_turn(self, stage: Stage, chat: Chat) -> None:
         """A block that is entered and left by hand can go from one task to another, too."""
-        chat = await (await stage.process()).chat()
         block, gate = chat.turn("q"), Gate()
         turn = await block.__aenter__()
 
@@ -320,8 +301,7 @@ class TestCancellations:
         with pytest.raises(TurnStopped):
             await soon(working)
 
-    async def test_stop_from_inside_a_turn_in_a_generator_is_refused(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_stop_from_inside_a_turn_in_a_generator_is_refused(self, chat: Chat) -> None:
 
         async def texts() -> AsyncIterator[str]:
             async with chat.turn("q") as turn:
@@ -345,73 +325,50 @@ async def _rest(texts: AsyncIterator[str]) -> list[str]:
 # Engines with one rule left out.
 
 
+BROKEN = BrokenEngines()
+Rules = TestCancellations
+
+
+@BROKEN.caught_by(Rules.test_stop_cancels_the_task_that_continues_the_generator, running_turn, "task_inside")
 def cancels_the_task_that_entered(generator: Any, likely: asyncio.Task[Any] | None) -> Any:
     return likely
 
 
+@BROKEN.caught_by(
+    Rules.test_stop_cancels_the_task_that_continues_the_generator, running_turn.OpenTurn, "is_inside"
+)
 def takes_the_entering_task_for_inside(self: Any) -> bool:
     return self.task is asyncio.current_task()
 
 
-async def ends_nothing(self: Recovery) -> None:
-    return None
-
-
+@BROKEN.caught_by(
+    Rules.test_stop_of_a_turn_whose_generator_is_suspended_ends_it_and_cancels_no_task,
+    Recovery,
+    "_end_unheld",
+)
 def leaves_the_block_to_itself(self: Recovery, running: Any, reason: Any) -> None:
     return None
 
 
-def does_nothing(*_: Any) -> None:
+@BROKEN.caught_by(
+    Rules.test_turn_whose_task_has_ended_fails_after_a_lease_time_and_frees_its_lane,
+    Recovery,
+    "_end_unheld_turns",
+)
+async def ends_nothing(self: Recovery) -> None:
     return None
 
 
-@pytest.mark.parametrize(
-    ("where", "what", "how", "test"),
-    [
-        (
-            running_turn,
-            "task_inside",
-            cancels_the_task_that_entered,
-            "stop_cancels_the_task_that_continues_the_generator",
-        ),
-        (
-            running_turn.OpenTurn,
-            "is_inside",
-            takes_the_entering_task_for_inside,
-            "stop_cancels_the_task_that_continues_the_generator",
-        ),
-        (
-            Recovery,
-            "_end_unheld",
-            leaves_the_block_to_itself,
-            "stop_of_a_turn_whose_generator_is_suspended_ends_it_and_cancels_no_task",
-        ),
-        (
-            Recovery,
-            "_end_unheld_turns",
-            ends_nothing,
-            "turn_whose_task_has_ended_fails_after_a_lease_time_and_frees_its_lane",
-        ),
-        (
-            commit_module,
-            "_tell_outcome",
-            does_nothing,
-            "cancellation_of_a_turn_kept_on_failure_carries_the_kept_turn",
-        ),
-    ],
+@BROKEN.caught_by(
+    Rules.test_cancellation_of_a_turn_kept_on_failure_carries_the_kept_turn, commit_module, "_tell_outcome"
 )
+def reports_nothing(*_: Any) -> None:
+    return None
+
+
+@BROKEN.each
 async def test_engine_without_one_of_its_cancellation_rules_fails_a_test(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, where: Any, what: str, how: Any, test: str
+    engine: BrokenEngine, fixtures: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stages, "GUARD", 0.2)  # what a rule prevents is a wait without end
-    monkeypatch.setattr(where, what, how)
-
-    async def run() -> None:
-        # In a task of its own: a broken engine may cancel the task that requests the stop.
-        await getattr(TestCancellations(), f"test_{test}")(stage)
-
-    task = asyncio.create_task(run())
-    await asyncio.wait((task,))
-    assert task.cancelled() or isinstance(
-        task.exception(), AssertionError | TimeoutError | TurnledgerError | pytest.fail.Exception
-    )
+    await check_fails(engine, fixtures)

@@ -36,25 +36,25 @@ class TestTitles:
         assert await chat.info() == await same.info()
         assert (await chat.info()).title == found.title
 
-    async def test_rename_between_begin_and_commit_survives_the_commit(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_rename_between_begin_and_commit_survives_the_commit(
+        self, stage: Stage, here: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         with here.store.hold(commit) as gate:
             task = stage.start(chat.run(ScriptedModel(["a"]), "q"))
             await stage.reach(gate, task)
-            await (await there.chat(chat)).update(title="Mine", tags=["a"], pinned=True, revision=1)
+            await same.update(title="Mine", tags=["a"], pinned=True, revision=1)
         await soon(task)
         found = await chat.info()
         assert (found.title, found.named_by, found.revision) == ("Mine", TitleSource.PERSON, 2)
         assert (found.tags, found.pinned) == (("a",), True)
 
-    async def test_automatic_title_causes_no_revision_conflict_for_a_rename(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_automatic_title_causes_no_revision_conflict_for_a_rename(
+        self, here: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         read = (await chat.info()).revision
         await exchange(chat, "q")
         await Host(here.ledger).name_by_model(chat.id, "By a model")
-        found = await (await there.chat(chat)).update(title="Mine", revision=read)
+        found = await same.update(title="Mine", revision=read)
         assert (found.title, found.revision) == ("Mine", read + 1)
 
     async def test_chat_whose_first_turn_has_no_text_is_titled_by_the_next_text(self, stage: Stage) -> None:
@@ -101,17 +101,15 @@ class TestTitles:
             await same.flag(turn.id, 0, to_user=is_shown)
             assert (await chat.info()).title == title
 
-    async def test_regenerated_hidden_question_gives_no_title(self, stage: Stage) -> None:
-        chat, same = await stage.shared_chat()
+    async def test_regenerated_hidden_question_gives_no_title(self, chat: Chat, same: Chat) -> None:
         turn = await exchange(chat, "a secret")
         await chat.flag(turn.id, to_user=False)
         await soon(same.regenerate().run(ScriptedModel(["b"])))
         assert (await chat.info()).title is None
 
     async def test_model_title_is_accepted_only_for_a_live_chat_without_a_given_title(
-        self, stage: Stage
+        self, here: StageProcess, there: StageProcess
     ) -> None:
-        here, there = await stage.processes()
         chat, mine = await here.chat(), await here.chat(title="Mine")
         await exchange(chat, "q")
         name = Host(there.ledger).name_by_model
@@ -192,9 +190,8 @@ class TestPreviews:
         assert await preview(there, forked) == (1, "q1")
 
     async def test_preview_after_regeneration_leaves_out_the_hidden_part_of_the_question(
-        self, stage: Stage
+        self, here: StageProcess, there: StageProcess
     ) -> None:
-        here, there = await stage.processes()
         chat = await here.chat(title="T")
         questions = [user("shown"), user("hidden")]
         turn = await soon(chat.turn(questions).run(ScriptedModel(["a"])))
@@ -240,11 +237,8 @@ class TestMetadata:
             await chat.update(title="T", revision=1)  # it was something else in between
 
     async def test_two_concurrent_updates_of_one_revision_accept_one_and_refuse_the_other(
-        self, stage: Stage
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        same = await there.chat(chat)
         with here.store.hold(update) as one, there.store.hold(update) as other:
             tasks = [
                 stage.start(each.update(title=each_title, revision=1))

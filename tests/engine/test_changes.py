@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from turnledger.chat import Chat
 from turnledger.engine.limits import Limits
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import LedgerClosed, NoNewInput, TooManyReaders
@@ -60,9 +61,8 @@ async def following(process: StageProcess, **options: Any) -> AsyncIterator[Rece
 
 class TestChanges:
     async def test_turn_is_reported_as_created_running_and_committed_in_every_process(
-        self, stage: Stage
+        self, here: StageProcess, there: StageProcess
     ) -> None:
-        here, there = await stage.processes()
         async with following(here) as own, following(there) as other:
             chat = await here.chat(title="T")
             turn = await exchange(chat, "hello")
@@ -123,9 +123,8 @@ class TestChanges:
             assert changes[0].chat.revision == 3
 
     async def test_stopped_turn_is_reported_as_interrupted_or_stopped_by_its_policy(
-        self, stage: Stage
+        self, stage: Stage, here: StageProcess, there: StageProcess
     ) -> None:
-        here, there = await stage.processes()
         chat = await here.chat(title="T")
         for policy, kind, detail in (
             ("keep", ChangeKind.TURN_COMMITTED, "interrupted"),
@@ -170,10 +169,8 @@ class TestChanges:
             assert [(each.kind, each.conversation, each.turn) for each in changes[:-1]] == [flagged] * 2
 
     async def test_turns_of_a_dead_process_are_reported_by_the_process_that_takes_over(
-        self, stage: Stage
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         holder = await stage.hold_lane(chat)
         await stage.queue(chat, ScriptedModel(["Yes."]), "second")
         here.store.ignores_hints = True
@@ -235,12 +232,12 @@ class TestChanges:
             last = await process.chat(owner="bob")
             assert (await received.next()).conversation == last.id
 
-    async def test_deletion_of_a_chat_reports_its_running_turn_as_failed_first(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_deletion_of_a_chat_reports_its_running_turn_as_failed_first(
+        self, stage: Stage, there: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         holder = await stage.hold_lane(chat)
         async with following(there) as received:
-            await soon((await there.chat(chat)).delete())
+            await soon(same.delete())
             changes = await received.until(ChangeKind.CHAT_DELETED)
             assert [each.kind for each in changes] == [ChangeKind.TURN_FAILED, ChangeKind.CHAT_DELETED]
             assert (changes[-1].conversation, changes[-1].chat) == (chat.id, None)

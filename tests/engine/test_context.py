@@ -15,9 +15,11 @@ from turnledger.model.item import NOT_ANSWERED, NOT_STARTED, Item, ItemLike
 from turnledger.model.messages.messages import messages_of
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Think, Tool
+from turnledger.testing.store_contract.effects import fail
 from turnledger.testing.store_contract.power_loss import run_and_read_instructions
 from turnledger.testing.store_contract.stage import (
     Stage,
+    StageProcess,
     answer_to,
     call,
     exchange,
@@ -53,10 +55,8 @@ def per_message(item: Item) -> int:
 class TestContext:
     @pytest.mark.parametrize("is_cached", [True, False])
     async def test_limited_context_of_an_edit_shows_the_last_turns_before_its_place(
-        self, stage: Stage, is_cached: bool
+        self, there: StageProcess, chat: Chat, is_cached: bool
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         await exchanges(chat, 20)
         turns = await chat.turns()
         same = chat if is_cached else await there.chat(chat)
@@ -73,9 +73,8 @@ class TestContext:
 
     @pytest.mark.parametrize("context", [Context.all(), Context.last(2), Context.budget(99, per_message)])
     async def test_context_of_an_edit_shows_the_settled_turn_that_it_carries_over(
-        self, stage: Stage, context: Context
+        self, chat: Chat, same: Chat, context: Context
     ) -> None:
-        chat, same = await stage.shared_chat()
         await exchanges(chat, 3)
         first = (await chat.turns())[1]
         with pytest.raises(ValueError, match="broken"):
@@ -103,10 +102,9 @@ async def _edited(chat: Chat, place: Turn, instructions: str | None) -> str | No
 
 
 class TestInstructions:
-    async def test_instructions_stay_in_force_until_replaced_in_every_process(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        same = await there.chat(chat)
+    async def test_instructions_stay_in_force_until_replaced_in_every_process(
+        self, chat: Chat, same: Chat
+    ) -> None:
         assert await run_and_read_instructions(chat) is None
         assert await run_and_read_instructions(chat, instructions="Be brief.") == "Be brief."
         assert await run_and_read_instructions(same) == "Be brief."
@@ -115,10 +113,9 @@ class TestInstructions:
         assert await run_and_read_instructions(chat, instructions="") is None
         assert await run_and_read_instructions(same) is None
 
-    async def test_instructions_for_one_turn_leave_the_lasting_ones_in_force(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        same = await there.chat(chat)
+    async def test_instructions_for_one_turn_leave_the_lasting_ones_in_force(
+        self, chat: Chat, same: Chat
+    ) -> None:
         assert await run_and_read_instructions(chat, instructions_once="Sing.") == "Sing."
         assert await run_and_read_instructions(same) is None
         await run_and_read_instructions(chat, instructions="Be brief.")
@@ -151,12 +148,11 @@ class TestInstructions:
             await soon(chat.run(ScriptedModel([ValueError("broken")]), "q", instructions="Be kind."))
         assert await run_and_read_instructions(chat) == "Be brief."
 
-    async def test_instructions_of_a_kept_turn_of_a_dead_process_stay_in_force(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_instructions_of_a_kept_turn_of_a_dead_process_stay_in_force(
+        self, stage: Stage, there: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         await stage.hold_lane(chat, instructions="Be kind.", on_failure="keep")
         await stage.bury_others(there)
-        same = await there.chat(chat)
         assert [each.instructed for each in await same.turns()] == [1]
         assert await run_and_read_instructions(same) == "Be kind."
 
@@ -178,9 +174,8 @@ class TestInstructions:
         assert await chat.instructions() == ()
 
     async def test_instructions_of_a_replaced_turn_apply_to_the_turn_that_replaces_it(
-        self, stage: Stage
+        self, chat: Chat, same: Chat
     ) -> None:
-        chat, same = await stage.shared_chat()
         await run_and_read_instructions(chat, "q1", instructions="One.")
         await run_and_read_instructions(chat, "q2", instructions="Two.")
         await run_and_read_instructions(chat, "q3", instructions_once="Three.")
@@ -263,9 +258,7 @@ class TestWellFormed:
         assert await chat.turns() == []
         assert await chat.attempts() == []
 
-    async def test_user_message_closes_unanswered_calls(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_user_message_closes_unanswered_calls(self, there: StageProcess, chat: Chat) -> None:
         await leave_pending(chat, "c1", "c2")
         model = ScriptedModel(["Fine."], ["Yes."])
         turn = await soon((await there.chat(chat)).run(model, ["Never mind.", answer_to("c2", "two")]))
@@ -339,8 +332,7 @@ class TestWellFormed:
         expected = ["One. ", "function_call", "function_call_output", "Two. ", "function_call"]
         assert kinds == [*expected, "function_call_output", "Three."]
 
-    async def test_results_of_pending_calls_are_accepted_as_input(self, stage: Stage) -> None:
-        chat, same = await stage.shared_chat()
+    async def test_results_of_pending_calls_are_accepted_as_input(self, chat: Chat, same: Chat) -> None:
         await leave_pending(chat, "c1", "c2")
         model = ScriptedModel(["Thanks."])
         await soon(same.run(model, [answer_to("c2", "two"), answer_to("c1", "one")]))
@@ -358,8 +350,7 @@ class TestWellFormed:
 
     async def test_pending_calls_stay_pending_after_a_failed_turn(self, chat: Chat) -> None:
         await leave_pending(chat, "c1")
-        with pytest.raises(RuntimeError):
-            await chat.run(ScriptedModel([RuntimeError("boom")]), [answer_to("c1", "one")])
+        await fail(chat, ScriptedModel([RuntimeError("boom")]), [answer_to("c1", "one")])
         await soon(chat.run(ScriptedModel(["Thanks."]), [answer_to("c1", "one")]))
         assert outputs(await chat.history()) == [("c1", "one")]
 

@@ -33,10 +33,12 @@ from turnledger.testing.fake_clock import FakeClock
 from turnledger.testing.gates import GatedStore
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.deletion import changes_of, make_used_chat, rewrite_row
+from turnledger.testing.store_contract.effects import fail
 from turnledger.testing.store_contract.rows.kit import do, read, write
 from turnledger.testing.store_contract.stage import (
     LIMITS,
     Stage,
+    StageProcess,
     exchange,
     message_texts,
     run_block,
@@ -75,9 +77,8 @@ class TestDeletion:
         assert caught.value.restorable_until is None
 
     async def test_key_taken_after_a_deletion_stays_with_the_new_conversation_on_restore(
-        self, stage: Stage
+        self, here: StageProcess
     ) -> None:
-        here = await stage.process()
         chat = await here.chat(conversation_key="k")
         await chat.delete()
         other = await here.chat(conversation_key="k")
@@ -112,9 +113,8 @@ class TestDeletion:
         assert await chat.delete() == await chat.delete(purge=True) == purged
 
     async def test_expired_conversation_cannot_be_restored_and_is_purged_on_delete(
-        self, stage: Stage
+        self, stage: Stage, here: StageProcess
     ) -> None:
-        here = await stage.process()
         chat = await here.chat(expires_after=60.0, conversation_key="k")
         await exchange(chat, "q")
         stage.clock.advance(61)
@@ -136,10 +136,8 @@ class TestDeletion:
         assert len(await restored.turns()) == 1
 
     async def test_tool_effects_of_a_turn_ended_by_a_deletion_are_settled_after_restore(
-        self, stage: Stage
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         holder = await stage.hold_lane(chat, "pay", [Tool("pay", "paid")], on_failure="keep")
         await there.ledger.delete(chat.id)
         await here.tend()
@@ -168,15 +166,13 @@ class TestDeletion:
         assert len(await restored.turns()) == 1
 
     async def test_turn_running_during_a_purge_leaves_no_text_and_raises_conversation_deleted(
-        self, stage: Stage
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         holder = await stage.hold_lane(chat, "q0", ["Private."])
         await here.flush()
         [attempt] = await read(here.store, do("running_attempts", here.ledger._process.lease))
         here.store.ignores_hints = True
-        await (await there.chat(chat)).delete(purge=True)
+        await same.delete(purge=True)
         row = do("attempt", attempt.id, owner=chat.owner)
         assert (await read(there.store, row)).partial == ""
         await there.tend()
@@ -199,10 +195,8 @@ class TestDeletion:
         assert model.executed == {}
 
     async def test_conversation_whose_deletion_keeps_its_first_turn_is_reported_as_created_first(
-        self, stage: Stage
+        self, here: StageProcess, there: StageProcess
     ) -> None:
-        # Its first turn was stopped and is to be kept; the deletion precedes the process that runs it.
-        here, there = await stage.processes()
         here.store.ignores_hints = True
         chats: list[Chat] = []
 
@@ -226,8 +220,7 @@ class TestRetention:
         chat, silent = await make_used_chat(here, stage, "ann"), await here.chat(owner="ann", internal=True)
         stage.clock.advance(HOUR)
         for each in (chat, silent):
-            with pytest.raises(RuntimeError):
-                await each.run(ScriptedModel([RuntimeError()]), "q")
+            await fail(each, ScriptedModel([RuntimeError()]), "q")
         stage.clock.advance(1)
         assert (await here.ledger.retain()).retired == ()
         stage.clock.advance(HOUR)
@@ -242,8 +235,7 @@ class TestRetention:
         chat = await make_used_chat(here, stage, "ann")
         stage.clock.advance(9 * HOUR)
         for _ in range(2):
-            with pytest.raises(RuntimeError):
-                await chat.run(ScriptedModel([RuntimeError()]), "q")
+            await fail(chat, ScriptedModel([RuntimeError()]), "q")
             with pytest.raises(RuntimeError):
                 await here.ledger.run(ScriptedModel([RuntimeError()]), "q", conversation_key="new")
             stage.clock.advance(8 * HOUR)
@@ -284,8 +276,7 @@ class TestRetention:
         with pytest.raises(ConversationDeleted):
             await chat.turns()
 
-    async def test_retention_without_bounds_removes_nothing(self, stage: Stage) -> None:
-        here = await stage.process()
+    async def test_retention_without_bounds_removes_nothing(self, stage: Stage, here: StageProcess) -> None:
         chat = await make_used_chat(here, stage, "ann")
         stage.clock.advance(1_000_000 * HOUR)
         await here.store.beat()

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from turnledger.chat import Chat
 from turnledger.engine.lane.lease_watch import renew
+from turnledger.engine.limits import Limits
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.commit import commit, resolve_doubt
 from turnledger.engine.wrapped_store import Write
@@ -17,9 +19,8 @@ from turnledger.model.turn import AttemptState
 from turnledger.testing.gates import Fate, GatedStore
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.power_loss import ACTIONS, Action
-from turnledger.testing.store_contract.stage import LIMITS, Stage, exchange, message_texts, soon
+from turnledger.testing.store_contract.stage import LIMITS, Stage, StageProcess, exchange, message_texts, soon
 
-IMPATIENT = replace(LIMITS, doubt_patience=0.0)
 every_fate = pytest.mark.parametrize("fate", Fate)
 
 
@@ -39,9 +40,9 @@ def losing(monkeypatch: pytest.MonkeyPatch, fate: Fate) -> None:
 
 
 class TestDoubt:
-    async def test_commit_refused_by_the_store_once_is_repeated_and_succeeds(self, stage: Stage) -> None:
-        here = await stage.process()
-        chat = await here.chat()
+    async def test_commit_refused_by_the_store_once_is_repeated_and_succeeds(
+        self, here: StageProcess, chat: Chat
+    ) -> None:
         here.store.refuse(commit)
         await exchange(chat, "q0", "a0")
         assert await message_texts(chat) == ["q0", "a0"]
@@ -49,129 +50,30 @@ class TestDoubt:
     @every_fate
     @pytest.mark.parametrize("first", [Fate.LOST, Fate.LATE])
     async def test_commit_whose_answers_are_lost_twice_is_committed_once(
-        self, stage: Stage, first: Fate, fate: Fate
+        self, here: StageProcess, chat: Chat, same: Chat, first: Fate, fate: Fate
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         here.store.lose_answer(commit, first, fate)
         turn = await exchange(chat, "q", "a")
         assert await chat.turns() == [turn]
-        await exchange(await there.chat(chat), "q2", on_busy="reject")
+        await exchange(same, "q2", on_busy="reject")
 
     @every_fate
     async def test_resolution_of_a_doubt_whose_answer_is_lost_is_repeated(
-        self, stage: Stage, fate: Fate
+        self, here: StageProcess, chat: Chat, same: Chat, fate: Fate
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         here.store.lose_answer(commit, Fate.LOST)
         here.store.lose_answer(resolve_doubt, fate)
         turn = await exchange(chat, "q", "a")
         assert await chat.turns() == [turn]
-        await exchange(await there.chat(chat), "q2", on_busy="reject")
+        await exchange(same, "q2", on_busy="reject")
 
     @every_fate
-    async def test_doubt_beyond_its_patience_raises_outcome_unknown_and_keeps_the_lane_closed(
-        self, stage: Stage, fate: Fate
+    async def test_ticket_whose_answer_is_lost_is_issued_once(
+        self, stage: Stage, there: StageProcess, chat: Chat, same: Chat, fate: Fate
     ) -> None:
-        here, there = await stage.processes(limits=IMPATIENT)
-        chat = await here.chat()
-        here.store.lose_answer(commit, fate)
-        here.store.refuse(resolve_doubt)
-        with pytest.raises(CommitOutcomeUnknown):
-            await exchange(chat, "q", "a")
-        if fate is Fate.WRITTEN:
-            assert await message_texts(chat) == ["q", "a"]
-        else:
-            with pytest.raises(ConversationBusy):
-                await exchange(await there.chat(chat), "q1", on_busy="reject")
-            assert await chat.turns() == []
-
-    @every_fate
-    async def test_doubt_left_unresolved_is_resolved_by_recovery_and_frees_the_lane(
-        self, stage: Stage, fate: Fate
-    ) -> None:
-        here, there = await stage.processes(limits=IMPATIENT)
-        chat = await here.chat()
-        here.store.lose_answer(commit, fate)
-        here.store.refuse(resolve_doubt)
-        with pytest.raises(CommitOutcomeUnknown):
-            await exchange(chat, "q", "a")
-        here.store.refuse(resolve_doubt)
-        await here.tend()
-        await here.tend()
-        if fate is Fate.LOST:
-            assert await chat.turns() == []
-            [aside] = await chat.attempts()
-            assert aside.attempt.state is AttemptState.FAILED
-        else:
-            assert await message_texts(chat) == ["q", "a"]
-        before = await chat.turns()
-        await exchange(await there.chat(chat), "q1", on_busy="reject")
-        assert (await chat.turns())[:-1] == before
-
-    @every_fate
-    async def test_retry_of_a_turn_in_doubt_returns_one_turn_and_runs_its_tools_once(
-        self, stage: Stage, fate: Fate
-    ) -> None:
-        here = await stage.process(IMPATIENT)
-        chat = await here.chat()
-        model = ScriptedModel([Tool("pay"), "Paid."], [Tool("pay"), "Paid."])
-        here.store.lose_answer(commit, fate)
-        here.store.refuse(resolve_doubt)
-        with pytest.raises(CommitOutcomeUnknown):
-            await soon(chat.run(model, "q", idempotency_key="i"))
-        await here.tend()
-        turn = await soon(chat.run(model, "q", idempotency_key="i"))
-        assert turn.text == "Paid."
-        assert model.executed == {"pay": 1}
-        assert await chat.turns() == [turn]
-
-    async def test_requests_waiting_for_a_turn_in_doubt_continue_once_it_is_resolved(
-        self, stage: Stage
-    ) -> None:
-        here, there = await stage.processes(limits=IMPATIENT)
-        chat = await here.chat()
-        holder = await stage.hold_lane(chat, "q", idempotency_key="i")
-        begun = there.store.operations.count("begin")
-        attached = stage.start((await there.chat(chat)).run(ScriptedModel(), "q", idempotency_key="i"))
-        await stage.until_run(there, begin, begun + 1)
-        waiting = await stage.queue(chat, ScriptedModel(["a1"]), "q1")
-        here.store.lose_answer(commit, Fate.LOST)
-        here.store.refuse(resolve_doubt)
-        with pytest.raises(CommitOutcomeUnknown):
-            await holder.finish()
-        assert not attached.done()
-        assert not waiting.done()
-        await here.tend()
-        with pytest.raises(TurnFailed):
-            await soon(attached)
-        await soon(waiting)
-        assert await message_texts(chat) == ["q1", "a1"]
-
-    @every_fate
-    async def test_doubt_of_a_dead_process_is_resolved_by_another_process(
-        self, stage: Stage, fate: Fate
-    ) -> None:
-        here, there = await stage.processes(limits=IMPATIENT)
-        chat = await here.chat()
-        here.store.lose_answer(commit, fate)
-        here.store.refuse(resolve_doubt)
-        with pytest.raises(CommitOutcomeUnknown):
-            await exchange(chat, "q", "a")
-        await stage.bury_others(there)
-        turn = await exchange(await there.chat(chat), "q1", "a1", on_busy="reject")
-        await here.tend()  # a late write can appear now, and must not
-        assert (await chat.turns())[-1] == turn
-        assert await message_texts(chat) == (["q", "a"] if fate is Fate.WRITTEN else []) + ["q1", "a1"]
-
-    @every_fate
-    async def test_ticket_whose_answer_is_lost_is_issued_once(self, stage: Stage, fate: Fate) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         holder = await stage.hold_lane(chat, "q0")
         there.store.lose_answer(begin, fate)
-        waiting = await stage.queue(await there.chat(chat), ScriptedModel(["a1"]), "q1")
+        waiting = await stage.queue(same, ScriptedModel(["a1"]), "q1")
         assert len(await stage.tickets(chat)) == 1
         await holder.finish()
         await soon(waiting)
@@ -187,3 +89,94 @@ class TestDoubt:
         later = await stage.process()
         await check(later)
         assert await later.ledger.check() == []
+
+
+class TestUnresolved:
+    """Doubts that their process could not resolve in time."""
+
+    @pytest.fixture
+    def limits(self) -> Limits:
+        return replace(LIMITS, doubt_patience=0.0)
+
+    @pytest.fixture
+    async def unresolved(self, here: StageProcess, chat: Chat, fate: Fate) -> None:
+        here.store.lose_answer(commit, fate)
+        here.store.refuse(resolve_doubt)
+        with pytest.raises(CommitOutcomeUnknown):
+            await exchange(chat, "q", "a")
+
+    @every_fate
+    @pytest.mark.usefixtures("unresolved")
+    async def test_doubt_beyond_its_patience_raises_outcome_unknown_and_keeps_the_lane_closed(
+        self, chat: Chat, same: Chat, fate: Fate
+    ) -> None:
+        if fate is Fate.WRITTEN:
+            assert await message_texts(chat) == ["q", "a"]
+        else:
+            with pytest.raises(ConversationBusy):
+                await exchange(same, "q1", on_busy="reject")
+            assert await chat.turns() == []
+
+    @every_fate
+    @pytest.mark.usefixtures("unresolved")
+    async def test_doubt_left_unresolved_is_resolved_by_recovery_and_frees_the_lane(
+        self, here: StageProcess, chat: Chat, same: Chat, fate: Fate
+    ) -> None:
+        here.store.refuse(resolve_doubt)
+        await here.tend()
+        await here.tend()
+        if fate is Fate.LOST:
+            assert await chat.turns() == []
+            [aside] = await chat.attempts()
+            assert aside.attempt.state is AttemptState.FAILED
+        else:
+            assert await message_texts(chat) == ["q", "a"]
+        before = await chat.turns()
+        await exchange(same, "q1", on_busy="reject")
+        assert (await chat.turns())[:-1] == before
+
+    @every_fate
+    async def test_retry_of_a_turn_in_doubt_returns_one_turn_and_runs_its_tools_once(
+        self, here: StageProcess, chat: Chat, fate: Fate
+    ) -> None:
+        model = ScriptedModel([Tool("pay"), "Paid."], [Tool("pay"), "Paid."])
+        here.store.lose_answer(commit, fate)
+        here.store.refuse(resolve_doubt)
+        with pytest.raises(CommitOutcomeUnknown):
+            await soon(chat.run(model, "q", idempotency_key="i"))
+        await here.tend()
+        turn = await soon(chat.run(model, "q", idempotency_key="i"))
+        assert turn.text == "Paid."
+        assert model.executed == {"pay": 1}
+        assert await chat.turns() == [turn]
+
+    async def test_requests_waiting_for_a_turn_in_doubt_continue_once_it_is_resolved(
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat
+    ) -> None:
+        holder = await stage.hold_lane(chat, "q", idempotency_key="i")
+        begun = there.store.operations.count("begin")
+        attached = stage.start(same.run(ScriptedModel(), "q", idempotency_key="i"))
+        await stage.until_run(there, begin, begun + 1)
+        waiting = await stage.queue(chat, ScriptedModel(["a1"]), "q1")
+        here.store.lose_answer(commit, Fate.LOST)
+        here.store.refuse(resolve_doubt)
+        with pytest.raises(CommitOutcomeUnknown):
+            await holder.finish()
+        assert not attached.done()
+        assert not waiting.done()
+        await here.tend()
+        with pytest.raises(TurnFailed):
+            await soon(attached)
+        await soon(waiting)
+        assert await message_texts(chat) == ["q1", "a1"]
+
+    @every_fate
+    @pytest.mark.usefixtures("unresolved")
+    async def test_doubt_of_a_dead_process_is_resolved_by_another_process(
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat, fate: Fate
+    ) -> None:
+        await stage.bury_others(there)
+        turn = await exchange(same, "q1", "a1", on_busy="reject")
+        await here.tend()  # a late write can appear now, and must not
+        assert (await chat.turns())[-1] == turn
+        assert await message_texts(chat) == (["q", "a"] if fate is Fate.WRITTEN else []) + ["q1", "a1"]

@@ -47,9 +47,8 @@ UNKNOWN = TurnId("turn_01890a5d000070008000000000000000")
 class TestEdits:
     @pytest.mark.parametrize("place", [0, 1, 2])
     async def test_edit_replaces_a_turn_and_all_turns_after_it_on_a_new_branch(
-        self, stage: Stage, place: int
+        self, chat: Chat, same: Chat, place: int
     ) -> None:
-        chat, same = await stage.shared_chat()
         before = await chain(chat, 3)
         old = (await chat.info()).branch
         model = ScriptedModel(["Edited."])
@@ -68,20 +67,19 @@ class TestEdits:
         await chat.switch(old)
         assert await chat.turns() == before
 
-    async def test_edit_is_invisible_to_others_until_its_commit(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_edit_is_invisible_to_others_until_its_commit(
+        self, stage: Stage, here: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         before, found = await chain(chat, 2), await chat.info()
         with here.store.hold(commit) as gate:
             task = stage.start(play(chat.edit(before[0].id, "other"), ScriptedModel(["Edited."])))
             await stage.reach(gate, task)
-            assert await (await there.chat(chat)).turns() == before
+            assert await same.turns() == before
             assert await chat.info() == found
         turn = await soon(task)
-        assert await (await there.chat(chat)).turns() == [turn]
+        assert await same.turns() == [turn]
 
-    async def test_running_attempt_names_the_turn_that_it_replaces(self, stage: Stage) -> None:
-        chat, same = await stage.shared_chat()
+    async def test_running_attempt_names_the_turn_that_it_replaces(self, chat: Chat, same: Chat) -> None:
         first, second = await chain(chat, 2)
         blocks = {
             "message": (chat.turn("new"), None),
@@ -248,9 +246,8 @@ class TestEdits:
 
     @pytest.mark.parametrize("again", [False, True])
     async def test_edit_carries_later_settled_turns_over_to_its_branch(
-        self, stage: Stage, again: bool
+        self, chat: Chat, same: Chat, again: bool
     ) -> None:
-        chat, same = await stage.shared_chat()
         first = await exchange(chat, "q1")
         await exchange(chat, "q2")
         await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]), "Pay.")
@@ -273,8 +270,7 @@ class TestEdits:
         await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1")]), "q1"))
         answered = await exchange(chat, [answer_to("c1", "one")])  # type: ignore[arg-type]
         await soon(chat.run(ScriptedModel([Ask("ask", call_id="c2")]), "q2"))
-        with pytest.raises(RuntimeError):
-            await chat.run(ScriptedModel([Tool("pay", "paid"), BOOM]), [answer_to("c2", "two")])
+        await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]), [answer_to("c2", "two")])
         await exchange(chat, "q3")
         with pytest.raises(InvalidInput):
             await run_block(chat.regenerate(answered.id))
@@ -287,8 +283,7 @@ class TestEdits:
 
     # Once.
 
-    async def test_edit_under_one_idempotency_key_is_done_once(self, stage: Stage) -> None:
-        chat, same = await stage.shared_chat()
+    async def test_edit_under_one_idempotency_key_is_done_once(self, chat: Chat, same: Chat) -> None:
         first, _ = await chain(chat, 2)
         turn = await run_block(chat.edit(first.id, "other", idempotency_key="i"))
         for each in (chat, same):
@@ -434,8 +429,7 @@ class TestUnfinishedEdits:
         assert open_calls(await chat.history()) == ()
         await exchange(chat, "next")
 
-    async def test_retry_of_a_failed_edit_resumes_at_the_same_place(self, stage: Stage) -> None:
-        chat, same = await stage.shared_chat()
+    async def test_retry_of_a_failed_edit_resumes_at_the_same_place(self, chat: Chat, same: Chat) -> None:
         before = await chain(chat, 3)
         model = ScriptedModel([Tool("pay", "paid"), BOOM], [Tool("pay", "paid"), "Paid."])
         await break_down(chat.edit(before[1].id, "other", idempotency_key="i"), model)
@@ -488,11 +482,8 @@ class TestUnfinishedEdits:
     @pytest.mark.parametrize("policy", ["keep", "settle"])
     @pytest.mark.parametrize("found_by", ["tending", "waiting", "attached"])
     async def test_edit_of_a_dead_process_is_kept_or_settled_by_its_policy(
-        self, stage: Stage, policy: str, found_by: str
+        self, stage: Stage, there: StageProcess, chat: Chat, same: Chat, policy: str, found_by: str
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        same = await there.chat(chat)
         before = await chain(chat, 3)
         block = chat.edit(before[1].id, "other", on_failure=policy, idempotency_key="i")
         holder = await hold_edit(stage, block, Tool("pay", "paid"))
@@ -572,14 +563,14 @@ class TestUnfinishedEdits:
     # Lost answers.
 
     @every_fate
-    async def test_edit_whose_commit_is_in_doubt_is_committed_once(self, stage: Stage, fate: Fate) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_edit_whose_commit_is_in_doubt_is_committed_once(
+        self, here: StageProcess, chat: Chat, same: Chat, fate: Fate
+    ) -> None:
         before = await chain(chat, 2)
         here.store.lose_answer(commit, fate)
         turn = await run_block(chat.edit(before[1].id, "other"))
-        assert await (await there.chat(chat)).turns() == [before[0], turn]
-        await exchange(await there.chat(chat), "next", on_busy="reject")
+        assert await same.turns() == [before[0], turn]
+        await exchange(same, "next", on_busy="reject")
         assert await chat.attempts() == []
 
     # Deletion.

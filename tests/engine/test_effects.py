@@ -23,6 +23,7 @@ from turnledger.testing.store_contract.effects import BOOM, PAID, fail, kinds
 from turnledger.testing.store_contract.stage import (
     LIMITS,
     Stage,
+    StageProcess,
     answer_to,
     call,
     chain,
@@ -81,9 +82,8 @@ async def left_out(chat: Chat, way: str, first: Turn, last: Turn, other: BranchI
 class TestEffects:
     @ways_to_leave_out
     async def test_effects_of_an_interrupted_turn_are_settled_on_every_branch_without_the_turn(
-        self, stage: Stage, way: str
+        self, stage: Stage, chat: Chat, same: Chat, way: str
     ) -> None:
-        chat, same = await stage.shared_chat()
         [first] = await chain(chat, 1)
         await run_block(chat.edit(first.id, "q1"), "a1")
         other = await shown(chat)
@@ -125,9 +125,8 @@ class TestEffects:
 
     @pytest.mark.parametrize("is_kept", [True, False])
     async def test_forgotten_effects_are_not_carried_over_by_a_later_switch(
-        self, stage: Stage, *, is_kept: bool
+        self, stage: Stage, chat: Chat, same: Chat, *, is_kept: bool
     ) -> None:
-        chat, same = await stage.shared_chat()
         [first] = await chain(chat, 1)
         await run_block(chat.edit(first.id, "q1"), "a1")
         third = await shown(chat)
@@ -171,9 +170,8 @@ class TestEffects:
 
     @pytest.mark.parametrize("waits", [True, False])
     async def test_switch_settles_the_effects_of_a_failed_turn_on_the_branch_it_shows(
-        self, stage: Stage, waits: bool
+        self, chat: Chat, same: Chat, waits: bool
     ) -> None:
-        chat, same = await stage.shared_chat()
         before, old = await chain(chat, 2), await shown(chat)
         await run_block(chat.edit(before[1].id, "other"))
         new = await shown(chat)
@@ -306,29 +304,14 @@ class TestSettled:
         assert [results(turn) for turn in turns[:2]] == [{"call_0": "one"}, {"call_0": "two"}]
         assert [turn.parent for turn in turns] == [None, turns[0].id, turns[1].id]
 
-    async def test_settled_turn_shows_only_calls_that_may_have_acted(self, chat: Chat) -> None:
-        await fail(chat, three_calls)
-        await exchange(chat, "q")
-        settled = (await chat.turns())[0]
-        assert results(settled) == {"c_one": "done", "c_two": OUTCOME_UNKNOWN}
-        assert [item.call_id for item in settled.items if item.is_call] == ["c_one", "c_two"]
-        assert "Half" not in await message_texts(chat)
-
-    async def test_settled_turn_shows_reasoning_only_before_a_call_it_shows(self, chat: Chat) -> None:
-        look = Tool("look", read_only=True)
-        await fail(chat, ScriptedModel([Think("a"), look, Think("b"), Tool("pay"), Think("c"), BOOM]))
-        await exchange(chat, "q")
-        items = (await chat.turns())[0].output
-        assert [item.type for item in items] == [
-            "reasoning",
-            "function_call",
-            "function_call_output",
-            "message",
-        ]
-        assert items[0].fields["summary"][0]["text"] == "b"
-
-    async def test_failed_turn_with_only_read_only_calls_is_not_settled(self, chat: Chat) -> None:
-        await fail(chat, ScriptedModel([Tool("look", read_only=True), BOOM]))
+    @pytest.mark.parametrize("forgets", [False, True])
+    async def test_failed_turn_with_only_read_only_calls_or_on_failure_forget_is_not_settled(
+        self, chat: Chat, forgets: bool
+    ) -> None:
+        failing = ScriptedModel([Tool("pay", read_only=not forgets), BOOM])
+        await fail(chat, failing, on_failure="forget" if forgets else "settle")
+        [aside] = await chat.attempts()
+        assert bool(aside.journal.items) is not forgets
         model = ScriptedModel(["a"])
         await soon(chat.run(model, "q"))
         assert model.seen == [[user("q")]]
@@ -343,9 +326,8 @@ class TestSettled:
         assert kinds(await chat.turns()) == ["settled", "completed"]
 
     async def test_effects_of_a_rolled_back_turn_are_shown_to_the_turn_that_replaced_it(
-        self, stage: Stage
+        self, stage: Stage, chat: Chat, same: Chat
     ) -> None:
-        chat, same = await stage.shared_chat()
         await stage.hold_lane(chat, "Pay.", [Tool("pay", "paid")])
         model = ScriptedModel(["a"])
         await soon(same.run(model, "Stop!", on_busy="rollback"))
@@ -381,23 +363,14 @@ class TestSettled:
 
     async def test_settled_turn_keeps_the_results_its_input_gave(self, chat: Chat) -> None:
         await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1"), Ask("ask", call_id="c2")]), "Hello"))
-        with pytest.raises(RuntimeError):
-            await chat.run(
-                ScriptedModel([Tool("pay", "paid"), BOOM]), [answer_to("c1", "one"), answer_to("c2", "two")]
-            )
+        await fail(
+            chat, ScriptedModel([Tool("pay", "paid"), BOOM]), [answer_to("c1", "one"), answer_to("c2", "two")]
+        )
         await exchange(chat, "q")
         turns = await chat.turns()
         assert kinds(turns) == ["completed", "settled", "completed"]
         assert results(turns[1]) == {"c1": "one", "c2": "two", "call_0": "paid"}
         assert results(turns[2]) == {}
-
-    async def test_failed_turn_with_on_failure_forget_is_not_settled(self, chat: Chat) -> None:
-        await fail(chat, ScriptedModel([Tool("pay"), BOOM]), on_failure="forget")
-        model = ScriptedModel(["a"])
-        await soon(chat.run(model, "q"))
-        assert model.seen == [[user("q")]]
-        [aside] = await chat.attempts()
-        assert aside.journal.items == []
 
     async def test_effects_of_a_discarded_turn_are_settled_by_the_next_turn(
         self, stage: Stage, chat: Chat
@@ -421,11 +394,6 @@ def _stopping(runner: Runner) -> Runner:
     return run
 
 
-async def fail_with_key(chat: Chat, model: Runner, text: str = "q", *, on_failure: str = "settle") -> None:
-    with pytest.raises(RuntimeError):
-        await soon(chat.run(model, text, idempotency_key="i", on_failure=on_failure))
-
-
 async def retry(chat: Chat, model: Runner, text: str = "q") -> Turn:
     return await soon(chat.run(model, text, idempotency_key="i"))
 
@@ -435,11 +403,10 @@ def outputs(turn: Turn) -> list[str]:
 
 
 class TestResumed:
-    async def test_resumed_retry_does_not_repeat_finished_steps(self, stage: Stage) -> None:
-        chat, same = await stage.shared_chat()
+    async def test_resumed_retry_does_not_repeat_finished_steps(self, chat: Chat, same: Chat) -> None:
         whole: list[Step] = [Think("hm"), "I look.", Tool("look", "found"), Tool("pay", "paid"), "Done."]
         model = ScriptedModel([*whole[:3], BOOM], whole)
-        await fail_with_key(chat, model)
+        await fail(chat, model, "q", idempotency_key="i")
         turn = await retry(same, model)
         assert model.executed == {"look": 1, "pay": 1}
         assert outputs(turn) == ["found", "paid"]
@@ -460,7 +427,7 @@ class TestResumed:
         self, chat: Chat
     ) -> None:
         model = ScriptedModel([Tool("pay"), BOOM], [Tool("pay"), "Done."])
-        await fail_with_key(chat, model)
+        await fail(chat, model, "q", idempotency_key="i")
         turn = await retry(chat, model)
         [aside] = await chat.attempts()
         assert aside.attempt.state is AttemptState.RESUMED
@@ -469,51 +436,37 @@ class TestResumed:
         assert [each.kind for each in await chat.turns()] == [TurnKind.COMPLETED, TurnKind.COMPLETED]
         assert (await chat.turns())[0] == turn
 
-    async def test_resumed_call_whose_tool_failed_has_an_unknown_outcome(self, chat: Chat) -> None:
-        model = ScriptedModel([Tool("pay", error=BOOM)], [Tool("pay"), "Done."])
-        await fail_with_key(chat, model)
-        assert outputs(await retry(chat, model)) == [OUTCOME_UNKNOWN]
-        assert model.executed == {"pay": 1}
-
     async def test_turn_whose_process_died_in_a_tool_is_resumed_in_another_process(
-        self, stage: Stage
+        self, stage: Stage, there: StageProcess, chat: Chat, same: Chat
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         gate = Gate()
         script: list[Step] = [Tool("book", "booked"), Tool("pay", gate=gate), "Done."]
         model = ScriptedModel(script, script)
         task = stage.start(chat.run(model, "q", idempotency_key="i"))
         await stage.reach(gate, task)
         await stage.bury_others(there)
-        turn = await retry(await there.chat(chat), model)
+        turn = await retry(same, model)
         assert model.executed == {"book": 1, "pay": 1}
         assert outputs(turn) == ["booked", OUTCOME_UNKNOWN]
 
     @pytest.mark.parametrize("attach", [False, True])
     async def test_retry_that_finds_the_process_dead_resumes_its_turn(
-        self, stage: Stage, attach: bool
+        self, stage: Stage, there: StageProcess, chat: Chat, same: Chat, attach: bool
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         gate = Gate()
         model = ScriptedModel([Tool("pay", "paid"), gate], [Tool("pay", "paid"), "Done."])
         task = stage.start(chat.run(model, "q", idempotency_key="i"))
         await stage.reach(gate, task)
         await there.tend()  # it has seen the other alive
         stage.clock.advance(LIMITS.lease_time)
-        same = await there.chat(chat)
         turn = await soon(same.run(model, "q", idempotency_key="i", attach=attach))
         assert (turn.text, model.executed) == ("Done.", {"pay": 1})
         assert await chat.turns() == [turn]
         assert await stage.tickets(chat) == []
 
     async def test_queued_request_raises_turn_failed_when_the_process_of_its_turn_dies(
-        self, stage: Stage
+        self, stage: Stage, there: StageProcess, chat: Chat, same: Chat
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        same = await there.chat(chat)
         holder = await stage.hold_lane(chat)
         gate = Gate()
         first = await stage.queue(chat, ScriptedModel([gate]), "q", idempotency_key="i")
@@ -529,18 +482,11 @@ class TestResumed:
     async def test_retry_that_fails_is_resumed_again(self, chat: Chat) -> None:
         whole: list[Step] = [Tool("one", "1"), Tool("two", "2"), Tool("three", "3"), "Done."]
         model = ScriptedModel([whole[0], BOOM], [*whole[:2], BOOM], whole)
-        await fail_with_key(chat, model)
-        await fail_with_key(chat, model)
+        await fail(chat, model, "q", idempotency_key="i")
+        await fail(chat, model, "q", idempotency_key="i")
         turn = await retry(chat, model)
         assert model.executed == {"one": 1, "two": 1, "three": 1}
         assert outputs(turn) == ["1", "2", "3"]
-
-    async def test_repeated_call_ids_are_resumed_per_occurrence(self, chat: Chat) -> None:
-        first, second = Tool("pay", "paid 1", call_id="c"), Tool("pay", "paid 2", call_id="c")
-        model = ScriptedModel([first, BOOM], [first, second, "Done."])
-        await fail_with_key(chat, model)
-        assert outputs(await retry(chat, model)) == ["paid 1", "paid 2"]
-        assert model.executed == {"pay": 2}
 
     async def test_call_with_a_recorded_result_returns_it_and_does_not_run_again(self, stage: Stage) -> None:
         """The runner begins anew with every attempt, and does not look at the steps."""
@@ -560,9 +506,9 @@ class TestResumed:
                     raise BOOM
             turn.emit("Done.")
 
-        await fail_with_key(chat, pay_twice)
+        await fail(chat, pay_twice, "q", idempotency_key="i")
         assert (paid, returned) == (["paid 1"], ["paid 1"])
-        await fail_with_key(chat, pay_twice)
+        await fail(chat, pay_twice, "q", idempotency_key="i")
         assert (paid, returned[1:]) == (["paid 1"], ["paid 1"])
         returned.append("and another time")
         turn = await retry(same, pay_twice)
@@ -580,7 +526,7 @@ class TestResumed:
             result = await turn.call(call("pay", "c"), pay)
             turn.emit(result.fields["output"])
 
-        await fail_with_key(chat, agent)
+        await fail(chat, agent, "q", idempotency_key="i")
         turn = await retry(chat, agent)
         assert paid == ["paid"]
         assert turn.text == OUTCOME_UNKNOWN
@@ -601,21 +547,21 @@ class TestResumed:
             await turn.call({**call("pay", "d").fields, "id": "another"}, pay)
             turn.emit("Done.")
 
-        await fail_with_key(chat, agent)
+        await fail(chat, agent, "q", idempotency_key="i")
         turn = await retry(chat, agent)
         assert paid == ["paid", "paid"]
         assert [item.call_id for item in turn.output if item.is_result] == ["c", "d"]
 
     async def test_turn_that_failed_after_reasoning_can_be_resumed(self, chat: Chat) -> None:
         model = ScriptedModel([Think("hm"), BOOM], [Think("hm"), "Done."])
-        await fail_with_key(chat, model)
+        await fail(chat, model, "q", idempotency_key="i")
         turn = await retry(chat, model)
         assert [item.type for item in turn.output] == ["reasoning", "message"]
 
     async def test_retry_after_the_conversation_moved_on_starts_from_the_beginning(self, chat: Chat) -> None:
         look = Tool("look", "found", read_only=True)
         model = ScriptedModel([look, BOOM], [look, "Done."])
-        await fail_with_key(chat, model)
+        await fail(chat, model, "q", idempotency_key="i")
         await exchange(chat, "q1", "a1")
         turn = await retry(chat, model)
         assert model.executed == {"look": 2}
@@ -625,7 +571,7 @@ class TestResumed:
 
     async def test_retry_of_a_settled_turn_returns_the_settled_turn(self, chat: Chat) -> None:
         model = ScriptedModel([Tool("pay"), BOOM])
-        await fail_with_key(chat, model)
+        await fail(chat, model, "q", idempotency_key="i")
         await exchange(chat, "next")
         turn = await retry(chat, model)
         assert turn.kind is TurnKind.SETTLED
@@ -634,16 +580,15 @@ class TestResumed:
 
     async def test_retry_after_on_failure_forget_runs_the_tools_again(self, chat: Chat) -> None:
         model = ScriptedModel([Tool("pay"), BOOM], [Tool("pay"), "Done."])
-        await fail_with_key(chat, model, on_failure="forget")
+        await fail(chat, model, "q", idempotency_key="i", on_failure="forget")
         await retry(chat, model)
         assert model.executed == {"pay": 2}
 
     async def test_resumed_retry_still_settles_another_failed_turn(self, chat: Chat) -> None:
         look = Tool("look", "found", read_only=True)
         model = ScriptedModel([look, BOOM], [look, "Done."])
-        await fail_with_key(chat, model)
-        with pytest.raises(RuntimeError):
-            await chat.run(ScriptedModel([Tool("pay", "paid"), BOOM]), "pay")
+        await fail(chat, model, "q", idempotency_key="i")
+        await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]), "pay")
         await retry(chat, model)
         assert [turn.kind for turn in await chat.turns()] == [TurnKind.SETTLED, TurnKind.COMPLETED]
         assert {"role": "tool", "tool_call_id": "call_0", "content": "paid"} in model.seen[1]

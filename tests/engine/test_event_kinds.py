@@ -10,6 +10,7 @@ import pytest
 
 from tests.engine.views import (
     BOOM,
+    Ends,
     Reading,
     check_read_back,
     check_shape,
@@ -19,6 +20,7 @@ from tests.engine.views import (
     wire,
 )
 from turnledger.chat import Chat
+from turnledger.engine.events.live_log import EventSink
 from turnledger.engine.limits import Limits
 from turnledger.engine.process import TRIES
 from turnledger.engine.turn.running_turn import RunningTurn, record
@@ -34,13 +36,16 @@ from turnledger.model.event import (
     TurnFinished,
     TurnResumed,
 )
-from turnledger.model.item import Item, call_of, message, reasoning, refusal
+from turnledger.model.item import Item, call_of, message, reasoning, refusal, result_of
 from turnledger.model.turn import AttemptState, TurnKind
 from turnledger.testing.gates import Gate
-from turnledger.testing.store_contract.stage import LIMITS, Stage, call, exchange, soon
+from turnledger.testing.store_contract.effects import fail
+from turnledger.testing.store_contract.stage import LIMITS, Stage, StageProcess, call, exchange, soon
 
-Sink = Callable[[Event], None]
 ROME = call_of("function_call", "c", "look", '{"city": "Rome"}')
+RESULT = result_of(ROME, "found")
+SIGNED = Item.of({**ROME.fields, "signature": "s"})
+THOUGHT = reasoning("Where to \U0001f600?")
 
 
 def think(turn: RunningTurn) -> None:
@@ -58,118 +63,113 @@ async def find() -> str:
     return "found"
 
 
-async def thinks_and_answers(stage: Stage, chat: Chat, sink: Sink) -> None:
-    async with chat.turn("q", on_event=sink) as turn:
-        think(turn)
-        turn.emit("To ")
-        turn.emit("Rome.")
-    assert turn.turn is not None
-    assert turn.turn.output == (reasoning("Where to \U0001f600?"), message("assistant", "To Rome."))
+ENDS = Ends()
 
 
-async def thinks_between_texts(stage: Stage, chat: Chat, sink: Sink) -> None:
-    async with chat.turn("q", on_event=sink) as turn:
-        turn.emit("To ")
-        think(turn)
-        turn.emit("Rome.")
-        turn.emit_reasoning(" Yes.")
-    assert turn.turn is not None
-    assert turn.turn.output == (reasoning("Where to \U0001f600? Yes."), message("assistant", "To Rome."))
+@ENDS.block(AttemptState.COMPLETED, [THOUGHT, message("assistant", "To Rome.")])
+async def thinks_and_answers(turn: RunningTurn) -> None:
+    think(turn)
+    turn.emit("To ")
+    turn.emit("Rome.")
 
 
-async def refuses(stage: Stage, chat: Chat, sink: Sink) -> None:
-    async with chat.turn("q", on_event=sink) as turn:
-        think(turn)
-        turn.emit_refusal("I can")
-        turn.emit_refusal("not.")
-    assert turn.turn is not None
-    assert turn.turn.output[-1] == refusal("I cannot.")
+@ENDS.block(
+    AttemptState.COMPLETED, [reasoning("Where to \U0001f600? Yes."), message("assistant", "To Rome.")]
+)
+async def thinks_between_texts(turn: RunningTurn) -> None:
+    turn.emit("To ")
+    think(turn)
+    turn.emit("Rome.")
+    turn.emit_reasoning(" Yes.")
 
 
-async def leaves_interleaved_calls(stage: Stage, chat: Chat, sink: Sink) -> None:
-    async with chat.turn("q", on_event=sink) as turn:
-        turn.emit("Let me see.")
-        turn.begin_call("c", "look")
-        turn.begin_call("d", "run", type="custom_tool_call")
-        turn.emit_arguments("c", '{"city": ')
-        turn.emit_arguments("d", "ls")
-        turn.emit_arguments("d", " -l")
-        turn.emit_arguments("c", '"Rome"}')
-        turn.begin_call("e", "wait")
-        turn.emit_arguments("c", "")
-    assert turn.turn is not None
-    assert turn.turn.output[1:] == (
+@ENDS.block(AttemptState.COMPLETED, [THOUGHT, refusal("I cannot.")])
+async def refuses(turn: RunningTurn) -> None:
+    think(turn)
+    turn.emit_refusal("I can")
+    turn.emit_refusal("not.")
+
+
+@ENDS.block(
+    AttemptState.COMPLETED,
+    [
+        message("assistant", "Let me see."),
         ROME,
         call_of("custom_tool_call", "d", "run", "ls -l"),
         call_of("function_call", "e", "wait"),
-    )
+    ],
+)
+async def leaves_interleaved_calls(turn: RunningTurn) -> None:
+    turn.emit("Let me see.")
+    turn.begin_call("c", "look")
+    turn.begin_call("d", "run", type="custom_tool_call")
+    turn.emit_arguments("c", '{"city": ')
+    turn.emit_arguments("d", "ls")
+    turn.emit_arguments("d", " -l")
+    turn.emit_arguments("c", '"Rome"}')
+    turn.begin_call("e", "wait")
+    turn.emit_arguments("c", "")
 
 
-async def runs_the_calls_it_opened(stage: Stage, chat: Chat, sink: Sink) -> None:
-    async with chat.turn("q", on_event=sink) as turn:
-        for number in range(3):
-            think(turn)
-            turn.emit(f"Step {number}. ")
-            ask(turn)
-            await turn.call(ROME, find)
-        turn.emit("Done.")
-    assert turn.turn is not None
-    kinds = [item.type for item in turn.turn.output]
-    assert kinds == [*["reasoning", "message", "function_call", "function_call_output"] * 3, "message"]
-
-
-async def streams_calls_in_parallel(stage: Stage, chat: Chat, sink: Sink) -> None:
-    async with chat.turn("q", on_event=sink) as turn:
-        for call_id in ("c", "d", "e"):
-            turn.begin_call(call_id, "look")
-        for call_id in ("c", "d", "e"):
-            turn.emit_arguments(call_id, '{"city": ')
-        turn.emit_arguments("c", '"Rome"}')
-        await turn.call(ROME, find)
-        turn.emit_arguments("d", "1}")
-        turn.emit_arguments("e", "2}")
-        await turn.add({"type": "function_call_output", "call_id": "e", "output": "found"})
-    assert turn.turn is not None
-    kinds = [(item.call_id, item.body) for item in turn.turn.output if item.is_call]
-    assert kinds == [("c", '{"city": "Rome"}'), ("e", '{"city": 2}'), ("d", '{"city": 1}')]
-
-
-async def puts_a_call_with_more_fields(stage: Stage, chat: Chat, sink: Sink) -> None:
-    async with chat.turn("q", on_event=sink) as turn:
-        ask(turn)
-        turn.put({**ROME.fields, "signature": "s"})
-    assert turn.turn is not None
-    assert len(turn.turn.output) == 1
-
-
-async def adds_other_items_than_it_emitted(stage: Stage, chat: Chat, sink: Sink) -> None:
-    summary = {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": "In short"}]}
-    async with chat.turn("q", on_event=sink) as turn:
+@ENDS.block(AttemptState.COMPLETED, [*[THOUGHT, "message", ROME, RESULT] * 3, "message"])
+async def runs_the_calls_it_opened(turn: RunningTurn) -> None:
+    for number in range(3):
         think(turn)
-        await turn.add(summary)
-        turn.emit_reasoning("Again.")
+        turn.emit(f"Step {number}. ")
         ask(turn)
-        await turn.add({**ROME.fields, "arguments": "{}"})
-        await turn.add({"type": "function_call_output", "call_id": "c", "output": "found"})
-        turn.emit_refusal("No")
-        turn.put({**refusal("No, never.").fields, "id": "m"})
-    assert turn.turn is not None
-    assert [item.type for item in turn.turn.output] == [
-        "reasoning",
-        "reasoning",
-        "function_call",
+        await turn.call(ROME, find)
+    turn.emit("Done.")
+
+
+@ENDS.block(
+    AttemptState.COMPLETED,
+    [
+        ROME,
+        RESULT,
+        call_of("function_call", "e", "look", '{"city": 2}'),
         "function_call_output",
-        "message",
-    ]
+        call_of("function_call", "d", "look", '{"city": 1}'),
+    ],
+)
+async def streams_calls_in_parallel(turn: RunningTurn) -> None:
+    for call_id in ("c", "d", "e"):
+        turn.begin_call(call_id, "look")
+    for call_id in ("c", "d", "e"):
+        turn.emit_arguments(call_id, '{"city": ')
+    turn.emit_arguments("c", '"Rome"}')
+    await turn.call(ROME, find)
+    turn.emit_arguments("d", "1}")
+    turn.emit_arguments("e", "2}")
+    await turn.add({"type": "function_call_output", "call_id": "e", "output": "found"})
 
 
-async def emits_while_it_adds(stage: Stage, chat: Chat, sink: Sink) -> None:
-    process = next(each for each in stage._processes if each.ledger._process is chat._process)
+@ENDS.block(AttemptState.COMPLETED, [SIGNED])
+async def puts_a_call_with_more_fields(turn: RunningTurn) -> None:
+    ask(turn)
+    turn.put(SIGNED)
+
+
+@ENDS.block(AttemptState.COMPLETED, ["reasoning", "reasoning", "function_call", RESULT, "message"])
+async def adds_other_items_than_it_emitted(turn: RunningTurn) -> None:
+    summary = {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": "In short"}]}
+    think(turn)
+    await turn.add(summary)
+    turn.emit_reasoning("Again.")
+    ask(turn)
+    await turn.add({**ROME.fields, "arguments": "{}"})
+    await turn.add({"type": "function_call_output", "call_id": "c", "output": "found"})
+    turn.emit_refusal("No")
+    turn.put({**refusal("No, never.").fields, "id": "m"})
+
+
+@ENDS.act(AttemptState.COMPLETED)
+async def emits_while_it_adds(stage: Stage, chat: Chat, sink: EventSink) -> None:
+    here, _ = stage._processes
     async with chat.turn("q", on_event=sink) as turn:
         think(turn)
         turn.emit("before ")
         ask(turn)
-        with process.store.hold(record) as gate:
+        with here.store.hold(record) as gate:
             adding = stage.start(turn.add())
             await stage.reach(gate, adding)
             turn.emit_reasoning("meanwhile")
@@ -181,77 +181,59 @@ async def emits_while_it_adds(stage: Stage, chat: Chat, sink: Sink) -> None:
         turn.emit("after")
 
 
-async def is_stopped_within_a_call(stage: Stage, chat: Chat, sink: Sink) -> None:
-    async with chat.turn("q", on_event=sink) as turn:
-        think(turn)
-        turn.emit("Let me see")
-        ask(turn)
-        turn.begin_call("d", "look")
-        turn.emit_arguments("d", '{"ci')
-        turn.stop()
-    assert turn.turn is not None
-    assert turn.turn.output == (
-        reasoning("Where to \U0001f600?"),
-        message("assistant", "Let me see", status="incomplete"),
-    )
+@ENDS.block(AttemptState.KEPT, [THOUGHT, message("assistant", "Let me see", status="incomplete")])
+async def is_stopped_within_a_call(turn: RunningTurn) -> None:
+    think(turn)
+    turn.emit("Let me see")
+    ask(turn)
+    turn.begin_call("d", "look")
+    turn.emit_arguments("d", '{"ci')
+    turn.stop()
 
 
-async def is_stopped_while_it_thinks(stage: Stage, chat: Chat, sink: Sink) -> None:
-    async with chat.turn("q", on_event=sink) as turn:
-        turn.emit("First.")
-        await turn.call(call("look", "c"), find)
-        think(turn)
-        turn.stop()
-    assert turn.turn is not None
-    assert [item.type for item in turn.turn.output] == ["message", "function_call", "function_call_output"]
+@ENDS.block(AttemptState.KEPT, ["message", "function_call", "function_call_output"])
+async def is_stopped_while_it_thinks(turn: RunningTurn) -> None:
+    turn.emit("First.")
+    await turn.call(call("look", "c"), find)
+    think(turn)
+    turn.stop()
 
 
-async def is_stopped_after_its_reasoning_was_added(stage: Stage, chat: Chat, sink: Sink) -> None:
-    async with chat.turn("q", on_event=sink) as turn:
-        think(turn)
-        await turn.add()
-        turn.stop()
-    assert turn.turn is not None
-    assert turn.turn.output == ()
+@ENDS.block(AttemptState.KEPT, [])
+async def is_stopped_after_its_reasoning_was_added(turn: RunningTurn) -> None:
+    think(turn)
+    await turn.add()
+    turn.stop()
 
 
-async def is_stopped_between_two_thoughts(stage: Stage, chat: Chat, sink: Sink) -> None:
-    async with chat.turn("q", on_event=sink) as turn:
-        ask(turn)
-        await turn.add()
-        think(turn)
-        await turn.add()  # its item never comes: the result of the call does
-        turn.emit_reasoning("So:")
-        turn.emit("Half")
-        turn.stop()
-    assert turn.turn is not None
-    assert [item.body for item in turn.turn.output if item.is_reasoning] == ["So:"]
+@ENDS.block(AttemptState.KEPT, [ROME, "function_call_output", reasoning("So:"), "message"])
+async def is_stopped_between_two_thoughts(turn: RunningTurn) -> None:
+    ask(turn)
+    await turn.add()
+    think(turn)
+    await turn.add()  # its item never comes: the result of the call does
+    turn.emit_reasoning("So:")
+    turn.emit("Half")
+    turn.stop()
 
 
-async def is_stopped_after_a_thought_that_was_given(stage: Stage, chat: Chat, sink: Sink) -> None:
-    async with chat.turn("q", on_event=sink) as turn:
-        await turn.add(reasoning("Given."))
-        think(turn)
-        turn.stop()
-    assert turn.turn is not None
-    assert turn.turn.output == ()
+@ENDS.block(AttemptState.KEPT, [])
+async def is_stopped_after_a_thought_that_was_given(turn: RunningTurn) -> None:
+    await turn.add(reasoning("Given."))
+    think(turn)
+    turn.stop()
 
 
-async def is_stopped_within_a_refusal(stage: Stage, chat: Chat, sink: Sink) -> None:
-    async with chat.turn("q", on_event=sink) as turn:
-        think(turn)
-        turn.emit_refusal("I can")
-        turn.stop()
-    assert turn.turn is not None
-    assert turn.turn.output[1:] == (refusal("I can", status="incomplete"),)
+@ENDS.block(AttemptState.KEPT, [THOUGHT, refusal("I can", status="incomplete")])
+async def is_stopped_within_a_refusal(turn: RunningTurn) -> None:
+    think(turn)
+    turn.emit_refusal("I can")
+    turn.stop()
 
 
-async def fails_and_is_kept(stage: Stage, chat: Chat, sink: Sink) -> None:
-    async def run(turn: RunningTurn) -> None:
-        await thinks_asks_and_breaks(turn)
-
-    with pytest.raises(RuntimeError):
-        await soon(chat.run(run, "q", on_failure="keep", on_event=sink))
+@ENDS.act(AttemptState.KEPT)
+async def fails_and_is_kept(stage: Stage, chat: Chat, sink: EventSink) -> None:
+    await fail(chat, thinks_asks_and_breaks, "q", on_failure="keep", on_event=sink)
 
 
 async def thinks_asks_and_breaks(turn: RunningTurn) -> None:
@@ -264,50 +246,50 @@ async def thinks_asks_and_breaks(turn: RunningTurn) -> None:
     raise BOOM
 
 
-async def fails(stage: Stage, chat: Chat, sink: Sink) -> None:
-    with pytest.raises(RuntimeError):
-        await soon(chat.run(thinks_asks_and_breaks, "q", on_event=sink))
+@ENDS.act(AttemptState.FAILED)
+async def fails(stage: Stage, chat: Chat, sink: EventSink) -> None:
+    await fail(chat, thinks_asks_and_breaks, "q", on_event=sink)
 
 
-async def fails_and_is_settled(stage: Stage, chat: Chat, sink: Sink) -> None:
+@ENDS.act(AttemptState.FAILED)
+async def fails_and_is_settled(stage: Stage, chat: Chat, sink: EventSink) -> None:
     await fails(stage, chat, sink)
     await exchange(chat, "next")
     assert (await chat.turns())[0].kind is TurnKind.SETTLED
 
 
-async def is_discarded(stage: Stage, chat: Chat, sink: Sink) -> None:
-    async with chat.turn("q", on_event=sink) as turn:
-        think(turn)
-        ask(turn)
-        turn.stop("discard")
+@ENDS.block(AttemptState.DISCARDED)
+async def is_discarded(turn: RunningTurn) -> None:
+    think(turn)
+    ask(turn)
+    turn.stop("discard")
 
 
-async def is_resumed(stage: Stage, chat: Chat, sink: Sink) -> None:
-    async with chat.turn("q", on_event=sink) as turn:
-        think(turn)
-        turn.emit("Step. ")
-        ask(turn)
-        await turn.call(ROME, find)
-        think(turn)
-        turn.emit("Lost ")
-        ask(turn, "d")
-        turn._open.void_since_last_item()
-        turn.emit("Kept.")
-        ask(turn, "d")
-    assert turn.turn is not None
-    assert [item.text for item in turn.turn.output if item.type == "message"] == ["Step. ", "Kept."]
+@ENDS.block(
+    AttemptState.COMPLETED,
+    [THOUGHT, "message", ROME, RESULT, message("assistant", "Kept."), "function_call"],
+)
+async def is_resumed(turn: RunningTurn) -> None:
+    think(turn)
+    turn.emit("Step. ")
+    ask(turn)
+    await turn.call(ROME, find)
+    think(turn)
+    turn.emit("Lost ")
+    ask(turn, "d")
+    turn._open.void_since_last_item()
+    turn.emit("Kept.")
+    ask(turn, "d")
 
 
-async def is_resumed_with_text_alone(stage: Stage, chat: Chat, sink: Sink) -> None:
-    async with chat.turn("q", on_event=sink) as turn:
-        turn.emit("Lost ")
-        turn._open.void_since_last_item()
-        turn.emit("Kept.")
-    assert turn.turn is not None
-    assert turn.turn.output == (message("assistant", "Kept."),)
+@ENDS.block(AttemptState.COMPLETED, [message("assistant", "Kept.")])
+async def is_resumed_with_text_alone(turn: RunningTurn) -> None:
+    turn.emit("Lost ")
+    turn._open.void_since_last_item()
+    turn.emit("Kept.")
 
 
-async def _take_up(chat: Chat, sink: Sink, end: Callable[[RunningTurn], None]) -> None:
+async def _take_up(chat: Chat, sink: EventSink, end: Callable[[RunningTurn], None]) -> None:
     async def run(turn: RunningTurn) -> None:
         if turn.is_resumed:
             turn.emit("Done.")
@@ -322,56 +304,30 @@ async def _take_up(chat: Chat, sink: Sink, end: Callable[[RunningTurn], None]) -
         await turn.add(ROME)
         raise BOOM
 
-    with pytest.raises(RuntimeError):
-        await soon(chat.run(run, "q", idempotency_key="i"))
+    await fail(chat, run, "q", idempotency_key="i")
     await soon(chat.run(run, "q", idempotency_key="i", on_event=sink))
 
 
-async def takes_up_a_failed_attempt(stage: Stage, chat: Chat, sink: Sink) -> None:
+@ENDS.act(AttemptState.COMPLETED)
+async def takes_up_a_failed_attempt(stage: Stage, chat: Chat, sink: EventSink) -> None:
     await _take_up(chat, sink, lambda turn: None)
 
 
-async def takes_up_a_failed_attempt_and_is_stopped(stage: Stage, chat: Chat, sink: Sink) -> None:
+@ENDS.act(AttemptState.KEPT)
+async def takes_up_a_failed_attempt_and_is_stopped(stage: Stage, chat: Chat, sink: EventSink) -> None:
     await _take_up(chat, sink, lambda turn: turn.stop())
 
 
-async def takes_up_a_failed_attempt_and_fails(stage: Stage, chat: Chat, sink: Sink) -> None:
-    def fail(turn: RunningTurn) -> None:
+@ENDS.act(AttemptState.FAILED)
+async def takes_up_a_failed_attempt_and_fails(stage: Stage, chat: Chat, sink: EventSink) -> None:
+    def break_down(turn: RunningTurn) -> None:
         raise BOOM
 
     with pytest.raises(RuntimeError):
-        await _take_up(chat, sink, fail)
+        await _take_up(chat, sink, break_down)
 
 
-ENDS = [
-    (thinks_and_answers, AttemptState.COMPLETED),
-    (thinks_between_texts, AttemptState.COMPLETED),
-    (refuses, AttemptState.COMPLETED),
-    (leaves_interleaved_calls, AttemptState.COMPLETED),
-    (runs_the_calls_it_opened, AttemptState.COMPLETED),
-    (streams_calls_in_parallel, AttemptState.COMPLETED),
-    (puts_a_call_with_more_fields, AttemptState.COMPLETED),
-    (adds_other_items_than_it_emitted, AttemptState.COMPLETED),
-    (emits_while_it_adds, AttemptState.COMPLETED),
-    (is_resumed, AttemptState.COMPLETED),
-    (is_resumed_with_text_alone, AttemptState.COMPLETED),
-    (takes_up_a_failed_attempt, AttemptState.COMPLETED),
-    (takes_up_a_failed_attempt_and_is_stopped, AttemptState.KEPT),
-    (takes_up_a_failed_attempt_and_fails, AttemptState.FAILED),
-    (is_stopped_within_a_call, AttemptState.KEPT),
-    (is_stopped_while_it_thinks, AttemptState.KEPT),
-    (is_stopped_after_its_reasoning_was_added, AttemptState.KEPT),
-    (is_stopped_between_two_thoughts, AttemptState.KEPT),
-    (is_stopped_after_a_thought_that_was_given, AttemptState.KEPT),
-    (is_stopped_within_a_refusal, AttemptState.KEPT),
-    (fails_and_is_kept, AttemptState.KEPT),
-    (fails, AttemptState.FAILED),
-    (fails_and_is_settled, AttemptState.FAILED),
-    (is_discarded, AttemptState.DISCARDED),
-]
-
-
-@pytest.mark.parametrize(("act", "state"), ENDS, ids=[act.__name__ for act, _ in ENDS])
+@ENDS.each
 async def test_events_of_every_kind_are_read_after_the_end_as_they_were_sent(
     stage: Stage, act: Any, state: AttemptState
 ) -> None:
@@ -389,7 +345,7 @@ async def test_retry_sends_the_text_of_each_item_that_it_takes_over_as_one_delta
 
 
 async def test_turn_sends_each_kind_of_delta_and_at_last_its_items(stage: Stage) -> None:
-    async def act(stage: Stage, chat: Chat, sink: Sink) -> None:
+    async def act(stage: Stage, chat: Chat, sink: EventSink) -> None:
         async with chat.turn("q", on_event=sink) as turn:
             think(turn)
             turn.emit("Let me see.")
@@ -473,11 +429,9 @@ async def test_running_turn_of_every_kind_is_read_from_any_number_here_and_elsew
 
 @pytest.mark.parametrize("flushed", [(0, 1, 2, 3), (1, 3), (3,), (2,), (0,), (1,)])
 async def test_flushed_parts_of_a_dead_process_are_kept_well_formed_and_read_the_same(
-    stage: Stage, flushed: Sequence[int]
+    stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat, flushed: Sequence[int]
 ) -> None:
     """Recorded and flushed in any order: no part twice, none lost that is on disk, and no half call."""
-    here, there = await stage.processes()
-    chat = await here.chat()
     gates = [Gate() for _ in range(4)]
 
     async def run(turn: RunningTurn) -> None:
@@ -504,20 +458,19 @@ async def test_flushed_parts_of_a_dead_process_are_kept_well_formed_and_read_the
             await here.flush()
         if place < 3:
             gate.release()
-    elsewhere = await there.chat(chat)
-    seen = Reading(stage, elsewhere, id)
+    seen = Reading(stage, same, id)
     await stage.bury_others(there)
-    [turn] = await elsewhere.turns()
+    [turn] = await same.turns()
     journaled = [reasoning("Hm. Yes. "), "One two. ", "function_call", "function_call_output"]
     half = [reasoning("Where to \U0001f600?"), "Three"] if 3 in flushed else []
     shown = [item if item.is_reasoning else item.text or item.type for item in turn.output]
     assert shown == [*journaled, *half]
-    events = await read_all(elsewhere, id)
+    events = await read_all(same, id)
     check_shape(events)
     done = [bytes(event.item) for event in events if isinstance(event, ItemDone)]
     assert done == [item.raw for item in turn.output]
     assert wire(await soon(seen.task)) == wire(events)
-    await resumed_at_every_number(stage, elsewhere, id, events)
+    await resumed_at_every_number(stage, same, id, events)
 
 
 async def test_halves_of_a_character_are_joined_in_every_kind(stage: Stage, chat: Chat) -> None:
@@ -542,8 +495,7 @@ async def test_resumed_turn_drops_the_open_call_that_an_earlier_attempt_recorded
             raise BOOM
         turn.emit(result.fields["output"])
 
-    with pytest.raises(RuntimeError):
-        await soon(chat.run(run, "q", idempotency_key="i"))
+    await fail(chat, run, "q", idempotency_key="i")
     turn = await soon(chat.run(run, "q", idempotency_key="i"))
     assert [item.type for item in turn.output] == ["function_call", "function_call_output", "message"]
 

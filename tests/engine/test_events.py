@@ -12,6 +12,7 @@ from tests.engine.views import (
     BOOM,
     SCRIPT,
     SMALL,
+    Ends,
     Reading,
     check_read_back,
     check_shape,
@@ -26,6 +27,7 @@ from tests.engine.views import (
 from turnledger.chat import Chat
 from turnledger.engine.attempt.end import end
 from turnledger.engine.attempt.stored_events import read_turn_log
+from turnledger.engine.events.live_log import EventSink
 from turnledger.engine.process import flush
 from turnledger.engine.turn.commit import commit
 from turnledger.engine.turn.running_turn import RunningTurn, record
@@ -43,7 +45,8 @@ from turnledger.model.ids import TurnId
 from turnledger.model.turn import AttemptState, TurnKind
 from turnledger.testing.gates import Fate, Gate, When
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Step, Tool
-from turnledger.testing.store_contract.stage import LIMITS, Stage, call, exchange, soon
+from turnledger.testing.store_contract.effects import fail
+from turnledger.testing.store_contract.stage import LIMITS, Stage, StageProcess, call, exchange, soon
 
 UNKNOWN = TurnId("turn_000000000001700080000000000000ff")
 
@@ -61,15 +64,15 @@ class TestEvents:
         for after, reading in enumerate(readings):
             assert wire(await soon(reading.task)) == wire(events[after:] or events[-1:])
 
-    async def test_turn_in_another_process_is_read_as_far_as_it_was_flushed(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_turn_in_another_process_is_read_as_far_as_it_was_flushed(
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         events: list[Event] = []
         gates = [Gate(), Gate()]
         script = [*SCRIPT, gates[0], "More, ", Tool("book"), "and more.", gates[1], " Done."]
         task = stage.start(chat.run(ScriptedModel(script), "q", on_event=events.append))
         await stage.reach(gates[0], task)
-        id, elsewhere = await running(chat), await there.chat(chat)
+        id, elsewhere = await running(chat), same
         readings = [Reading(stage, elsewhere, id, after) for after in range(12)]
         assert wire(await readings[0].until(1)) == wire(events[:1])
         for gate in gates:
@@ -98,12 +101,10 @@ class TestEvents:
 
     @pytest.mark.parametrize("finder", ["the timer", "the reader"])
     async def test_reader_of_a_turn_in_a_dead_process_receives_process_died_and_ends(
-        self, stage: Stage, finder: str
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat, finder: str
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         await hold(stage, chat)
-        id, elsewhere = await running(chat), await there.chat(chat)
+        id, elsewhere = await running(chat), same
         await here.flush()
         reading = Reading(stage, elsewhere, id)
         so_far = len(await reading.until(10))
@@ -126,11 +127,9 @@ class TestEvents:
 
     @pytest.mark.parametrize("flushed", [(0, 1, 2), (1, 2), (2,), (0,), (1,), ()])
     async def test_flushed_text_of_a_dead_process_is_kept_exactly_once(
-        self, stage: Stage, flushed: tuple[int, ...]
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, flushed: tuple[int, ...]
     ) -> None:
         """Recorded and flushed in any order: no text twice, and none lost that is on disk."""
-        here, there = await stage.processes()
-        chat = await here.chat()
         gates = [Gate(), Gate(), Gate()]
 
         async def runner(turn: RunningTurn) -> None:
@@ -165,13 +164,13 @@ class TestEvents:
             assert items == [item.raw for item in turn.output]
         await resumed_at_every_number(stage, elsewhere, id, events)
 
-    async def test_flushed_text_of_a_failed_attempt_is_kept_as_its_partial_text(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_flushed_text_of_a_failed_attempt_is_kept_as_its_partial_text(
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         await hold(stage, chat, ["So ", "far."])
         await here.flush()
         await stage.bury_others(there)
-        [aside] = await (await there.chat(chat)).attempts()
+        [aside] = await same.attempts()
         assert aside.attempt.partial == "So far."
 
     async def test_flush_of_a_superseded_turn_ends_the_turn_as_superseded(self, stage: Stage) -> None:
@@ -191,17 +190,15 @@ class TestEvents:
 
     @pytest.mark.parametrize("fate", [None, *Fate])
     async def test_flush_that_fails_is_repeated_and_leaves_the_turn_unharmed(
-        self, stage: Stage, fate: Fate | None
+        self, stage: Stage, here: StageProcess, chat: Chat, same: Chat, fate: Fate | None
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         events: list[Event] = []
         gates = [Gate(), Gate()]
         script: list[Step] = ["One ", gates[0], "two", gates[1], " three"]
         task = stage.start(chat.run(ScriptedModel(script), "q", on_event=events.append))
         await stage.reach(gates[0], task)
         id = await running(chat)
-        reading = Reading(stage, await there.chat(chat), id)
+        reading = Reading(stage, same, id)
         if fate is None:
             here.store.refuse(flush)
         else:
@@ -257,16 +254,13 @@ class TestEvents:
         assert wire(events) == wire(swift.events) == wire(await read_all(chat, id))
         assert spoken(events) == "".join(words)
 
-    @pytest.mark.parametrize("elsewhere", [False, True])
     async def test_reader_of_a_queued_turn_receives_its_events_once_it_begins(
-        self, stage: Stage, elsewhere: bool
+        self, stage: Stage, chat: Chat, either: Chat
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         holder = await hold(stage, chat)
         waiting = await stage.queue(chat, ScriptedModel(["Second."]), "second")
         [ticket] = await stage.tickets(chat)
-        reading = Reading(stage, await (there if elsewhere else here).chat(chat), ticket.attempt)
+        reading = Reading(stage, either, ticket.attempt)
         await holder.finish()
         await soon(waiting)
         events = await soon(reading.task)
@@ -314,9 +308,8 @@ class TestEvents:
         assert wire(ours) == wire(theirs) == wire(await read_all(chat, id))
 
     async def test_reader_of_a_turn_of_another_conversation_or_owner_raises_turn_not_found(
-        self, stage: Stage
+        self, stage: Stage, here: StageProcess, there: StageProcess
     ) -> None:
-        here, there = await stage.processes()
         chat, other = await here.chat(owner="ann"), await here.chat(owner="ann")
         foreign = await here.chat(owner="ben")
         done = await exchange(chat, "q")
@@ -324,8 +317,7 @@ class TestEvents:
         await stage.queue(chat, ScriptedModel(["Second."]), "second")
         [ticket] = await stage.tickets(chat)
         failed = await here.chat(owner="ann")
-        with pytest.raises(RuntimeError):
-            await soon(failed.run(ScriptedModel([BOOM]), "q"))
+        await fail(failed, ScriptedModel([BOOM]), "q")
         [aside] = await failed.attempts()
         for turn in (done.id, await running(chat), ticket.attempt, aside.attempt.id, UNKNOWN):
             for process in (here, there):
@@ -333,13 +325,13 @@ class TestEvents:
                     with pytest.raises(TurnNotFound):
                         await read_all(await process.chat(stranger), turn)
 
-    async def test_readers_raise_ledger_closed_when_the_ledger_closes(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_readers_raise_ledger_closed_when_the_ledger_closes(
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         await hold(stage, chat)
         await stage.queue(chat, ScriptedModel(["Second."]), "second")
         [ticket] = await stage.tickets(chat)
-        id, elsewhere = await running(chat), await there.chat(chat)
+        id, elsewhere = await running(chat), same
         readings = [Reading(stage, elsewhere, id), Reading(stage, elsewhere, ticket.attempt)]
         await readings[0].until(1)
         await there.ledger.close()
@@ -352,20 +344,17 @@ class TestEvents:
         with pytest.raises(LedgerClosed):
             await read_all(chat, id)
 
-    @pytest.mark.parametrize("elsewhere", [False, True])
     @pytest.mark.parametrize("purge", [False, True])
     async def test_reader_of_a_deleted_conversation_raises_conversation_deleted(
-        self, stage: Stage, elsewhere: bool, purge: bool
+        self, stage: Stage, here: StageProcess, chat: Chat, same: Chat, either: Chat, purge: bool
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         done = await exchange(chat, "q")
         holder = await hold(stage, chat)
         id = await running(chat)
         await here.flush()
-        reading = Reading(stage, await there.chat(chat), id)
+        reading = Reading(stage, same, id)
         await reading.until(2)
-        await (await (there if elsewhere else here).chat(chat)).delete(purge=purge)
+        await either.delete(purge=purge)
         with pytest.raises(ConversationDeleted):
             await soon(reading.task)
         with pytest.raises(ConversationDeleted):
@@ -398,50 +387,57 @@ class TestEvents:
             chat.events(UNKNOWN, after=-1)
 
 
-async def completes(stage: Stage, chat: Chat, sink: Callable[[Event], None]) -> None:
+ENDS = Ends()
+
+
+@ENDS.act(AttemptState.COMPLETED)
+async def completes(stage: Stage, chat: Chat, sink: EventSink) -> None:
     await soon(chat.run(ScriptedModel(SCRIPT), "q", on_event=sink))
 
 
-async def answers_in_one_go(stage: Stage, chat: Chat, sink: Callable[[Event], None]) -> None:
+@ENDS.act(AttemptState.COMPLETED)
+async def answers_in_one_go(stage: Stage, chat: Chat, sink: EventSink) -> None:
     await soon(chat.run(ScriptedModel(["Yes."]), "q", on_event=sink))
 
 
-async def leaves_a_call(stage: Stage, chat: Chat, sink: Callable[[Event], None]) -> None:
+@ENDS.act(AttemptState.COMPLETED)
+async def leaves_a_call(stage: Stage, chat: Chat, sink: EventSink) -> None:
     await soon(chat.run(ScriptedModel(["Hm.", Ask("your_turn")]), "q", on_event=sink))
 
 
-async def adds_an_answer(stage: Stage, chat: Chat, sink: Callable[[Event], None]) -> None:
-    async with chat.turn("q", on_event=sink) as turn:
-        await turn.add({"role": "assistant", "content": "Yes."})
+@ENDS.block(AttemptState.COMPLETED)
+async def adds_an_answer(turn: RunningTurn) -> None:
+    await turn.add({"role": "assistant", "content": "Yes."})
 
 
-async def puts_a_call_behind_its_text(stage: Stage, chat: Chat, sink: Callable[[Event], None]) -> None:
-    async with chat.turn("q", on_event=sink) as turn:
-        turn.emit("Let me see.")
-        turn.put(call("look", "c"), call("look", "d"))
+@ENDS.block(AttemptState.COMPLETED)
+async def puts_a_call_behind_its_text(turn: RunningTurn) -> None:
+    turn.emit("Let me see.")
+    turn.put(call("look", "c"), call("look", "d"))
 
 
-async def puts_a_call_and_no_text(stage: Stage, chat: Chat, sink: Callable[[Event], None]) -> None:
-    async with chat.turn("q", on_event=sink) as turn:
-        await turn.add({"role": "assistant", "content": "Hm."})
-        turn.put(call("look", "c"))
+@ENDS.block(AttemptState.COMPLETED)
+async def puts_a_call_and_no_text(turn: RunningTurn) -> None:
+    await turn.add({"role": "assistant", "content": "Hm."})
+    turn.put(call("look", "c"))
 
 
-async def fails_behind_what_it_put(stage: Stage, chat: Chat, sink: Callable[[Event], None]) -> None:
+@ENDS.act(AttemptState.KEPT)
+async def fails_behind_what_it_put(stage: Stage, chat: Chat, sink: EventSink) -> None:
     async def put_and_break(turn: RunningTurn) -> None:
         turn.emit("Let me see.")
         turn.put(call("look", "c"))
         raise BOOM
 
-    with pytest.raises(RuntimeError):
-        await soon(chat.run(put_and_break, "q", on_failure="keep", on_event=sink))
+    await fail(chat, put_and_break, "q", on_failure="keep", on_event=sink)
 
 
-async def emits_while_it_adds(stage: Stage, chat: Chat, sink: Callable[[Event], None]) -> None:
-    process = next(each for each in stage._processes if each.ledger._process is chat._process)
+@ENDS.act(AttemptState.COMPLETED)
+async def emits_while_it_adds(stage: Stage, chat: Chat, sink: EventSink) -> None:
+    here, _ = stage._processes
     async with chat.turn("q", on_event=sink) as turn:
         turn.emit("before ")
-        with process.store.hold(record) as gate:
+        with here.store.hold(record) as gate:
             adding = stage.start(turn.add(call("look", "c"), {"role": "assistant", "content": "own"}))
             await stage.reach(gate, adding)
             turn.emit("meanwhile ")
@@ -450,65 +446,67 @@ async def emits_while_it_adds(stage: Stage, chat: Chat, sink: Callable[[Event], 
         await turn.add({"type": "function_call_output", "call_id": "c", "output": "found"})
 
 
-async def is_stopped_and_kept(stage: Stage, chat: Chat, sink: Callable[[Event], None]) -> None:
-    async with chat.turn("q", on_event=sink) as turn:
-        turn.emit("Let me ")
-        turn.emit("see")
-        await turn.add(call("look", "c"))
-        turn.emit("Half")
-        turn.stop()
+@ENDS.block(AttemptState.KEPT)
+async def is_stopped_and_kept(turn: RunningTurn) -> None:
+    turn.emit("Let me ")
+    turn.emit("see")
+    await turn.add(call("look", "c"))
+    turn.emit("Half")
+    turn.stop()
 
 
-async def is_stopped_while_it_thinks(stage: Stage, chat: Chat, sink: Callable[[Event], None]) -> None:
-    async with chat.turn("q", on_event=sink) as turn:
-        turn.emit("Let me see")
-        await turn.add({"type": "reasoning", "summary": []})
-        turn.stop()
+@ENDS.block(AttemptState.KEPT)
+async def is_stopped_while_it_thinks(turn: RunningTurn) -> None:
+    turn.emit("Let me see")
+    await turn.add({"type": "reasoning", "summary": []})
+    turn.stop()
 
 
-async def fails_and_is_kept(stage: Stage, chat: Chat, sink: Callable[[Event], None]) -> None:
-    with pytest.raises(RuntimeError):
-        await soon(chat.run(ScriptedModel([*SCRIPT, BOOM]), "q", on_failure="keep", on_event=sink))
+@ENDS.act(AttemptState.KEPT)
+async def fails_and_is_kept(stage: Stage, chat: Chat, sink: EventSink) -> None:
+    await fail(chat, ScriptedModel([*SCRIPT, BOOM]), "q", on_failure="keep", on_event=sink)
 
 
-async def fails(stage: Stage, chat: Chat, sink: Callable[[Event], None]) -> None:
-    with pytest.raises(RuntimeError):
-        await soon(chat.run(ScriptedModel([*SCRIPT, BOOM]), "q", on_event=sink))
+@ENDS.act(AttemptState.FAILED)
+async def fails(stage: Stage, chat: Chat, sink: EventSink) -> None:
+    await fail(chat, ScriptedModel([*SCRIPT, BOOM]), "q", on_event=sink)
 
 
-async def fails_and_is_settled(stage: Stage, chat: Chat, sink: Callable[[Event], None]) -> None:
+@ENDS.act(AttemptState.FAILED)
+async def fails_and_is_settled(stage: Stage, chat: Chat, sink: EventSink) -> None:
     await fails(stage, chat, sink)
     await exchange(chat, "next")
     assert (await chat.turns())[0].kind is TurnKind.SETTLED
 
 
-async def fails_and_is_forgotten(stage: Stage, chat: Chat, sink: Callable[[Event], None]) -> None:
-    with pytest.raises(RuntimeError):
-        await soon(chat.run(ScriptedModel([*SCRIPT, BOOM]), "q", on_failure="forget", on_event=sink))
+@ENDS.act(AttemptState.FAILED)
+async def fails_and_is_forgotten(stage: Stage, chat: Chat, sink: EventSink) -> None:
+    await fail(chat, ScriptedModel([*SCRIPT, BOOM]), "q", on_failure="forget", on_event=sink)
     await exchange(chat, "next")
 
 
-async def fails_and_is_resumed(stage: Stage, chat: Chat, sink: Callable[[Event], None]) -> None:
+@ENDS.act(AttemptState.FAILED)
+async def fails_and_is_resumed(stage: Stage, chat: Chat, sink: EventSink) -> None:
     model = ScriptedModel([*SCRIPT, BOOM], [*SCRIPT, "again"])
-    with pytest.raises(RuntimeError):
-        await soon(chat.run(model, "q", idempotency_key="i", on_event=sink))
+    await fail(chat, model, "q", idempotency_key="i", on_event=sink)
     await soon(chat.run(model, "q", idempotency_key="i"))
 
 
-async def resumes(stage: Stage, chat: Chat, sink: Callable[[Event], None]) -> None:
+@ENDS.act(AttemptState.COMPLETED)
+async def resumes(stage: Stage, chat: Chat, sink: EventSink) -> None:
     model = ScriptedModel([*SCRIPT, BOOM], [*SCRIPT, "again"])
-    with pytest.raises(RuntimeError):
-        await soon(chat.run(model, "q", idempotency_key="i"))
+    await fail(chat, model, "q", idempotency_key="i")
     await soon(chat.run(model, "q", idempotency_key="i", on_event=sink))
 
 
-async def is_discarded(stage: Stage, chat: Chat, sink: Callable[[Event], None]) -> None:
-    async with chat.turn("q", on_event=sink) as turn:
-        await ScriptedModel(SCRIPT)(turn)
-        turn.stop("discard")
+@ENDS.block(AttemptState.DISCARDED)
+async def is_discarded(turn: RunningTurn) -> None:
+    await ScriptedModel(SCRIPT)(turn)
+    turn.stop("discard")
 
 
-async def is_discarded_and_settled(stage: Stage, chat: Chat, sink: Callable[[Event], None]) -> None:
+@ENDS.act(AttemptState.DISCARDED)
+async def is_discarded_and_settled(stage: Stage, chat: Chat, sink: EventSink) -> None:
     await is_discarded(stage, chat, sink)
     await exchange(chat, "next")
 
@@ -520,67 +518,33 @@ async def _before_it_knows(
     meanwhile: Callable[[Chat], Awaitable[object]],
 ) -> None:
     """Act in another process after a turn has ended and before its holder knows."""
-    process = next(each for each in stage._processes if each.ledger._process is chat._process)
-    other = next(each for each in stage._processes if each is not process)
-    with process.store.hold(end, When.AFTER) as gate:
-        process.store.lose_answer(end, Fate.WRITTEN)
+    here, there = stage._processes
+    with here.store.hold(end, When.AFTER) as gate:
+        here.store.lose_answer(end, Fate.WRITTEN)
         task = stage.start(ending)
         await stage.reach(gate, task)
-        await meanwhile(await other.chat(chat))
+        await meanwhile(await there.chat(chat))
     await soon(task)
 
 
-async def is_discarded_and_settled_before_it_knows(
-    stage: Stage, chat: Chat, sink: Callable[[Event], None]
-) -> None:
+@ENDS.act(AttemptState.DISCARDED)
+async def is_discarded_and_settled_before_it_knows(stage: Stage, chat: Chat, sink: EventSink) -> None:
     discarding = is_discarded(stage, chat, sink)
     await _before_it_knows(stage, chat, discarding, lambda other: exchange(other, "next"))
     assert (await chat.turns())[0].kind is TurnKind.SETTLED
 
 
-async def fails_and_is_resumed_before_it_knows(
-    stage: Stage, chat: Chat, sink: Callable[[Event], None]
-) -> None:
+@ENDS.act(AttemptState.FAILED)
+async def fails_and_is_resumed_before_it_knows(stage: Stage, chat: Chat, sink: EventSink) -> None:
     model = ScriptedModel([*SCRIPT, BOOM], [*SCRIPT, "again"])
-
-    async def fail() -> None:
-        with pytest.raises(RuntimeError):
-            await chat.run(model, "q", idempotency_key="i", on_event=sink)
-
-    await _before_it_knows(stage, chat, fail(), lambda other: other.run(model, "q", idempotency_key="i"))
+    failing = fail(chat, model, "q", idempotency_key="i", on_event=sink)
+    await _before_it_knows(stage, chat, failing, lambda other: other.run(model, "q", idempotency_key="i"))
     [attempt] = await chat.attempts()
     assert attempt.attempt.state is AttemptState.RESUMED
 
 
-ENDS = [
-    (completes, AttemptState.COMPLETED),
-    (answers_in_one_go, AttemptState.COMPLETED),
-    (leaves_a_call, AttemptState.COMPLETED),
-    (adds_an_answer, AttemptState.COMPLETED),
-    (puts_a_call_behind_its_text, AttemptState.COMPLETED),
-    (puts_a_call_and_no_text, AttemptState.COMPLETED),
-    (emits_while_it_adds, AttemptState.COMPLETED),
-    (resumes, AttemptState.COMPLETED),
-    (is_stopped_and_kept, AttemptState.KEPT),
-    (is_stopped_while_it_thinks, AttemptState.KEPT),
-    (fails_and_is_kept, AttemptState.KEPT),
-    (fails_behind_what_it_put, AttemptState.KEPT),
-    (fails, AttemptState.FAILED),
-    (fails_and_is_settled, AttemptState.FAILED),
-    (fails_and_is_forgotten, AttemptState.FAILED),
-    (fails_and_is_resumed, AttemptState.FAILED),
-    (fails_and_is_resumed_before_it_knows, AttemptState.FAILED),
-    (is_discarded, AttemptState.DISCARDED),
-    (is_discarded_and_settled, AttemptState.DISCARDED),
-    (is_discarded_and_settled_before_it_knows, AttemptState.DISCARDED),
-]
-
-
-every_end = pytest.mark.parametrize(("act", "state"), ENDS, ids=[act.__name__ for act, _ in ENDS])
-
-
 class TestEventEnds:
-    @every_end
+    @ENDS.each
     async def test_events_read_after_the_end_equal_the_events_sent_live(
         self, stage: Stage, act: Any, state: AttemptState
     ) -> None:
@@ -588,10 +552,8 @@ class TestEventEnds:
 
     @pytest.mark.parametrize("act", [fails, is_discarded])
     async def test_events_of_a_settled_turn_read_the_same_in_forks_copies_and_after_cleanup(
-        self, stage: Stage, act: Any
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, act: Any
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         first = await exchange(chat, "first")
         events: list[Event] = []
         await soon(act(stage, chat, events.append))

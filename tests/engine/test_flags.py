@@ -21,7 +21,16 @@ from turnledger.model.item import Item
 from turnledger.model.messages.messages import messages_of
 from turnledger.testing.gates import When
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Step, Think, Tool
-from turnledger.testing.store_contract.stage import LIMITS, Stage, answer_to, exchange, play, soon
+from turnledger.testing.store_contract.effects import fail
+from turnledger.testing.store_contract.stage import (
+    LIMITS,
+    Stage,
+    StageProcess,
+    answer_to,
+    exchange,
+    play,
+    soon,
+)
 
 STEPS = (Think(), Tool("look"), Tool("pay"), Think(), "Done.")
 """In the turn these are: input, reasoning, call, result, call, result, reasoning, text."""
@@ -56,9 +65,8 @@ class TestFlags:
 
     @pytest.mark.parametrize("by", ["regenerate", "resent"])
     async def test_hidden_parts_of_a_question_stay_hidden_when_it_is_asked_again(
-        self, stage: Stage, by: str
+        self, chat: Chat, same: Chat, by: str
     ) -> None:
-        chat, same = await stage.shared_chat()
         parts = [{"role": "user", "content": text} for text in ("secret", "aside", "q")]
         turn = await soon(chat.run(ScriptedModel(["a"]), parts))
         await same.flag(turn.id, 0, to_model=False)
@@ -73,9 +81,8 @@ class TestFlags:
 
     @pytest.mark.parametrize("how", ["kept", "settled"])
     async def test_hidden_parts_of_a_question_stay_hidden_when_asking_it_again_fails(
-        self, stage: Stage, how: str
+        self, chat: Chat, same: Chat, how: str
     ) -> None:
-        chat, same = await stage.shared_chat()
         parts = [{"role": "user", "content": text} for text in ("secret", "q")]
         turn = await soon(chat.run(ScriptedModel(["a"]), parts))
         await same.flag(turn.id, 0, to_model=False, to_user=False)
@@ -93,9 +100,8 @@ class TestFlags:
         assert await chat.flags(turn.id) == {turn.id: {1: Flags(to_model=False)}}
 
     async def test_hidden_lists_the_item_numbers_hidden_from_the_user_for_each_turn(
-        self, stage: Stage
+        self, chat: Chat, same: Chat
     ) -> None:
-        chat, same = await stage.shared_chat()
         first, second = await played(chat), await played(chat, ["a"])
         assert await chat.hidden(await chat.turns()) == [HiddenItems(), HiddenItems()]
         await chat.flag(first, 3, to_user=False)  # a result: its call is hidden with it
@@ -110,19 +116,15 @@ class TestFlags:
         assert await chat.flag(first) == HiddenItems((1, 2, 3), (0, 1, 2, 3))
         assert await chat.hidden([]) == []
 
-    async def test_item_hidden_from_the_user_is_left_out_of_the_history(self, stage: Stage) -> None:
-        chat, same = await stage.shared_chat()
+    async def test_item_hidden_from_the_user_is_left_out_of_the_history(self, chat: Chat, same: Chat) -> None:
         turn = await exchange(chat, "q", "a")
         await chat.flag(turn.id, 0, to_user=False)
         assert [item.text for item in await same.history()] == ["a"]
         assert await shown(chat) == ["q", "a"]
 
     async def test_resent_history_with_or_without_hidden_items_continues_the_conversation(
-        self, stage: Stage
+        self, chat: Chat, same: Chat
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        same = await there.chat(chat)
         first = await exchange(chat, "q", "a")
         await exchange(chat, "q2", "a2")
         texts = ["q", "a", "q2", "a2"]
@@ -135,8 +137,7 @@ class TestFlags:
                 texts += ["and?", "yes"]
                 assert [item.text for turn in await chat.turns() for item in turn.items] == texts
 
-    async def test_running_turn_is_unaffected_by_flags_set_meanwhile(self, stage: Stage) -> None:
-        chat, same = await stage.shared_chat()
+    async def test_running_turn_is_unaffected_by_flags_set_meanwhile(self, chat: Chat, same: Chat) -> None:
         turn = await exchange(chat, "q", "a")
         async with chat.turn("q2") as running:
             before = running.items
@@ -146,26 +147,18 @@ class TestFlags:
         assert [item.text for item in await chat.history()] == ["q2", "b"]
         assert await chat.flags(turn.id) == {turn.id: {0: Flags(False, False), 1: Flags(False, False)}}
 
-    async def test_flag_set_during_a_commit_survives_the_commit(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    @pytest.mark.parametrize("after_begin", [False, True])
+    async def test_flag_set_between_begin_and_snapshot_or_during_the_commit_applies_to_later_turns(
+        self, stage: Stage, here: StageProcess, chat: Chat, same: Chat, after_begin: bool
+    ) -> None:
         turn = await exchange(chat, "q", "a")
-        with here.store.hold(commit) as gate:
+        if after_begin:
+            await chat.flag(turn.id, 0, to_user=False)
+        held = here.store.hold(begin, When.AFTER) if after_begin else here.store.hold(commit)
+        with held as gate:
             task = stage.start(chat.run(ScriptedModel(["b"]), "q2"))
             await stage.reach(gate, task)
-            await (await there.chat(chat)).flag(turn.id, 0, to_model=False)
-        await soon(task)
-        assert await shown(chat) == ["a", "q2", "b"]
-
-    async def test_flag_set_between_begin_and_snapshot_applies_to_later_turns(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        turn = await exchange(chat, "q", "a")
-        await chat.flag(turn.id, 0, to_user=False)
-        with here.store.hold(begin, When.AFTER) as gate:
-            task = stage.start(chat.run(ScriptedModel(["b"]), "q2"))
-            await stage.reach(gate, task)
-            await (await there.chat(chat)).flag(turn.id, 0, to_model=False)
+            await same.flag(turn.id, 0, to_model=False)
         await soon(task)
         assert await shown(chat) == ["a", "q2", "b"]
 
@@ -203,9 +196,8 @@ class TestFlags:
         assert set((await chat.flags(id))[id]) == {0, 7}
 
     async def test_flag_on_a_turn_of_another_conversation_or_owner_raises_turn_not_found(
-        self, stage: Stage
+        self, here: StageProcess
     ) -> None:
-        here = await stage.process()
         chat, other = await here.chat(), await here.chat()
         foreign = await here.chat(owner="eve")
         turn = await exchange(chat, "q", "a")
@@ -234,8 +226,7 @@ class TestFlags:
         await chat.flag(first.id, 1, to_model=False)
         assert await shown(forked, "q5") == ["q3", "ok"]
 
-    async def test_hidden_items_are_left_out_of_the_context_of_an_edit(self, stage: Stage) -> None:
-        chat, same = await stage.shared_chat()
+    async def test_hidden_items_are_left_out_of_the_context_of_an_edit(self, chat: Chat, same: Chat) -> None:
         turns = [await exchange(chat, f"q{number}", f"a{number}") for number in range(3)]
         await chat.flag(turns[0].id, 1, to_model=False)
         async with same.edit(turns[2].id, "q") as turn:
@@ -254,16 +245,11 @@ class TestFlags:
 
     @pytest.mark.parametrize("context", [Context.all(), Context.last(9), Context.budget(9_000)])
     async def test_settled_turn_keeps_its_flags_on_the_branch_of_an_edit(
-        self, stage: Stage, context: Context
+        self, here: StageProcess, there: StageProcess, chat: Chat, same: Chat, context: Context
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         await exchange(chat, "hello")
         first = (await soon(chat.run(ScriptedModel([Ask("locate", call_id="c")]), "q"))).id
-        with pytest.raises(RuntimeError):
-            await soon(
-                chat.run(ScriptedModel([Tool("pay"), RuntimeError()]), [answer_to("c", "here"), "pay"])
-            )
+        await fail(chat, ScriptedModel([Tool("pay"), RuntimeError()]), [answer_to("c", "here"), "pay"])
         await exchange(chat, "next")
         settled = (await chat.turns())[2]
         assert [item.type for item in settled.items][:3] == [
@@ -271,9 +257,9 @@ class TestFlags:
             "message",
             "function_call",
         ]
-        await (await there.chat(chat)).flag(settled.id, (0, 1, 2), to_model=False)
+        await same.flag(settled.id, (0, 1, 2), to_model=False)
         await chat.flag(settled.id, 1, to_user=False)
-        async with (await there.chat(chat)).edit(first, "q again", context=context) as turn:
+        async with same.edit(first, "q again", context=context) as turn:
             assert not {"pay", "function_call"} & {item.text or item.type for item in turn.items}
             turn.emit("a")
         copy = (await chat.turns())[1]

@@ -51,6 +51,7 @@ from turnledger.testing.store_contract.stage import (
     SHORT_WAIT,
     OpenStore,
     Stage,
+    StageProcess,
     answer_to,
     chain,
     exchange,
@@ -64,12 +65,12 @@ from turnledger.testing.store_contract.stage import (
 
 
 class TestQueue:
-    async def test_new_request_does_not_overtake_queued_requests(self, stage: Stage) -> None:
+    async def test_new_request_does_not_overtake_queued_requests(
+        self, stage: Stage, there: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         """The lane is free for a moment, and the waiting request has not been notified yet."""
-        here, there = await stage.processes()
-        chat = await here.chat()
         holder = await stage.hold_lane(chat, "q0")
-        waiting = await stage.queue(await there.chat(chat), ScriptedModel(["a1"]), "q1")
+        waiting = await stage.queue(same, ScriptedModel(["a1"]), "q1")
         with there.store.hold(begin):
             await holder.finish()
             late = await stage.queue(chat, ScriptedModel(["a2"]), "q2")
@@ -141,9 +142,8 @@ class TestFences:
     @pytest.mark.parametrize("act", [journal, start_tool, commit_turn, hold_commit, lose_commit_answer])
     @pytest.mark.parametrize("way", ["expired", "deleted", "purged"])
     async def test_superseded_turn_raises_expired_or_deleted_when_its_conversation_is_gone(
-        self, stage: Stage, act: HolderAction, way: str
+        self, stage: Stage, here: StageProcess, there: StageProcess, act: HolderAction, way: str
     ) -> None:
-        here, there = await stage.processes()
         here.store.ignores_hints = True
         chat = await here.chat(expires_after=60)
         await exchange(chat, "q")
@@ -163,14 +163,12 @@ class TestFences:
 
     @pytest.mark.parametrize("policy", ["settle", "keep"])
     async def test_superseded_turn_raises_superseded_though_a_kept_or_settled_turn_has_its_id(
-        self, stage: Stage, policy: str
+        self, stage: Stage, there: StageProcess, chat: Chat, same: Chat, policy: str
     ) -> None:
         """The settled or kept turn has the id of the attempt, but not the answer that its caller gave."""
-        here, there = await stage.processes()
-        chat = await here.chat()
         holder = await stage.hold_lane(chat, "mine", [Tool("pay", "paid"), "Paid."], on_failure=policy)
         await stage.bury_others(there)
-        await exchange(await there.chat(chat), "theirs")
+        await exchange(same, "theirs")
         before = await chat.turns()
         assert [turn.input[0].text for turn in before] == ["mine", "theirs"]
         holder.gate.release()
@@ -188,12 +186,10 @@ class TestFences:
         assert await message_texts(chat) == ["mine", "Working done."]
 
     async def test_holder_that_renews_its_lease_before_the_takeover_keeps_its_lane(
-        self, stage: Stage
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         holder = await stage.hold_lane(chat, "mine")
-        waiting = await stage.queue(await there.chat(chat), ScriptedModel(["Theirs."]), "theirs")
+        waiting = await stage.queue(same, ScriptedModel(["Theirs."]), "theirs")
         with there.store.hold(begin) as gate:
             stage.clock.advance(LIMITS.lease_time)
             there.store.announce()
@@ -204,9 +200,9 @@ class TestFences:
         await soon(waiting)
         assert await message_texts(chat) == ["mine", "Working done.", "theirs", "Theirs."]
 
-    async def test_fence_rises_with_every_begin_doubt_and_takeover(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_fence_rises_with_every_begin_doubt_and_takeover(
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         fences = [await stage.fence(chat)]
         await exchange(chat, "q0")
         fences.append(await stage.fence(chat))
@@ -217,7 +213,7 @@ class TestFences:
         await stage.bury_others(there)
         fences.append(await stage.fence(chat))
         await stage.hold_lane(chat, "q3")
-        waiting = await stage.queue(await there.chat(chat), ScriptedModel(["a4"]), "q4")
+        waiting = await stage.queue(same, ScriptedModel(["a4"]), "q4")
         stage.clock.advance(LIMITS.lease_time)
         there.store.announce()
         await soon(waiting)
@@ -225,9 +221,9 @@ class TestFences:
         await chat.delete()
         assert fences == [0, 1, 3, 5, 8]
 
-    async def test_holder_that_renews_its_lease_keeps_its_lane(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_holder_that_renews_its_lease_keeps_its_lane(
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         holder = await stage.hold_lane(chat, "mine")
         for _ in range(3):
             await there.tend()
@@ -235,7 +231,7 @@ class TestFences:
             await here.store.beat()
         await there.tend()
         with pytest.raises(ConversationBusy):
-            await exchange(await there.chat(chat), "theirs", on_busy="reject")
+            await exchange(same, "theirs", on_busy="reject")
         await holder.finish()
 
     async def test_takeover_based_on_an_old_beat_does_not_end_a_holder_that_came_back(
@@ -294,11 +290,11 @@ class TestFences:
                 assert await stage.tickets(chat) == []
                 assert [each.attempt.state for each in await chat.attempts()] == [AttemptState.FAILED]
 
-    async def test_ticket_of_a_dead_process_is_withdrawn_idempotently(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_ticket_of_a_dead_process_is_withdrawn_idempotently(
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         holder = await stage.hold_lane(chat, "q0")
-        await stage.queue(await there.chat(chat), ScriptedModel(), "q1")
+        await stage.queue(same, ScriptedModel(), "q1")
         there.store.ignores_hints = True
         [ticket] = await stage.tickets(chat)
         request = WithdrawRequest(ticket.lease, (ticket.attempt,), stage.clock.now_ms())
@@ -308,22 +304,21 @@ class TestFences:
         turn = await holder.finish()
         assert await chat.turns() == [turn]
 
-    async def test_recovery_fails_an_attempt_of_the_own_lease_that_no_task_runs(self, stage: Stage) -> None:
+    async def test_recovery_fails_an_attempt_of_the_own_lease_that_no_task_runs(
+        self, here: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         """The answer to a begin was lost for good, and the caller received `store_unavailable`."""
-        here, there = await stage.processes()
-        chat = await here.chat()
         process = here.ledger._process
         request = turn_request(process, chat._target, None, "q0").begin
         await here.store.transact(begin, request, chat.owner)
         with pytest.raises(ConversationBusy):
-            await exchange(await there.chat(chat), "q1", on_busy="reject")
+            await exchange(same, "q1", on_busy="reject")
         await here.tend()
         [aside] = await chat.attempts()
         assert aside.attempt.state is AttemptState.FAILED
-        await exchange(await there.chat(chat), "q1", on_busy="reject")
+        await exchange(same, "q1", on_busy="reject")
 
-    async def test_begin_repeated_after_its_turn_ended_returns_the_outcome(self, stage: Stage) -> None:
-        here = await stage.process()
+    async def test_begin_repeated_after_its_turn_ended_returns_the_outcome(self, here: StageProcess) -> None:
         for policy, state in (("keep", AttemptState.KEPT), ("settle", AttemptState.FAILED)):
             chat = await here.chat()
             request = turn_request(here.ledger._process, chat._target, None, "q0", on_failure=policy).begin
@@ -364,16 +359,12 @@ class TestBusy:
         await holder.finish()
         assert await message_texts(chat) == ["q0", "Working done."]
 
-    @pytest.mark.parametrize("elsewhere", [False, True])
     async def test_interrupt_keeps_the_running_turn_and_continues_from_it(
-        self, stage: Stage, elsewhere: bool
+        self, stage: Stage, chat: Chat, either: Chat
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         holder = await stage.hold_lane(chat, "q0", ["Half"], on_stop="discard")
         model = ScriptedModel(["a1"])
-        same = await (there if elsewhere else here).chat(chat)
-        second = await soon(same.run(model, "q1", on_busy="interrupt"))
+        second = await soon(either.run(model, "q1", on_busy="interrupt"))
         with pytest.raises(TurnStopped) as stopped:
             await soon(holder.task)
         first, last = await chat.turns()
@@ -383,14 +374,10 @@ class TestBusy:
         assert first.output == (message("assistant", "Half", status="incomplete"),)
         assert model.seen == [[user("q0"), {"role": "assistant", "content": "Half"}, user("q1")]]
 
-    @pytest.mark.parametrize("elsewhere", [False, True])
-    async def test_rollback_discards_the_running_turn(self, stage: Stage, elsewhere: bool) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_rollback_discards_the_running_turn(self, stage: Stage, chat: Chat, either: Chat) -> None:
         holder = await stage.hold_lane(chat, "q0", ["Half"])
         model = ScriptedModel(["a1"])
-        same = await (there if elsewhere else here).chat(chat)
-        await soon(same.run(model, "q1", on_busy="rollback"))
+        await soon(either.run(model, "q1", on_busy="rollback"))
         with pytest.raises(TurnStopped) as stopped:
             await soon(holder.task)
         assert stopped.value.turn is None
@@ -401,10 +388,9 @@ class TestBusy:
         assert aside.attempt.partial == "Half"
 
     @pytest.mark.parametrize("policy", ["interrupt", "rollback"])
-    async def test_interrupting_request_goes_before_queued_requests(self, stage: Stage, policy: str) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        same = await there.chat(chat)
+    async def test_interrupting_request_goes_before_queued_requests(
+        self, stage: Stage, chat: Chat, same: Chat, policy: str
+    ) -> None:
         await stage.hold_lane(chat, "q0", on_stop="discard")
         waiting = [
             await stage.queue(chat, ScriptedModel(["a1"]), "q1"),
@@ -446,17 +432,13 @@ elsewhere = pytest.mark.parametrize("elsewhere", [False, True])
 
 
 class TestBusyBranches:
-    @elsewhere
     async def test_edit_waits_for_the_running_turn_and_sees_only_turns_before_its_place(
-        self, stage: Stage, elsewhere: bool
+        self, stage: Stage, chat: Chat, either: Chat
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         before = await chain(chat, 2)
         holder = await stage.hold_lane(chat, "running")
         model = ScriptedModel(["Edited."])
-        same = await (there if elsewhere else here).chat(chat)
-        editing = await stage.line_up(chat, play(same.edit(before[1].id, "other"), model))
+        editing = await stage.line_up(chat, play(either.edit(before[1].id, "other"), model))
         await holder.finish()
         turn = await soon(editing)
         assert model.seen[0][-1] == user("other")
@@ -477,18 +459,14 @@ class TestBusyBranches:
         await holder.finish()
         assert await input_texts(chat) == ["q1", "q2", "running"]
 
-    @elsewhere
     @pytest.mark.parametrize("policy", ["interrupt", "rollback"])
     async def test_edit_that_stops_the_running_turn_settles_its_effects_on_both_branches(
-        self, stage: Stage, policy: str, elsewhere: bool
+        self, stage: Stage, chat: Chat, policy: str, either: Chat
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         before, old = await chain(chat, 2), await shown(chat)
         holder = await stage.hold_lane(chat, "running", [Tool("pay", "paid"), "Half"])
-        same = await (there if elsewhere else here).chat(chat)
         model = ScriptedModel(["Edited."])
-        await soon(play(same.edit(before[1].id, "other", on_busy=policy), model))
+        await soon(play(either.edit(before[1].id, "other", on_busy=policy), model))
         with pytest.raises(TurnStopped):
             await soon(holder.task)
         # The stopped turn had acted; its effects are carried over, whether it is kept or rolled back.
@@ -500,11 +478,8 @@ class TestBusyBranches:
 
     @pytest.mark.parametrize("how", ["edit", "regenerate", "regenerate by name"])
     async def test_edit_or_regeneration_that_interrupts_may_replace_the_running_turn(
-        self, stage: Stage, how: str
+        self, stage: Stage, chat: Chat, same: Chat, how: str
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        same = await there.chat(chat)
         block = chat.turn("running")
         await stage.hold(lambda model: play(block, model))
         if how == "edit":
@@ -532,12 +507,9 @@ class TestBusyBranches:
     @elsewhere
     @pytest.mark.parametrize("by", ["edit", "kept edit", "undo", "switch"])
     async def test_queue_follows_the_conversation_to_another_branch_in_order(
-        self, stage: Stage, by: str, elsewhere: bool
+        self, stage: Stage, chat: Chat, same: Chat, by: str, elsewhere: bool
     ) -> None:
         """In their order, in either process, and without a clock that has to run out first."""
-        here, there = await stage.processes()
-        chat = await here.chat()
-        same = await there.chat(chat)
         before, old = await chain(chat, 2), await shown(chat)
         await run_block(chat.edit(before[1].id, "second"))
         line = await chat.turns()
@@ -564,16 +536,14 @@ class TestBusyBranches:
         assert await stage.tickets(chat) == []
 
     async def test_front_ticket_stays_in_front_when_the_queue_moves_to_another_branch(
-        self, stage: Stage
+        self, stage: Stage, here: StageProcess, chat: Chat, same: Chat
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         before = await chain(chat, 2)
         block = chat.edit(before[1].id, "other")
         here.store.ignores_hints = True
         holder = await stage.hold(lambda model: play(block, model))
         waiting = await stage.queue(chat, ScriptedModel(["a"]), "behind")
-        front = await stage.queue(await there.chat(chat), ScriptedModel(["a"]), "front", on_busy="interrupt")
+        front = await stage.queue(same, ScriptedModel(["a"]), "front", on_busy="interrupt")
         here.store.ignores_hints = False
         here.store.announce()
         with pytest.raises(TurnStopped):
@@ -581,10 +551,9 @@ class TestBusyBranches:
         await soon(asyncio.gather(front, waiting))
         assert await input_texts(chat) == ["q1", "other", "front", "behind"]
 
-    async def test_queue_that_moves_between_branches_twice_keeps_its_order(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        same = await there.chat(chat)
+    async def test_queue_that_moves_between_branches_twice_keeps_its_order(
+        self, stage: Stage, chat: Chat, same: Chat
+    ) -> None:
         before, old = await chain(chat, 2), await shown(chat)
         holder = await stage.hold_lane(chat, "running")
         waiting: list[asyncio.Task[Any]] = [
@@ -612,18 +581,14 @@ class TestBusyBranches:
         await soon(switching)
         assert await chat.turns() == before
 
-    @elsewhere
     async def test_edit_queued_behind_an_edit_is_checked_against_the_new_line(
-        self, stage: Stage, elsewhere: bool
+        self, stage: Stage, chat: Chat, either: Chat
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        same = await (there if elsewhere else here).chat(chat)
         before = await chain(chat, 3)
         block = chat.edit(before[1].id, "first")
         holder = await stage.hold(lambda model: play(block, model))
-        gone = await stage.line_up(chat, run_block(same.edit(before[2].id, "never")))
-        still = await stage.line_up(chat, run_block(same.edit(before[0].id, "second")))
+        gone = await stage.line_up(chat, run_block(either.edit(before[2].id, "never")))
+        still = await stage.line_up(chat, run_block(either.edit(before[0].id, "second")))
         await holder.finish()
         with pytest.raises(TurnNotFound):
             await soon(gone)
@@ -632,11 +597,8 @@ class TestBusyBranches:
         assert await stage.tickets(chat) == []
 
     async def test_edit_superseded_during_its_commit_does_not_change_the_current_branch(
-        self, stage: Stage
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        same = await there.chat(chat)
         before = await chain(chat, 2)
         with here.store.hold(commit) as gate:
             late = stage.start(run_block(chat.edit(before[1].id, "late")))

@@ -29,6 +29,7 @@ from turnledger.testing.store_contract.branches import purge_all, sibling_inputs
 from turnledger.testing.store_contract.effects import BOOM, PAID, fail, kinds
 from turnledger.testing.store_contract.stage import (
     Stage,
+    StageProcess,
     answer_to,
     chain,
     exchange,
@@ -108,12 +109,12 @@ class TestMoves:
         await exchange(chat, "q3", on_busy="reject")
 
     @every_fate
-    async def test_queued_undo_whose_answer_is_lost_is_done_once(self, stage: Stage, fate: Fate) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_queued_undo_whose_answer_is_lost_is_done_once(
+        self, stage: Stage, there: StageProcess, chat: Chat, same: Chat, fate: Fate
+    ) -> None:
         await chain(chat, 2)
         holder = await stage.hold_lane(chat, "q3")
-        undoing = await stage.line_up(chat, (await there.chat(chat)).undo())
+        undoing = await stage.line_up(chat, same.undo())
         there.store.lose_answer(begin, fate, fate)
         await holder.finish()
         await soon(undoing)
@@ -124,9 +125,8 @@ class TestMoves:
     # Switching.
 
     async def test_switch_to_a_branch_of_another_conversation_raises_branch_not_found(
-        self, stage: Stage
+        self, here: StageProcess
     ) -> None:
-        here = await stage.process()
         chat, other = await here.chat(), await here.chat()
         await chain(chat, 1)
         await chain(other, 1)
@@ -139,10 +139,8 @@ class TestMoves:
         await exchange(chat, "q2", on_busy="reject")
 
     async def test_switch_to_the_current_branch_changes_nothing_and_frees_the_queue(
-        self, stage: Stage
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         before = await chain(chat, 2)
         holder = await stage.hold_lane(chat, "q3")
         switching = await stage.line_up(chat, chat.switch(await shown(chat)))
@@ -175,12 +173,10 @@ class TestMoves:
 
     @pytest.mark.parametrize("way", ["on", "back", "undo", "edit"])
     async def test_switch_whose_answer_is_lost_is_not_repeated_over_a_later_move(
-        self, stage: Stage, way: str
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, way: str
     ) -> None:
         """Somebody else moves the conversation on, or back to where it was, before the one who switched it
         learns that it was done."""
-        here, there = await stage.processes()
-        chat = await here.chat()
         turns, first = await chain(chat, 2), await shown(chat)
         await run_block(chat.edit(turns[1].id, "second"))
         second = await shown(chat)
@@ -203,30 +199,30 @@ class TestMoves:
         await exchange(chat, "next", on_busy="reject")
 
     @every_fate
-    async def test_queued_switch_whose_answer_is_lost_is_done(self, stage: Stage, fate: Fate) -> None:
+    async def test_queued_switch_whose_answer_is_lost_is_done(
+        self, stage: Stage, there: StageProcess, chat: Chat, same: Chat, fate: Fate
+    ) -> None:
         """Its branch is shown while it waits, and what runs there leads away from it."""
-        here, there = await stage.processes()
-        chat = await here.chat()
         turns, old = await chain(chat, 2), await shown(chat)
         holder = await stage.hold(lambda model: chat.edit(turns[1].id, "other").run(model))
-        switching = await stage.line_up(chat, (await there.chat(chat)).switch(old))
+        switching = await stage.line_up(chat, same.switch(old))
         there.store.lose_answer(begin, fate, fate)
         await holder.finish()
         await soon(switching)
         assert await chat.turns() == turns
         assert await stage.tickets(chat) == []
 
-    async def test_branch_shown_again_continues_from_its_last_turn(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_branch_shown_again_continues_from_its_last_turn(
+        self, here: StageProcess, there: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         before, old = await chain(chat, 2), await shown(chat)
         edited, new = await run_block(chat.edit(before[1].id, "other")), await shown(chat)
         await exchange(chat, "here")
         for _ in range(2):
-            await soon((await there.chat(chat)).switch(old))
+            await soon(same.switch(old))
             await exchange(chat, "there")
             await soon(chat.switch(new))
-            await exchange(await there.chat(chat), "here")
+            await exchange(same, "here")
         assert await input_texts(chat) == ["q1", "other", "here", "here", "here"]
         assert (await chat.turns())[1] == edited
         await soon(chat.switch(old))
@@ -236,18 +232,14 @@ class TestMoves:
 
     @pytest.mark.parametrize("what", ["undo", "switch"])
     @pytest.mark.parametrize("policy", ["queue", "reject", "interrupt", "rollback"])
-    @pytest.mark.parametrize("elsewhere", [False, True])
     async def test_undo_and_switch_follow_the_on_busy_policy(
-        self, stage: Stage, what: str, policy: str, elsewhere: bool
+        self, stage: Stage, what: str, policy: str, chat: Chat, either: Chat
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         before, old = await chain(chat, 2), await shown(chat)
         await run_block(chat.edit(before[1].id, "other"))
         new = await shown(chat)
         holder = await stage.hold_lane(chat, "running", ["Half"], on_stop="discard")
-        same = await (there if elsewhere else here).chat(chat)
-        moving = same.undo(on_busy=policy) if what == "undo" else same.switch(old, on_busy=policy)
+        moving = either.undo(on_busy=policy) if what == "undo" else either.switch(old, on_busy=policy)
         if policy == "reject":
             with pytest.raises(ConversationBusy):
                 await soon(moving)
@@ -272,9 +264,8 @@ class TestMoves:
 
     @pytest.mark.parametrize("policy", ["interrupt", "rollback"])
     async def test_refused_switch_or_edit_does_not_stop_the_running_turn(
-        self, stage: Stage, policy: str
+        self, stage: Stage, chat: Chat, same: Chat, policy: str
     ) -> None:
-        chat, same = await stage.shared_chat()
         [first] = await chain(chat, 1)
         await run_block(chat.edit(first.id, "other"))
         holder = await stage.hold_lane(chat, "running")
@@ -357,8 +348,7 @@ ONCE: dict[str, Any] = {"idempotency_key": "once"}
 
 
 class TestUndoneOnce:
-    async def test_undo_repeated_under_one_key_removes_one_turn(self, stage: Stage) -> None:
-        chat, same = await stage.shared_chat()
+    async def test_undo_repeated_under_one_key_removes_one_turn(self, chat: Chat, same: Chat) -> None:
         await chain(chat, 3)
         made = await soon(chat.undo(**ONCE))
         again = await soon(same.undo(**ONCE))
@@ -367,10 +357,9 @@ class TestUndoneOnce:
         await soon(chat.undo(idempotency_key="twice"))
         assert await input_texts(chat) == ["q1"]
 
-    async def test_concurrent_undos_under_one_key_remove_one_turn(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        same = await there.chat(chat)
+    async def test_concurrent_undos_under_one_key_remove_one_turn(
+        self, stage: Stage, chat: Chat, same: Chat
+    ) -> None:
         await chain(chat, 3)
         holder = await stage.hold_lane(chat, "q4")
         undoing = [await stage.line_up(chat, each.undo(**ONCE)) for each in (chat, same, chat)]
@@ -408,8 +397,7 @@ class TestUndoneOnce:
         await soon(chat.undo(**ONCE))
         assert await chat.turns() == []
 
-    async def test_undo_that_names_a_turn_removes_only_that_turn(self, stage: Stage) -> None:
-        chat, same = await stage.shared_chat()
+    async def test_undo_that_names_a_turn_removes_only_that_turn(self, chat: Chat, same: Chat) -> None:
         turns = await chain(chat, 3)
         results = await asyncio.gather(
             *(soon(each.undo(turns[2].id)) for each in (chat, same, chat)), return_exceptions=True
@@ -476,8 +464,7 @@ class TestSwitchedOnce:
             with pytest.raises(BranchNotFound):
                 await same.branches(before=wrong)
 
-    async def test_turns_of_another_branch_can_be_read_without_a_switch(self, stage: Stage) -> None:
-        here = await stage.process()
+    async def test_turns_of_another_branch_can_be_read_without_a_switch(self, here: StageProcess) -> None:
         chat, other = await here.chat(), await here.chat()
         turns = await chain(chat, 3)
         await run_block(chat.edit(turns[1].id, "other"))
@@ -502,13 +489,12 @@ class TestSwitchedOnce:
 
 
 class TestForkedOnce:
-    async def test_fork_repeated_under_one_key_returns_the_same_conversation(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_fork_repeated_under_one_key_returns_the_same_conversation(
+        self, here: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         turns = await chain(chat, 2)
         made = await soon(chat.fork(turns[0].id, title="T", metadata={"a": "b", "c": "d"}, **ONCE))
         await exchange(chat, "q3")
-        same = await there.chat(chat)
         again = await soon(same.fork(turns[0].id, title="T", metadata={"c": "d", "a": "b"}, **ONCE))
         assert (again.id, made.is_new, again.is_new) == (made.id, True, False)
         changes: list[dict[str, Any]] = [{"title": "U"}, {"conversation_key": "k"}, {"metadata": {"a": "b"}}]
@@ -539,9 +525,8 @@ class TestForkedOnce:
 class TestForks:
     @pytest.mark.parametrize("place", [None, 0, 1, 2])
     async def test_fork_starts_with_the_turns_of_its_source_and_continues_independently(
-        self, stage: Stage, place: int | None
+        self, here: StageProcess, there: StageProcess, place: int | None
     ) -> None:
-        here, there = await stage.processes()
         chat = await here.chat(title="T")
         before = await chain(chat, 3)
         forked = await soon(
@@ -636,8 +621,7 @@ class TestForks:
         edited = await run_block(chats[-1].edit(line[4].id, "early"))
         assert await (await there.chat(chats[-1])).turns() == [*line[:4], edited]
 
-    async def test_fork_with_a_taken_conversation_key_is_refused(self, stage: Stage) -> None:
-        here = await stage.process()
+    async def test_fork_with_a_taken_conversation_key_is_refused(self, here: StageProcess) -> None:
         chat = await here.chat(conversation_key="k")
         await chain(chat, 1)
         with pytest.raises(InvalidInput):
@@ -670,9 +654,7 @@ class TestForks:
         assert await forked.turns() == [*turns[:2], mine]
         assert await sibling_inputs(chat, turns[1].id) == ["q2", "source only"]
 
-    async def test_fork_reads_the_events_of_shared_turns_only(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_fork_reads_the_events_of_shared_turns_only(self, there: StageProcess, chat: Chat) -> None:
         shared = await soon(chat.run(ScriptedModel(SCRIPT), "q1"))
         forked = await there.chat(await soon(chat.fork()))
         later, own = await exchange(chat, "q2"), await exchange(forked, "mine")
@@ -688,9 +670,8 @@ class TestForks:
         assert wire(await read_all(forked, shared.id)) == wire(events)
 
     async def test_fork_undo_or_regeneration_of_a_deleted_or_expired_conversation_is_refused(
-        self, stage: Stage
+        self, stage: Stage, here: StageProcess
     ) -> None:
-        here = await stage.process()
         chat = await here.chat(expires_after=60.0)
         [first] = await chain(chat, 1)
         gone = await here.chat()

@@ -12,7 +12,7 @@ from turnledger.engine.history.context import Context
 from turnledger.errors import ConversationDeleted, MissingToolResults, TurnNotFound
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Tool
 from turnledger.testing.store_contract.effects import BOOM, PAID, fail
-from turnledger.testing.store_contract.stage import Stage, answer_to, chain, exchange, soon
+from turnledger.testing.store_contract.stage import Stage, StageProcess, answer_to, chain, exchange, soon
 
 Scene = Callable[[Chat], Awaitable[Any]]
 
@@ -42,14 +42,12 @@ async def _effects_that_wait(chat: Chat) -> None:
 
 async def _effects_with_instructions(chat: Chat) -> None:
     await exchange(chat, "q1", instructions="Be brief.")
-    with pytest.raises(RuntimeError):
-        await soon(chat.run(ScriptedModel([Tool("pay", PAID), BOOM]), "q2", instructions="Be loud."))
+    await fail(chat, ScriptedModel([Tool("pay", PAID), BOOM]), "q2", instructions="Be loud.")
 
 
 async def _effects_that_end_instructions(chat: Chat) -> None:
     await exchange(chat, "q1", instructions="Be brief.")
-    with pytest.raises(RuntimeError):
-        await soon(chat.run(ScriptedModel([Tool("pay", PAID), BOOM]), "q2", instructions=""))
+    await fail(chat, ScriptedModel([Tool("pay", PAID), BOOM]), "q2", instructions="")
 
 
 async def _effects_of_an_edit(chat: Chat) -> None:
@@ -134,8 +132,7 @@ class TestPreview:
         [first, _] = await chain(chat, 2)
         side = await exchange(chat, "side", after=first.id)
         more = await exchange(chat, "more", after=side.id)
-        with pytest.raises(RuntimeError):
-            await soon(chat.run(ScriptedModel([Tool("refund", PAID), BOOM]), "last", after=more.id))
+        await fail(chat, ScriptedModel([Tool("refund", PAID), BOOM]), "last", after=more.id)
         await fail(chat, ScriptedModel([Tool("pay", PAID), BOOM]), "q3")
         await exchange(chat, "q4")
         shown = await soon(chat.snapshot("next", after=side.id))
@@ -155,9 +152,7 @@ class TestPreview:
         await soon(chat.snapshot("next", after=first.id))
         assert "q2" not in str(await seen(chat))
 
-    async def test_it_neither_waits_nor_writes(self, stage: Stage) -> None:
-        here = await stage.process()
-        chat = await here.chat()
+    async def test_it_neither_waits_nor_writes(self, stage: Stage, here: StageProcess, chat: Chat) -> None:
         await chain(chat, 1)
         holder = await stage.hold_lane(chat, "q2")
         here.store.operations.clear()

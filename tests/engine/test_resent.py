@@ -75,6 +75,13 @@ async def fail(chat: Chat, messages: Messages, *script: Step, **options: Any) ->
         await send(chat, messages, *(script or (Tool("pay"),)), BROKEN, **options)
 
 
+async def send_behind(
+    stage: Stage, chat: Chat, messages: Messages, *script: Step, **options: Any
+) -> asyncio.Task[Turn]:
+    """Send a history that waits for the lane."""
+    return await stage.line_up(chat, play(chat.resent(messages, **options), ScriptedModel([*script])))
+
+
 async def shown(chat: Chat) -> Messages:
     """The whole history, as a chat client is shown it."""
     return messages_of(await chat.history())
@@ -106,10 +113,9 @@ async def sound(process: StageProcess) -> None:
 
 
 class TestResent:
-    async def test_resent_history_with_a_new_message_continues_the_conversation(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        same = await there.chat(chat)
+    async def test_resent_history_with_a_new_message_continues_the_conversation(
+        self, here: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         mine: Messages = []
         for number in range(4):
             mine.append(user(f"q{number}"))
@@ -120,10 +126,8 @@ class TestResent:
         await sound(here)
 
     async def test_resent_history_ending_with_the_last_question_regenerates_the_answer(
-        self, stage: Stage
+        self, here: StageProcess, chat: Chat
     ) -> None:
-        here = await stage.process()
-        chat = await here.chat()
         turns = await chain(chat, 2)
         again = await send(chat, talk("q1", "a1", "q2"), "other")
         assert await message_texts(chat) == ["q1", "a1", "q2", "other"]
@@ -162,18 +166,6 @@ class TestResent:
                 turn.stop()
         await send(chat, talk("q1", "One, two, "), "three.")
         assert [each.text for each in await chat.turns()] == ["One, two, three."]
-
-    async def test_resent_answer_that_failed_after_acting_is_resumed_with_its_beginning_once(
-        self, chat: Chat
-    ) -> None:
-        await chain(chat, 1)
-        mine = talk("q1", "a1")
-        model = ScriptedModel([Tool("pay"), BROKEN], [Tool("pay"), "Paid."])
-        with pytest.raises(ValueError, match="broken"):
-            await soon(play(chat.resent(mine, idempotency_key="i"), model))
-        await soon(play(chat.resent(mine, idempotency_key="i"), model))
-        assert model.executed["pay"] == 1
-        assert await message_texts(chat) == ["q1", "a1", "Paid."]
 
     async def test_resent_edited_question_continues_on_a_new_branch(self, stage: Stage) -> None:
         here = await stage.process()
@@ -239,9 +231,7 @@ class TestResent:
         for key in (None, "i"):
             await refused(chat, [bad], MalformedItems, idempotency_key=key)
 
-    async def test_resent_messages_beyond_the_input_limit_are_refused(self, stage: Stage) -> None:
-        here = await stage.process()
-        chat = await here.chat()
+    async def test_resent_messages_beyond_the_input_limit_are_refused(self, chat: Chat) -> None:
         many = [user("q")] * (LIMITS.input_items + 1)
         await refused(chat, many, MalformedItems)
         await refused(chat, [SYSTEM] * (LIMITS.input_items + 1) + [user("q")], MalformedItems)
@@ -259,7 +249,7 @@ class TestResent:
     ) -> None:
         holder = await stage.hold_lane(chat, "q1")
         mine = talk("q1", "Working done.", "q2")
-        waiting = await stage.line_up(chat, play(chat.resent(mine), ScriptedModel(["a2"])))
+        waiting = await send_behind(stage, chat, mine, "a2")
         mine.append({"role": "assistant", "content": "not yet"})
         await holder.finish()
         await soon(waiting)
@@ -399,10 +389,8 @@ class TestResentTools:
         await sound(here)
 
     async def test_resent_edit_with_an_unanswered_call_is_accepted_if_a_message_follows(
-        self, stage: Stage
+        self, here: StageProcess, chat: Chat
     ) -> None:
-        here = await stage.process()
-        chat = await here.chat()
         await chain(chat, 2)
         mine = [*talk("q1", "a1", "edited"), calling("c"), user("q3")]
         await send(chat, mine)
@@ -412,10 +400,8 @@ class TestResentTools:
         await sound(here)
 
     async def test_resent_history_with_only_the_clients_own_calls_continues_the_conversation(
-        self, stage: Stage
+        self, here: StageProcess, chat: Chat
     ) -> None:
-        here = await stage.process()
-        chat = await here.chat()
         await chain(chat, 2)
         mine = [*talk("q1", "a1", "edited"), calling("c"), result("c"), user("q3")]
         await send(chat, mine, Tool("pay"), "a3")
@@ -429,10 +415,8 @@ class TestResentTools:
         await sound(here)
 
     async def test_resent_edit_that_failed_after_acting_is_settled_with_its_whole_input(
-        self, stage: Stage
+        self, here: StageProcess, chat: Chat
     ) -> None:
-        here = await stage.process()
-        chat = await here.chat()
         await chain(chat, 2)
         mine = [*talk("q1", "a1", "edited"), calling("c"), result("c"), user("q3")]
         await fail(chat, mine)
@@ -448,10 +432,8 @@ class TestResentTools:
         await sound(here)
 
     async def test_regeneration_of_a_turn_whose_input_holds_calls_repeats_the_whole_input(
-        self, stage: Stage
+        self, here: StageProcess, chat: Chat
     ) -> None:
-        here = await stage.process()
-        chat = await here.chat()
         await chain(chat, 1)
         mine = [*talk("q1", "edited", "q2"), calling("c"), result("c"), user("q3")]
         turn = await send(chat, mine)
@@ -477,10 +459,8 @@ class TestResentTools:
 
     @pytest.mark.parametrize("is_settled", [False, True])
     async def test_resent_edit_after_results_keeps_them_next_to_carried_settled_turns(
-        self, stage: Stage, is_settled: bool
+        self, here: StageProcess, chat: Chat, is_settled: bool
     ) -> None:
-        here = await stage.process()
-        chat = await here.chat()
         await send(chat, [user("q1")], Ask("look", call_id="c"))
         mine = [user("q1"), calling("c"), result("c")]
         await send(chat, mine, "a1")
@@ -574,10 +554,7 @@ class TestResentInstructions:
 
 
 class TestResentOnce:
-    async def test_resent_request_under_a_committed_key_is_replayed(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        same = await there.chat(chat)
+    async def test_resent_request_under_a_committed_key_is_replayed(self, chat: Chat, same: Chat) -> None:
         await chain(chat, 1)
         mine = talk("q1", "a1", "q2")
         turn = await send(chat, mine, "a2", idempotency_key="i")
@@ -594,20 +571,22 @@ class TestResentOnce:
         await refused(chat, [user("q1")], IdempotencyMismatch, idempotency_key="i", sent="new")
         await refused(chat, [user("q1")], IdempotencyMismatch, idempotency_key="i", primer="Hello")
 
-    async def test_resent_edit_that_failed_is_resumed_on_its_branch(self, chat: Chat) -> None:
-        await chain(chat, 2)
-        mine = talk("q1", "a1", "edited")
+    @pytest.mark.parametrize("last", ["an edit", "an answer to continue"])
+    async def test_resent_request_that_failed_after_acting_is_resumed_once_in_its_place(
+        self, chat: Chat, last: str
+    ) -> None:
+        mine = talk("q1", "a1", "edited") if last == "an edit" else talk("q1", "a1")
+        await chain(chat, 2 if last == "an edit" else 1)
         model = ScriptedModel([Tool("pay"), BROKEN], [Tool("pay"), "Paid."])
         with pytest.raises(ValueError, match="broken"):
             await soon(play(chat.resent(mine, idempotency_key="i"), model))
         await soon(play(chat.resent(mine, idempotency_key="i"), model))
         assert model.executed["pay"] == 1
-        assert await message_texts(chat) == ["q1", "a1", "edited", "Paid."]
+        assert await message_texts(chat) == [*(each["content"] for each in mine), "Paid."]
 
     async def test_resent_retry_runs_in_its_first_conversation_after_the_key_moved(
-        self, stage: Stage
+        self, here: StageProcess
     ) -> None:
-        here = await stage.process()
         chat = await here.chat(conversation_key="k")
         await chain(chat, 1)
         mine = talk("q1", "a1", "q2")
@@ -620,10 +599,8 @@ class TestResentOnce:
     @pytest.mark.parametrize("key", [None, "i"])
     @pytest.mark.parametrize("fate", Fate)
     async def test_resent_begin_whose_answer_is_lost_is_done_once(
-        self, stage: Stage, fate: Fate, key: str | None
+        self, here: StageProcess, chat: Chat, fate: Fate, key: str | None
     ) -> None:
-        here = await stage.process()
-        chat = await here.chat()
         await chain(chat, 2)
         here.store.lose_answer(begin, fate)
         await send(chat, talk("q1", "a1", "edited"), idempotency_key=key)
@@ -635,15 +612,12 @@ class TestResentInBetween:
     @pytest.mark.parametrize("key", [None, "i"])
     @pytest.mark.parametrize("is_elsewhere", [False, True])
     async def test_resent_message_queued_behind_another_to_the_same_history_becomes_an_edit(
-        self, stage: Stage, is_elsewhere: bool, key: str | None
+        self, stage: Stage, here: StageProcess, chat: Chat, same: Chat, is_elsewhere: bool, key: str | None
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        same = await there.chat(chat) if is_elsewhere else chat
+        same = same if is_elsewhere else chat
         await chain(chat, 1)
         holder = await stage.hold(lambda model: play(chat.resent(talk("q1", "a1", "left")), model))
-        right = play(same.resent(talk("q1", "a1", "right"), idempotency_key=key), ScriptedModel(["ok"]))
-        waiting = await stage.line_up(chat, right)
+        waiting = await send_behind(stage, same, talk("q1", "a1", "right"), "ok", idempotency_key=key)
         left = await holder.finish()
         turn = await soon(waiting)
         assert await message_texts(chat) == ["q1", "a1", "right", "ok"]
@@ -652,16 +626,12 @@ class TestResentInBetween:
 
     @pytest.mark.parametrize("on_divergence", ["branch", "reject"])
     async def test_resent_message_queued_behind_itself_regenerates_the_answer(
-        self, stage: Stage, on_divergence: str
+        self, stage: Stage, chat: Chat, same: Chat, on_divergence: str
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        same = await there.chat(chat)
         await chain(chat, 1)
         mine = talk("q1", "a1", "q2")
         holder = await stage.hold(lambda model: play(chat.resent(mine), model))
-        block = same.resent(mine, on_divergence=on_divergence)
-        waiting = await stage.line_up(chat, play(block, ScriptedModel(["again"])))
+        waiting = await send_behind(stage, same, mine, "again", on_divergence=on_divergence)
         first = await holder.finish()
         turn = await soon(waiting)
         assert await message_texts(chat) == ["q1", "a1", "q2", "again"]
@@ -670,18 +640,14 @@ class TestResentInBetween:
     async def test_resent_messages_queued_with_sent_new_are_both_kept(self, stage: Stage, chat: Chat) -> None:
         await chain(chat, 1)
         holder = await stage.hold(lambda model: play(chat.resent(talk("left"), sent="new"), model))
-        right = play(chat.resent(talk("right"), sent="new"), ScriptedModel(["ok"]))
-        waiting = await stage.line_up(chat, right)
+        waiting = await send_behind(stage, chat, talk("right"), "ok", sent="new")
         await holder.finish()
         await soon(waiting)
         assert await message_texts(chat) == ["q1", "a1", "left", "Working done.", "right", "ok"]
 
     async def test_resent_history_is_matched_again_when_the_line_grows_before_begin(
-        self, stage: Stage
+        self, stage: Stage, here: StageProcess, chat: Chat, same: Chat
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        same = await there.chat(chat)
         await chain(chat, 1)
         with here.store.hold(begin) as gate:
             late = stage.start(send(chat, talk("q1", "a1", "q2", "a2", "q3"), "a3"))
@@ -691,13 +657,12 @@ class TestResentInBetween:
         assert await message_texts(chat) == ["q1", "a1", "q2", "a2", "q3", "a3"]
 
     async def test_resent_history_is_matched_again_when_the_branch_changes_while_queued(
-        self, stage: Stage
+        self, stage: Stage, chat: Chat, same: Chat
     ) -> None:
-        chat, same = await stage.shared_chat()
         await chain(chat, 3)
         holder = await stage.hold(lambda model: play(chat.resent(talk("q1", "a1", "left")), model))
         mine = talk("q1", "a1", "left", "Working done.", "q3")
-        waiting = await stage.line_up(chat, play(same.resent(mine), ScriptedModel(["a3"])))
+        waiting = await send_behind(stage, same, mine, "a3")
         await holder.finish()
         await soon(waiting)
         assert await message_texts(chat) == ["q1", "a1", "left", "Working done.", "q3", "a3"]
@@ -707,9 +672,9 @@ class TestResentInBetween:
     ) -> None:
         await chain(chat, 1)
         holder = await stage.hold_lane(chat, "q2")
-        mine = talk("q2", "Working done.", "q3")
-        block = chat.resent(mine, on_divergence="reject")
-        waiting = await stage.line_up(chat, play(block, ScriptedModel(["a3"])))
+        waiting = await send_behind(
+            stage, chat, talk("q2", "Working done.", "q3"), "a3", on_divergence="reject"
+        )
         await holder.finish()
         await soon(waiting)
         assert await message_texts(chat) == ["q1", "a1", "q2", "Working done.", "q3", "a3"]
@@ -719,31 +684,25 @@ class TestResentInBetween:
         chat = await here.chat()
         await chain(chat, 1)
         holder = await stage.hold_lane(chat, "q2")
-        block = chat.resent(talk("q1", "a1", "right"), on_divergence="reject")
-        waiting = await stage.line_up(chat, play(block, ScriptedModel(["no"])))
+        waiting = await send_behind(stage, chat, talk("q1", "a1", "right"), "no", on_divergence="reject")
         await holder.finish()
         with pytest.raises(HistoryDiverged):
             await soon(waiting)
         assert await stage.tickets(chat) == []
         assert await message_texts(chat) == ["q1", "a1", "q2", "Working done."]
 
-    async def test_resent_request_that_interrupts_continues_after_the_kept_turn(
-        self, stage: Stage, chat: Chat
+    @pytest.mark.parametrize(
+        ("on_busy", "sent", "kept"),
+        [("interrupt", ["q2", "Work"], ["q2", "Working"]), ("rollback", [], [])],
+    )
+    async def test_resent_request_that_stops_the_running_turn_follows_or_replaces_it(
+        self, stage: Stage, chat: Chat, on_busy: str, sent: list[str], kept: list[str]
     ) -> None:
         await chain(chat, 1)
         holder = await stage.hold_lane(chat, "q2")
-        await send(chat, talk("q1", "a1", "q2", "Work", "q3"), "a3", on_busy="interrupt")
+        await send(chat, talk("q1", "a1", *sent, "q3"), "a3", on_busy=on_busy)
         await asyncio.wait([holder.task])
-        assert await message_texts(chat) == ["q1", "a1", "q2", "Working", "q3", "a3"]
-
-    async def test_resent_request_that_rolls_back_replaces_the_running_turn(
-        self, stage: Stage, chat: Chat
-    ) -> None:
-        await chain(chat, 1)
-        holder = await stage.hold_lane(chat, "q2")
-        await send(chat, talk("q1", "a1", "q3"), "a3", on_busy="rollback")
-        await asyncio.wait([holder.task])
-        assert await message_texts(chat) == ["q1", "a1", "q3", "a3"]
+        assert await message_texts(chat) == ["q1", "a1", *kept, "q3", "a3"]
 
     @pytest.mark.parametrize("key", [None, "i"])
     async def test_resent_rollback_that_is_refused_does_not_stop_the_running_turn(
@@ -760,17 +719,11 @@ class TestResentInBetween:
     @pytest.mark.parametrize("key", [None, "i"])
     @pytest.mark.parametrize("policy", ["keep", "settle", "forget"])
     async def test_resent_request_takes_over_the_lane_of_a_dead_process(
-        self, stage: Stage, policy: str, key: str | None
+        self, stage: Stage, there: StageProcess, chat: Chat, same: Chat, policy: str, key: str | None
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         await chain(chat, 1)
         await stage.hold_lane(chat, "q2", [Tool("pay"), "Wor"], on_failure=policy)
-        same = await there.chat(chat)
-        mine = talk("q1", "a1", "q3")
-        waiting = await stage.line_up(
-            same, play(same.resent(mine, idempotency_key=key), ScriptedModel(["a3"]))
-        )
+        waiting = await send_behind(stage, same, talk("q1", "a1", "q3"), "a3", idempotency_key=key)
         stage.clock.advance(LIMITS.lease_time)
         there.ledger._process.waiters.notify_all()
         await soon(waiting)
@@ -781,10 +734,8 @@ class TestResentInBetween:
         await sound(there)
 
     async def test_settled_turn_absent_from_a_resent_history_stays_in_the_conversation(
-        self, stage: Stage
+        self, here: StageProcess, chat: Chat
     ) -> None:
-        here = await stage.process()
-        chat = await here.chat()
         await chain(chat, 2)
         await fail(chat, talk("q1", "a1", "q2", "a2", "pay"))
         mine = talk("q1", "a1", "q2", "a2", "q3")

@@ -27,6 +27,7 @@ from turnledger.model.turn import TurnKind
 from turnledger.testing.gates import Fate, When
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.conversation_keys import IDLE, LONG, run_by_key
+from turnledger.testing.store_contract.effects import fail
 from turnledger.testing.store_contract.rows.kit import IDS, do, read, write
 from turnledger.testing.store_contract.stage import LIMITS, Stage, StageProcess, exchange, message_texts, soon
 
@@ -103,9 +104,8 @@ class TestResets:
 
     @pytest.mark.parametrize("is_marked", [False, True])
     async def test_reset_of_an_expired_conversation_moves_the_key_and_keeps_the_expiry_setting(
-        self, stage: Stage, is_marked: bool
+        self, stage: Stage, here: StageProcess, there: StageProcess, is_marked: bool
     ) -> None:
-        here, there = await stage.processes()
         old = await here.chat(conversation_key="k", expires_after=60)
         stage.clock.advance(60)
         if is_marked:
@@ -117,9 +117,8 @@ class TestResets:
         assert old.id != new.id
 
     async def test_deletion_of_a_reset_conversation_leaves_the_key_with_the_new_one(
-        self, stage: Stage
+        self, here: StageProcess, there: StageProcess
     ) -> None:
-        here, there = await stage.processes()
         old = await here.chat(conversation_key="k")
         new = await here.ledger.reset("k")
         await old.delete()
@@ -142,9 +141,8 @@ class TestResets:
 
     @pytest.mark.parametrize("is_keyed", [False, True])
     async def test_reset_leaves_queued_turns_in_the_queue_of_the_old_conversation(
-        self, stage: Stage, is_keyed: bool
+        self, stage: Stage, here: StageProcess, there: StageProcess, is_keyed: bool
     ) -> None:
-        here, there = await stage.processes()
         old = await here.chat(conversation_key="k")
         holder = await stage.hold_lane(old, "q0", ["a0"])
         waiting = []
@@ -168,9 +166,8 @@ class TestResets:
         assert await stage.tickets(old) == []
 
     async def test_ticket_whose_answer_was_lost_stays_in_the_old_conversation_after_a_reset(
-        self, stage: Stage
+        self, stage: Stage, here: StageProcess, there: StageProcess
     ) -> None:
-        here, there = await stage.processes()
         old = await here.chat(conversation_key="k")
         holder = await stage.hold_lane(old, "q0", ["a0"])
         there.store.lose_answer(begin, Fate.WRITTEN)
@@ -188,9 +185,8 @@ class TestResets:
 
     @pytest.mark.parametrize("by", ["key", "old handle", "new handle"])
     async def test_retry_after_a_reset_resumes_in_the_conversation_it_began_in(
-        self, stage: Stage, by: str
+        self, here: StageProcess, there: StageProcess, by: str
     ) -> None:
-        here, there = await stage.processes()
         old = await here.chat(conversation_key="k")
         failing = ScriptedModel([Tool("pay", "paid"), RuntimeError("broken")])
         with pytest.raises(RuntimeError):
@@ -226,8 +222,7 @@ class TestResets:
         third = await here.chat(conversation_key="k")
         assert third.is_new
 
-    async def test_daily_policy_moves_the_key_at_its_hour(self, stage: Stage) -> None:
-        here = await stage.process()
+    async def test_daily_policy_moves_the_key_at_its_hour(self, stage: Stage, here: StageProcess) -> None:
         stage.clock.advance((NOON - stage.clock.now_ms()) / 1000)
         old = await here.chat(conversation_key="k", reset=ResetPolicy.daily(4, "America/New_York"))
         stage.clock.advance(20 * 3_600)
@@ -305,9 +300,8 @@ class TestResets:
 
     @pytest.mark.parametrize("interaction", [False, True])
     async def test_interrupted_turn_of_a_dead_process_counts_as_interaction_from_its_end(
-        self, stage: Stage, interaction: bool
+        self, stage: Stage, here: StageProcess, there: StageProcess, interaction: bool
     ) -> None:
-        here, there = await stage.processes()
         old = await here.chat(conversation_key="k", reset=IDLE)
         opened = stage.clock.now_ms()
         stage.clock.advance(1_000)
@@ -369,10 +363,9 @@ async def exchange_broken(chat: Chat, **policies: object) -> None:
 class TestInteraction:
     @pytest.mark.parametrize("way", ["fails", "is discarded", "dies"])
     async def test_conversation_whose_turn_outran_its_expiry_survives_and_runs_the_queued_turn(
-        self, stage: Stage, way: str
+        self, stage: Stage, here: StageProcess, there: StageProcess, way: str
     ) -> None:
         """The end of a turn counts as interaction, and what waits behind it runs."""
-        here, there = await stage.processes()
         chat = await here.chat(expires_after=60, conversation_key="k")
         holder = await stage.hold_lane(chat, "q0")
         same = await there.chat(chat)
@@ -393,9 +386,8 @@ class TestInteraction:
 
     @pytest.mark.parametrize("way", ["fails", "is discarded", "is discarded in the queue"])
     async def test_end_of_a_failed_or_stopped_turn_counts_as_interaction(
-        self, stage: Stage, way: str
+        self, stage: Stage, here: StageProcess, way: str
     ) -> None:
-        here = await stage.process()
         chat = await here.chat(expires_after=60, conversation_key="k", reset=ResetPolicy.idle(60))
         holder = await stage.hold_lane(chat, "q")
         waiting = await stage.queue(chat, ScriptedModel(["a"]), "q1")
@@ -495,8 +487,7 @@ class Kept:
         self.keyed = await here.chat(conversation_key=f"{name} k", reset=LONG_IDLE)
         self.deleted = await here.chat()
         await exchange(self.deleted, "q", "a")
-        with pytest.raises(RuntimeError):
-            await self.lasting.run(ScriptedModel([RuntimeError()]), "failing")
+        await fail(self.lasting, ScriptedModel([RuntimeError()]), "failing")
         await self.deleted.delete()
         self.token, _ = await Host(here.ledger).tokens.create(
             owner="ann", scopes=["chats:read"], lifetime=1.0

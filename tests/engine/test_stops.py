@@ -17,18 +17,16 @@ from turnledger.model.conversation import Within
 from turnledger.model.turn import AttemptState, TurnKind
 from turnledger.testing.gates import Fate, Gate, When
 from turnledger.testing.scripted_model import ScriptedModel, Tool
+from turnledger.testing.store_contract.effects import fail
 from turnledger.testing.store_contract.stage import LIMITS, Stage, StageProcess, exchange, message_texts, soon
 
 every_place = pytest.mark.parametrize("elsewhere", [False, True])
 
 
 class TestStops:
-    @every_place
-    async def test_stopped_turn_is_kept_by_default(self, stage: Stage, elsewhere: bool) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_stopped_turn_is_kept_by_default(self, stage: Stage, chat: Chat, either: Chat) -> None:
         holder = await stage.hold_lane(chat, "q", [Tool("look"), "Half"])
-        ended = await soon((await (there if elsewhere else here).chat(chat)).stop())
+        ended = await soon(either.stop())
         assert ended.state is AttemptState.KEPT
         with pytest.raises(TurnStopped) as stopped:
             await soon(holder.task)
@@ -38,17 +36,13 @@ class TestStops:
         assert turn.text == "Half"
         assert await chat.attempts() == []
 
-    @every_place
     @pytest.mark.parametrize("chosen", ["by the turn", "by the stop"])
     async def test_stopped_turn_is_discarded_by_policy_of_the_turn_or_the_stop(
-        self, stage: Stage, elsewhere: bool, chosen: str
+        self, stage: Stage, chat: Chat, either: Chat, chosen: str
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         by_turn = chosen == "by the turn"
         holder = await stage.hold_lane(chat, "q", ["Half"], on_stop="discard" if by_turn else "keep")
-        same = await (there if elsewhere else here).chat(chat)
-        ended = await soon(same.stop(policy=None if by_turn else "discard"))
+        ended = await soon(either.stop(policy=None if by_turn else "discard"))
         assert ended.state is AttemptState.DISCARDED
         with pytest.raises(TurnStopped) as stopped:
             await soon(holder.task)
@@ -57,25 +51,25 @@ class TestStops:
         [aside] = await chat.attempts()
         assert (aside.attempt.state, aside.attempt.partial) == (AttemptState.DISCARDED, "Half")
 
-    async def test_stop_recorded_during_the_commit_returns_the_completed_turn(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_stop_recorded_during_the_commit_returns_the_completed_turn(
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         here.store.ignores_hints = True
         with here.store.hold(commit) as gate:
             task = stage.start(chat.run(ScriptedModel(["Whole."]), "q"))
             await stage.reach(gate, task)
-            stopping = stage.start((await there.chat(chat)).stop())
+            stopping = stage.start(same.stop())
             await stage.until_run(there, request_stop, 1)
         ended = await soon(stopping)
         assert ended.state is AttemptState.COMPLETED
         assert ended.turn == await soon(task)
 
-    async def test_first_of_two_stops_decides_the_policy(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_first_of_two_stops_decides_the_policy(
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         here.store.ignores_hints = True
         holder = await stage.hold_lane(chat, "q", ["Half"])
-        first = stage.start((await there.chat(chat)).stop(policy="discard"))
+        first = stage.start(same.stop(policy="discard"))
         await stage.until_run(there, request_stop, 1)
         second = await soon(chat.stop(policy="keep"))
         assert second == await soon(first)
@@ -86,15 +80,12 @@ class TestStops:
 
     @pytest.mark.parametrize("policy", ["keep", "discard"])
     async def test_stop_recorded_for_a_dead_process_is_applied_on_takeover(
-        self, stage: Stage, policy: str
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat, policy: str
     ) -> None:
         """The holder never receives the stop and dies; the process that takes over applies the stop."""
-        here, there = await stage.processes()
-        chat = await here.chat()
         here.store.ignores_hints = True
         other = "keep" if policy == "discard" else "forget"
         await stage.hold_lane(chat, "q", [Tool("pay", "paid")], on_failure=other)
-        same = await there.chat(chat)
         stopping = stage.start(same.stop(policy=policy))
         await stage.until_run(there, request_stop, 1)
         await stage.bury_others(there)
@@ -109,12 +100,12 @@ class TestStops:
             await exchange(same, "next")
             assert [turn.kind for turn in await same.turns()] == [TurnKind.SETTLED, TurnKind.COMPLETED]
 
-    async def test_stop_takes_over_the_turn_of_a_silent_holder(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_stop_takes_over_the_turn_of_a_silent_holder(
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         here.store.ignores_hints = True
         await stage.hold_lane(chat, "q", ["Half"], on_stop="discard")
-        stopping = stage.start((await there.chat(chat)).stop())
+        stopping = stage.start(same.stop())
         await stage.until_run(there, request_stop, 1)
         await there.tend()  # the lease is seen at its beat
         stage.clock.advance(LIMITS.lease_time)
@@ -122,21 +113,19 @@ class TestStops:
         ended = await soon(stopping)
         assert ended.state is AttemptState.DISCARDED
 
-    @every_place
-    async def test_queued_turn_can_be_stopped_before_it_runs(self, stage: Stage, elsewhere: bool) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_queued_turn_can_be_stopped_before_it_runs(
+        self, stage: Stage, chat: Chat, either: Chat
+    ) -> None:
         holder = await stage.hold_lane(chat, "q0")
         model = ScriptedModel()
         waiting = await stage.queue(chat, model, "q1", idempotency_key="i")
         [ticket] = await stage.tickets(chat)
-        same = await (there if elsewhere else here).chat(chat)
-        ended = await soon(same.stop(ticket.attempt))
+        ended = await soon(either.stop(ticket.attempt))
         assert ended.state is AttemptState.DISCARDED
         with pytest.raises(TurnStopped):
             await soon(waiting)
         with pytest.raises(TurnStopped):
-            await soon(same.run(model, "q1", idempotency_key="i"))
+            await soon(either.run(model, "q1", idempotency_key="i"))
         assert await stage.tickets(chat) == []
         await holder.finish()
         assert model.seen == []
@@ -146,9 +135,8 @@ class TestStops:
 
     @pytest.mark.parametrize("other", ["runs", "is committed"])
     async def test_stop_of_a_queued_copy_leaves_the_idempotency_key_with_the_first_attempt(
-        self, stage: Stage, other: str
+        self, stage: Stage, here: StageProcess, there: StageProcess, other: str
     ) -> None:
-        here, there = await stage.processes()
         chat, gate = await here.chat(), Gate()
         holder = await stage.hold_lane(chat)
         first = await stage.queue(chat, ScriptedModel(["a", gate]), "q", idempotency_key="once")
@@ -173,20 +161,17 @@ class TestStops:
         assert await exchange(chat, "q", idempotency_key="once") == turn
         copy.cancel()
 
-    @every_place
     @pytest.mark.parametrize("is_keyed", [False, True])
     async def test_queued_turn_at_any_place_raises_turn_stopped_at_once(
-        self, stage: Stage, elsewhere: bool, is_keyed: bool
+        self, stage: Stage, chat: Chat, either: Chat, is_keyed: bool
     ) -> None:
         """The bell of a lane is for its first; a stop is for the one it names."""
-        here, there = await stage.processes()
-        chat = await here.chat()
         holder = await stage.hold_lane(chat, "q0")
         first = await stage.queue(chat, ScriptedModel(["a1"]), "q1")
         second = await stage.queue(chat, ScriptedModel(), "q2", idempotency_key="i" if is_keyed else None)
         third = await stage.queue(chat, ScriptedModel(["a3"]), "q3")
         ticket = (await stage.tickets(chat))[1]
-        await soon((await (there if elsewhere else here).chat(chat)).stop(ticket.attempt))
+        await soon(either.stop(ticket.attempt))
         with pytest.raises(TurnStopped):
             await soon(second)
         assert not first.done()
@@ -196,11 +181,10 @@ class TestStops:
         await soon(third)
         assert [turn.input[0].text for turn in await chat.turns()] == ["q0", "q1", "q3"]
 
-    async def test_queued_turn_that_is_stopped_passes_its_wake_up_to_the_next(self, stage: Stage) -> None:
+    async def test_queued_turn_that_is_stopped_passes_its_wake_up_to_the_next(
+        self, stage: Stage, here: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         """It was notified that the lane is free, in place of the next in the queue."""
-        here, there = await stage.processes()
-        chat = await here.chat()
-        same = await there.chat(chat)
         holder = await stage.hold_lane(same, "q0")
         first = await stage.queue(chat, ScriptedModel(), "q1")
         second = await stage.queue(chat, ScriptedModel(["a2"]), "q2")
@@ -213,14 +197,14 @@ class TestStops:
             await soon(first)
         assert (await soon(second)).text == "a2"
 
-    async def test_stop_reaches_a_turn_whose_begin_has_no_answer_yet(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_stop_reaches_a_turn_whose_begin_has_no_answer_yet(
+        self, stage: Stage, here: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         model = ScriptedModel(["Half", Gate()])
         with here.store.hold(begin, When.AFTER) as gate:
             task = stage.start(chat.run(model, "q"))
             await stage.reach(gate, task)
-            stopping = stage.start((await there.chat(chat)).stop())
+            stopping = stage.start(same.stop())
             await soon(_wait_for_early_stop(here))
         ended = await soon(stopping)
         assert ended.state is AttemptState.KEPT
@@ -247,22 +231,21 @@ class TestStops:
         with pytest.raises(TurnStopped):
             await soon(task)
 
-    async def test_failed_lookup_of_stops_is_repeated(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_failed_lookup_of_stops_is_repeated(
+        self, stage: Stage, here: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         holder = await stage.hold_lane(chat, "q")
         here.store.refuse(updates_for, times=2)
-        ended = await soon((await there.chat(chat)).stop())
+        ended = await soon(same.stop())
         assert ended is not None
         with pytest.raises(TurnStopped):
             await soon(holder.task)
 
     @pytest.mark.parametrize("fate", Fate)
-    async def test_stop_of_a_turn_in_doubt_returns_the_resolved_turn(self, stage: Stage, fate: Fate) -> None:
+    async def test_stop_of_a_turn_in_doubt_returns_the_resolved_turn(
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, same: Chat, fate: Fate
+    ) -> None:
         """The commit is looked up until its outcome is certain; here a lost one is repeated."""
-        here, there = await stage.processes()
-        chat = await here.chat()
-        same = await there.chat(chat)
         here.store.lose_answer(commit, fate)
         with here.store.hold(resolve_doubt) as gate:
             task = stage.start(chat.run(ScriptedModel(["Whole."]), "q"))
@@ -325,10 +308,8 @@ async def _wait_for_early_stop(process: StageProcess) -> None:
 class TestStopsByKey:
     @every_place
     async def test_running_turn_is_stopped_by_its_key_in_any_chat(
-        self, stage: Stage, elsewhere: bool
+        self, stage: Stage, here: StageProcess, there: StageProcess, chat: Chat, elsewhere: bool
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
         holder = await stage.hold_lane(chat, "q", ["Half"], idempotency_key="k")
         [running] = await chat.attempts()
         ended = await soon((there if elsewhere else here).ledger.stop("k", policy="discard"))
@@ -353,13 +334,13 @@ class TestStopsByKey:
             await soon(chat.run(ScriptedModel(["never"]), "q", idempotency_key="k"))
         assert len(await chat.turns()) == 1
 
-    async def test_one_stop_ends_all_requests_that_wait_under_a_key(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+    async def test_one_stop_ends_all_requests_that_wait_under_a_key(
+        self, stage: Stage, here: StageProcess, chat: Chat, same: Chat
+    ) -> None:
         holder = await stage.hold_lane(chat)
         waiting = [
             await stage.line_up(each, each.run(ScriptedModel(["never"]), "q", idempotency_key="k"))
-            for each in (chat, await there.chat(chat))
+            for each in (chat, same)
         ]
         await soon(here.ledger.stop("k"))
         await holder.finish()
@@ -378,8 +359,7 @@ class TestStopsByKey:
     async def test_queued_retry_of_a_failed_turn_is_stopped(self, stage: Stage) -> None:
         process = await stage.process()
         chat = await process.chat()
-        with pytest.raises(RuntimeError):
-            await soon(chat.run(ScriptedModel([RuntimeError("boom")]), "q", idempotency_key="k"))
+        await fail(chat, ScriptedModel([RuntimeError("boom")]), "q", idempotency_key="k")
         assert (await soon(process.ledger.stop("k"))).state is AttemptState.FAILED
         holder = await stage.hold_lane(chat)
         waiting = await stage.line_up(chat, chat.run(ScriptedModel(["never"]), "q", idempotency_key="k"))

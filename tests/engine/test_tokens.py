@@ -25,7 +25,7 @@ from turnledger.hosting import Host
 from turnledger.model.access.share import READS, ShareKind, is_code, new_code
 from turnledger.model.access.token import TokenScope, digest_of, is_token_text
 from turnledger.testing.store_contract.rows.kit import LATE
-from turnledger.testing.store_contract.stage import LIMITS, Stage, exchange
+from turnledger.testing.store_contract.stage import LIMITS, Stage, StageProcess, exchange
 from turnledger.testing.store_contract.tokens import ALL, DAY, NONCE, OTHER, UNKNOWN
 
 
@@ -136,9 +136,8 @@ class TestTokens:
         assert await tokens.list() == [parent]
 
     async def test_child_token_of_a_revoked_expired_or_non_admin_parent_is_refused(
-        self, stage: Stage
+        self, stage: Stage, here: StageProcess, there: StageProcess
     ) -> None:
-        here, there = await stage.processes()
         plain, _ = await Host(here.ledger).tokens.create(scopes=ALL - {TokenScope.ADMIN})
         with pytest.raises(TokenTooWide, match="admin"):
             await Host(here.ledger).tokens.create(scopes=[TokenScope.CHATS_READ], parent=plain.id)
@@ -210,8 +209,7 @@ class TestShares:
         [listed] = await Host(here.ledger).shares.list()
         assert listed == replace(share, uses=2)
 
-    async def test_visitor_of_a_chat_link_reads_only_that_chat(self, stage: Stage) -> None:
-        here = await stage.process()
+    async def test_visitor_of_a_chat_link_reads_only_that_chat(self, here: StageProcess) -> None:
         chat, other = await here.chat(owner="ann", scope="shop"), await here.chat(owner="ann", scope="shop")
         await exchange(chat, "q", "a")
         _, code = await Host(here.ledger).shares.create(chat=chat.id, owner="ann")
@@ -223,9 +221,8 @@ class TestShares:
             await here.ledger.for_owner(guest.owner, within=guest.within).conversation(other.id)
 
     async def test_share_link_exchanged_with_the_same_nonce_returns_the_same_token_for_a_minute(
-        self, stage: Stage
+        self, stage: Stage, here: StageProcess, there: StageProcess
     ) -> None:
-        here, there = await stage.processes()
         _share, code = await Host(here.ledger).shares.create(scope="shop", max_uses=1)
         first = await Host(here.ledger).shares.exchange(code, NONCE)
         stage.clock.advance(60)
@@ -240,9 +237,8 @@ class TestShares:
         assert [each.uses for each in await Host(here.ledger).shares.list()] == [1]
 
     async def test_share_link_that_has_ended_gets_the_same_error_as_an_unknown_one(
-        self, stage: Stage
+        self, stage: Stage, here: StageProcess
     ) -> None:
-        here = await stage.process()
         shares = Host(here.ledger).shares
         chat = await here.chat(owner="ann")
         codes = {"unknown": new_code(lambda bits: 7), "mistyped": "tls_x"}
@@ -265,9 +261,8 @@ class TestShares:
             assert str(refused.value) == str(LinkNotValid())
 
     async def test_visitor_token_expires_no_later_than_its_link_and_the_creators_token(
-        self, stage: Stage
+        self, stage: Stage, here: StageProcess
     ) -> None:
-        here = await stage.process()
         now = stage.clock.now_ms()
         boss, _ = await Host(here.ledger).tokens.create(owner="ann", scopes=ALL, lifetime=100)
         share, code = await Host(here.ledger).shares.create(scope="shop", parent=boss.id)
@@ -292,9 +287,8 @@ class TestShares:
         ],
     )
     async def test_share_link_wider_than_the_creators_token_is_refused(
-        self, stage: Stage, makers: dict[str, Any], wish: dict[str, Any]
+        self, here: StageProcess, makers: dict[str, Any], wish: dict[str, Any]
     ) -> None:
-        here = await stage.process()
         chat = await here.chat(owner="ann", scope="shop")
         maker, _ = await Host(here.ledger).tokens.create(owner="ann", **makers)
         given = {"chat": chat.id} if "chat" in wish else wish
@@ -383,18 +377,16 @@ class TestShares:
         ],
     )
     async def test_share_link_with_invalid_fields_is_refused_and_not_created(
-        self, stage: Stage, wish: dict[str, Any]
+        self, here: StageProcess, wish: dict[str, Any]
     ) -> None:
-        here = await stage.process()
         with pytest.raises(InvalidInput):
             await Host(here.ledger).shares.create(**wish)
         assert await Host(here.ledger).shares.list() == []
 
     @pytest.mark.parametrize("nonce", ["", "n" * 21, "n" * 129, "n" * 21 + " ", "\ud800" * 22])
     async def test_share_link_exchange_with_an_invalid_nonce_is_refused(
-        self, stage: Stage, nonce: str
+        self, here: StageProcess, nonce: str
     ) -> None:
-        here = await stage.process()
         share, code = await Host(here.ledger).shares.create(scope="shop")
         with pytest.raises(InvalidInput, match="nonce"):
             await Host(here.ledger).shares.exchange(code, nonce)

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Coroutine, Sequence
+from functools import wraps
+from inspect import signature
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+import pytest
 
 from turnledger.chat import Chat
+from turnledger.engine.events.live_log import EventSink
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Tables
+from turnledger.engine.turn.running_turn import RunningTurn
+from turnledger.errors import TurnledgerError
 from turnledger.model import codec
 from turnledger.model.conversation import LOCAL
 from turnledger.model.event import Event, TextDelta, TurnFinished, TurnStarted
@@ -25,6 +32,84 @@ async def shown(chat: Chat) -> BranchId:
 
 def results(turn: Turn) -> dict[str | None, str]:
     return {item.call_id: item.fields["output"] for item in turn.items if item.is_result}
+
+
+Replacement = TypeVar("Replacement", bound=Callable[..., Any])
+Test: TypeAlias = Callable[..., Coroutine[Any, Any, None]]
+
+
+class BrokenEngine(NamedTuple):
+    where: Any
+    what: str
+    how: Callable[..., Any]
+    test: Test
+    arguments: tuple[object, ...]
+
+
+class BrokenEngines(list[BrokenEngine]):
+    """Engines with one rule left out, and for each a test that fails then."""
+
+    def caught_by(
+        self, test: Test, where: Any, what: str, *arguments: object
+    ) -> Callable[[Replacement], Replacement]:
+        """Decorate what replaces `what`. The test gets these arguments after its fixtures."""
+
+        def add(how: Replacement) -> Replacement:
+            self.append(BrokenEngine(where, what, how, test, arguments))
+            return how
+
+        return add
+
+    @property
+    def each(self) -> pytest.MarkDecorator:
+        return pytest.mark.parametrize("engine", self, ids=lambda each: each.how.__name__, indirect=True)
+
+
+async def check_fails(engine: BrokenEngine, fixtures: dict[str, Any]) -> None:
+    given = [fixtures[name] for name in signature(engine.test).parameters if name in fixtures]
+    # In a task of its own: a broken engine may cancel the task that requests a stop.
+    task = asyncio.create_task(engine.test(None, *given, *engine.arguments))
+    await asyncio.wait((task,))
+    failures = AssertionError | TimeoutError | TurnledgerError | pytest.fail.Exception
+    assert task.cancelled() or isinstance(task.exception(), failures)
+
+
+Act: TypeAlias = Callable[[Stage, Chat, EventSink], Coroutine[Any, Any, None]]
+Block: TypeAlias = Callable[[RunningTurn], Coroutine[Any, Any, None]]
+
+
+class Ends(list[tuple[Act, AttemptState]]):
+    """Acts by which a turn ends, each with the state it ends in."""
+
+    def act(self, state: AttemptState) -> Callable[[Act], Act]:
+        def add(act: Act) -> Act:
+            self.append((act, state))
+            return act
+
+        return add
+
+    def block(
+        self, state: AttemptState, output: Sequence[Item | str] | None = None
+    ) -> Callable[[Block], Act]:
+        """Decorate the block of a turn: its output, if given, are these items, or items of these types."""
+
+        def add(block: Block) -> Act:
+            @wraps(block)
+            async def act(stage: Stage, chat: Chat, sink: EventSink) -> None:
+                async with chat.turn("q", on_event=sink) as turn:
+                    await block(turn)
+                if output is not None:
+                    assert turn.turn is not None
+                    pairs = zip(turn.turn.output, output, strict=True)
+                    assert [item.type if isinstance(want, str) else item for item, want in pairs] == output
+
+            return self.act(state)(act)
+
+        return add
+
+    @property
+    def each(self) -> pytest.MarkDecorator:
+        return pytest.mark.parametrize(("act", "state"), self, ids=[act.__name__ for act, _ in self])
 
 
 BOOM = RuntimeError("the model broke")

@@ -114,10 +114,13 @@ class Waiters:
             if not self._waiters[conversation]:
                 del self._waiters[conversation]
 
-    def notify(self, conversation: ConversationId) -> None:
-        """Wake the waiters of a conversation after a turn ended or left the queue."""
+    def _ring_workers(self) -> None:
         for ring in self.workers:
             ring()
+
+    def notify(self, conversation: ConversationId) -> None:
+        """Wake the waiters of a conversation after a turn ended or left the queue."""
+        self._ring_workers()
         first: Waiter | None = None
         for waiter in self._waiters.get(conversation, ()):
             if waiter.place is None:
@@ -129,8 +132,7 @@ class Waiters:
 
     def notify_all(self) -> None:
         """Wake all waiters, since another process may have changed anything."""
-        for ring in self.workers:
-            ring()
+        self._ring_workers()
         for conversation in list(self._waiters):
             self.notify(conversation)
 
@@ -151,8 +153,7 @@ class Waiters:
             yield from waiters
 
     def wake_all(self) -> None:
-        for ring in self.workers:
-            ring()
+        self._ring_workers()
         for waiter in self._all():
             waiter.wake()
 

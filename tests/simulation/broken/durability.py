@@ -78,7 +78,7 @@ def takes_over_without_sync() -> list[Patch]:
 
 @broken
 def settles_without_sync() -> list[Patch]:
-    return undemanded("_ready", "_ready_to_diverge")
+    return undemanded("_ready", "_settled")
 
 
 @broken
@@ -91,7 +91,7 @@ def appends_without_sync() -> list[Patch]:
     true = validation._begin
     return [
         *undemanded("_append"),
-        (validation, "_begin", lambda process, *, is_durable=False, **asked: true(process, **asked)),
+        (validation, "_begin", lambda *given, is_durable=False, **asked: true(*given, **asked)),
     ]
 
 

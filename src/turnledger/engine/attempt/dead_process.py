@@ -41,6 +41,21 @@ class AttemptRef:
         return cls(attempt.owner, attempt.conversation, attempt.branch, attempt.id, fence, attempt.reads)
 
 
+@dataclass(frozen=True)
+class Holder:
+    """A running attempt, and the process that runs it, for the takeover if that is dead."""
+
+    ref: AttemptRef
+    lease: LeaseId
+    beat: int | None
+
+
+async def holder_of(tables: Tables, attempt: Attempt) -> Holder:
+    branch = await tables.branch(attempt.branch)
+    lease = await tables.lease(attempt.lease)
+    return Holder(AttemptRef.of(attempt, branch), attempt.lease, lease.beat if lease else None)
+
+
 async def held_by(whole: WholeStore, lease: LeaseId) -> tuple[list[AttemptRef], list[HeldTicket]]:
     refs: list[AttemptRef] = []
     for attempt in await whole.running_attempts(lease):

@@ -25,7 +25,7 @@ from turnledger.engine.ports import Tables
 from turnledger.errors import MalformedItems, Superseded
 from turnledger.model import event_log
 from turnledger.model.change import ChangeKind
-from turnledger.model.conversation import Branch, ConversationState, Ticket, holds_lane
+from turnledger.model.conversation import Branch, ConversationState, holds_lane
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item, open_calls
 from turnledger.model.journal import Journal
@@ -160,7 +160,7 @@ async def end_running(
         branch = replace(branch, unsettled=attempt.id)
     await tables.save_attempt(await count_set_aside(tables, attempt))
     await tables.save_branch(branch)
-    await expire_claim(tables, attempt, now)
+    await expire_claim(tables, attempt.idempotency_key, attempt.id, now)
     if not (forget or drop):
         await _touch(tables, attempt, now)
     await _record_end(tables, attempt, now)
@@ -220,7 +220,7 @@ async def _keep(
     await tables.drop_attempt(attempt.id)
     await tables.drop_journal(attempt.id)
     await tables.save_branch(branch)
-    await expire_claim(tables, attempt, now)
+    await expire_claim(tables, attempt.idempotency_key, attempt.id, now)
     return branch, Outcome(AttemptState.KEPT, turn, failure)
 
 
@@ -248,9 +248,11 @@ def turn_behind(
     output: tuple[Item, ...],
     now: int,
     *,
+    details: bytes | None = None,
     effects: tuple[int, ...] | None = None,
 ) -> Turn:
-    """Return the turn that an attempt becomes behind the head of a branch."""
+    """Return the turn that an attempt becomes behind the head of a branch, by default with the details that
+    it began with."""
     # A settled edit goes behind the head, but its instructions were meant for another place.
     is_elsewhere = kind is TurnKind.SETTLED and attempt.fork is not None
     given, number = None if is_elsewhere else attempt.instructions, branch.length + 1
@@ -266,7 +268,7 @@ def turn_behind(
         output=output,
         instructions=given.items if given else None,
         instructed=instructed_after(given, branch.instructed, number),
-        details=attempt.raw_details,
+        details=attempt.raw_details if details is None else details,
         effects=effects,
     )
 
@@ -284,20 +286,11 @@ async def add_turn(tables: Tables, branch: Branch, turn: Turn, log: bytes = b"")
     )
 
 
-async def expire_claim(tables: Tables, attempt: Attempt, now: int) -> None:
-    """Set the time at which the attempt's idempotency_key expires."""
-    await _expire_claim(tables, attempt.idempotency_key, attempt.id, now)
-
-
-async def return_claim(tables: Tables, ticket: Ticket, now: int) -> None:
-    """Return the key of a job that will not run to the attempt that it was to retry, if any: what that had
-    done must not run again."""
-    await _expire_claim(tables, ticket.idempotency_key, ticket.attempt, now, then=ticket.claimed)
-
-
-async def _expire_claim(
+async def expire_claim(
     tables: Tables, idempotency_key: str | None, attempt: TurnId, now: int, then: TurnId | None = None
 ) -> None:
+    """Set the time at which the idempotency_key of an attempt expires. Of a job that will not run, the key
+    goes back to the attempt that it was to retry, `then`: what that has done must not run again."""
     claim = await tables.claim(idempotency_key) if idempotency_key is not None else None
     if claim is not None and claim.attempt == attempt:
         await tables.save_claim(replace(claim, attempt=then or attempt, expires_at=now + CLAIM_KEPT_MS))

@@ -103,6 +103,17 @@ class CommitPlace(Struct, frozen=True, kw_only=True):
     def flags(self) -> FlagsByTurn:
         return {copy.turn.id: copy.flags for copy in self.copies if copy.flags}
 
+    def end(self, lane: Branch) -> Branch:
+        """Return the branch that a turn here would follow; not stored, made from this lane."""
+        return Branch(
+            id=self.fork.branch,
+            conversation=lane.conversation,
+            head=self.head,
+            length=self.length,
+            pending=self.pending,
+            instructed=self.instructed,
+        )
+
 
 async def fork_at(tables: Tables, lane: Branch, divergence: Divergence, replaced: Turn | None = None) -> Fork:
     """Find the turn to fork from: the one before the replaced turn, or the requested one followed by any
@@ -137,17 +148,11 @@ async def place_of(tables: Tables, lane: Branch, fork: Fork) -> CommitPlace:
     base = await tables.turn(fork.base) if fork.base is not None else None
     pending = calls_left_open(base.items) if base is not None else ()
     instructed = base.instructed if base is not None else 0
+    place = CommitPlace(fork=fork, copies=(), pending=pending, instructed=instructed)
     originals = [] if fork.forget else await line.effects_of(tables, lane, fork.number)
-    end = Branch(
-        id=fork.branch,
-        conversation=lane.conversation,
-        head=fork.base,
-        length=fork.number,
-        pending=pending,
-        instructed=instructed,
-    )
-    copies = await make_copies(tables, end, originals)
-    place = CommitPlace(fork=fork, copies=copies, pending=() if copies else pending, instructed=instructed)
+    if originals:
+        copies = await make_copies(tables, place.end(lane), originals)
+        place = replace(place, copies=copies, pending=())
     return place if fork.repeats is None else await _with_flags_of(tables, place, fork.repeats)
 
 

@@ -5,11 +5,11 @@ A waiting process takes over the attempts of a dead one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from turnledger.engine.attempt.dead_process import AttemptRef, take_over_from
+from turnledger.engine.attempt.dead_process import Holder, holder_of, take_over_from
 from turnledger.engine.attempt.end import DELETED, Outcome, read_outcome
 from turnledger.engine.attempt.give_way import ReaderSign
 from turnledger.engine.attempt.stored_events import QueuedTurn, is_shown_in
@@ -28,12 +28,12 @@ from turnledger.errors import (
 )
 from turnledger.model.catalogue import ChatEntry
 from turnledger.model.conversation import ConversationState
-from turnledger.model.ids import ConversationId, LeaseId, TurnId
+from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.item import Item
-from turnledger.model.turn import QUEUED, Attempt, AttemptState, Failure, Turn
+from turnledger.model.turn import QUEUED, AttemptState, Failure, Turn
 
 if TYPE_CHECKING:
-    from turnledger.engine.process import Process, Waiter
+    from turnledger.engine.process import Process
 
 
 @dataclass(frozen=True)
@@ -43,16 +43,7 @@ class OutcomeRequest:
     """The conversation in which it began."""
 
 
-@dataclass(frozen=True)
-class RunningAttempt:
-    """Not ended yet. `left` is for the takeover if its holder is dead."""
-
-    ref: AttemptRef
-    lease: LeaseId
-    beat: int | None
-
-
-async def outcome(tables: Tables, request: OutcomeRequest) -> Outcome | RunningAttempt | QueuedTurn:
+async def outcome(tables: Tables, request: OutcomeRequest) -> Outcome | Holder | QueuedTurn:
     """Return how an attempt ended, its holder, or that it waits as durable work.
 
     Raises ConversationExpired if its conversation has expired, and Superseded if the outcome is no longer
@@ -72,13 +63,7 @@ async def outcome(tables: Tables, request: OutcomeRequest) -> Outcome | RunningA
             if found.state is ConversationState.EXPIRED:
                 raise ConversationExpired from None
             raise
-    return await _find_holder(tables, attempt)
-
-
-async def _find_holder(tables: Tables, attempt: Attempt) -> RunningAttempt:
-    branch = await tables.branch(attempt.branch)
-    lease = await tables.lease(attempt.lease)
-    return RunningAttempt(AttemptRef.of(attempt, branch), attempt.lease, lease.beat if lease else None)
+    return await holder_of(tables, attempt)
 
 
 @dataclass(frozen=True)
@@ -90,16 +75,14 @@ class FindOutcomeRequest:
     now: int
 
 
-async def find_outcome(
-    tables: Tables, request: FindOutcomeRequest
-) -> Outcome | RunningAttempt | QueuedTurn | None:
+async def find_outcome(tables: Tables, request: FindOutcomeRequest) -> Outcome | Holder | QueuedTurn | None:
     """Return how a turn of this conversation ended, its holder, or that it waits; None if the conversation
     has no such turn. Raises ConversationDeleted and its like."""
     conversation = await live_conversation(tables, request.conversation, request.now)
     attempt = await tables.attempt(request.turn)
     if attempt is not None and attempt.conversation == conversation.id:
         if attempt.state is AttemptState.RUNNING:
-            return await _find_holder(tables, attempt)
+            return await holder_of(tables, attempt)
         return await read_outcome(tables, attempt.id)
     turn = await tables.turn(request.turn)
     if turn is not None:
@@ -151,12 +134,9 @@ async def read_status(tables: Tables, request: FindOutcomeRequest) -> TurnStatus
         return TurnStatus(found.state, turn, found.failure, chat, turn.details, turn.instructions, deleted)
     if isinstance(found, QueuedTurn):
         job = await tables.job(request.turn)
-        if job is None:
-            return TurnStatus(QUEUED, None, None, chat)
-        given = job.request.given_instructions
-        return TurnStatus(
-            QUEUED, None, None, chat, job.request.details_object, given.items if given else None
-        )
+        details = job.request.details_object if job is not None else {}
+        given = job.request.given_instructions if job is not None else None
+        return TurnStatus(QUEUED, None, None, chat, details, given.items if given else None)
     attempt = await tables.attempt(request.turn)
     details = attempt.details if attempt is not None else {}
     given = attempt.instructions if attempt is not None else None
@@ -172,26 +152,26 @@ async def wait_for_outcome(
     found = await process.store.read(outcome, request, owner)
     if isinstance(found, Outcome):
         return found
+    return await _wait(process, conversation, lambda: process.store.read(outcome, request, owner))
+
+
+async def _wait(
+    process: Process,
+    conversation: ConversationId,
+    look: Callable[[], Awaitable[Outcome | Holder | QueuedTurn]],
+) -> Outcome:
+    """Look whenever something may have changed. Take over from a dead holder, and count as a reader of a
+    living one."""
     sign = ReaderSign(process)
     with process.waiters.enlist(conversation) as waiter:
-        while True:
-            found = await process.store.read(outcome, request, owner)
-            if isinstance(found, Outcome):
-                return found
-            await _wait_for_change(process, found, sign, waiter)
-
-
-async def _wait_for_change(
-    process: Process, found: RunningAttempt | QueuedTurn, sign: ReaderSign, waiter: Waiter
-) -> None:
-    """Take over from a dead holder, or count as a reader and wait until something may have changed."""
-    if isinstance(found, RunningAttempt):
-        dead = process.watch.dead_among([(found.lease, found.beat)])
-        if dead:
-            await take_over_from(process, found.ref, dead)
-            return
-        await sign.give(found.ref)
-    await waiter.wait(process.limits.lease_time / 4)
+        while not isinstance(found := await look(), Outcome):
+            if isinstance(found, Holder):
+                if dead := process.watch.dead_among([(found.lease, found.beat)]):
+                    await take_over_from(process, found.ref, dead)
+                    continue
+                await sign.give(found.ref)
+            await waiter.wait(process.limits.lease_time / 4)
+    return found
 
 
 async def poll_outcome(
@@ -200,7 +180,7 @@ async def poll_outcome(
     """Return how an attempt ended, or None while it runs; take over if its process is known to be dead."""
     request = OutcomeRequest(attempt, conversation)
     found = await process.store.read(outcome, request, owner)
-    if isinstance(found, RunningAttempt) and (dead := process.watch.dead_among([(found.lease, found.beat)])):
+    if isinstance(found, Holder) and (dead := process.watch.dead_among([(found.lease, found.beat)])):
         await take_over_from(process, found.ref, dead)
         found = await process.store.read(outcome, request, owner)
     return found if isinstance(found, Outcome) else None
@@ -208,15 +188,14 @@ async def poll_outcome(
 
 async def wait_for_turn(process: Process, owner: str, conversation: ConversationId, turn: TurnId) -> Outcome:
     """Wait until a turn of a conversation has ended; it may be queued, or not exist; see Chat.outcome."""
-    sign = ReaderSign(process)
-    with process.waiters.enlist(conversation) as waiter:
-        while True:
-            if process.is_closed:
-                raise LedgerClosed
-            request = FindOutcomeRequest(conversation, turn, process.clock.due_ms())
-            found = await process.store.read(find_outcome, request, owner)
-            if isinstance(found, Outcome):
-                return found
-            if found is None:
-                raise TurnNotFound
-            await _wait_for_change(process, found, sign, waiter)
+
+    async def look() -> Outcome | Holder | QueuedTurn:
+        if process.is_closed:
+            raise LedgerClosed
+        request = FindOutcomeRequest(conversation, turn, process.clock.due_ms())
+        found = await process.store.read(find_outcome, request, owner)
+        if found is None:
+            raise TurnNotFound
+        return found
+
+    return await _wait(process, conversation, look)

@@ -11,15 +11,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from turnledger.engine.attempt.end import (
-    CLAIM_KEPT_MS,
-    Outcome,
-    end_running,
-    expire_claim,
-    read_outcome,
-    return_claim,
-)
-from turnledger.engine.attempt.idempotency import find_under_key
+from turnledger.engine.attempt.end import Outcome, end_running, expire_claim, read_outcome
+from turnledger.engine.attempt.idempotency import IdempotencyKey, claim_of, find_under_key
 from turnledger.engine.attempt.interrupted_job import drop_job
 from turnledger.engine.attempt.outcome import wait_for_outcome
 from turnledger.engine.conversations.resolve import live_conversation
@@ -28,7 +21,7 @@ from turnledger.engine.limits import count_set_aside
 from turnledger.engine.ports import Tables, WholeStore
 from turnledger.errors import Superseded
 from turnledger.model.change import ChangeKind
-from turnledger.model.conversation import NOBODY, Claim, Conversation, Ticket
+from turnledger.model.conversation import NOBODY, Conversation, Ticket
 from turnledger.model.ids import ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Attempt, AttemptState, Failure, OnStop
 
@@ -134,10 +127,9 @@ async def end_queued(
     await tables.add_attempt(await count_set_aside(tables, attempt))
     if ticket.is_interaction:
         await tables.touch_conversation(conversation.id, now)
-    if job is not None and failure is not None:
-        await return_claim(tables, ticket, now)
-    elif job is not None:
-        await expire_claim(tables, attempt, now)
+    if job is not None:
+        then = ticket.claimed if failure is not None else None
+        await expire_claim(tables, ticket.idempotency_key, ticket.attempt, now, then)
     else:
         await _claim_as_stopped(tables, conversation, ticket, now)
     kind = ChangeKind.TURN_STOPPED if failure is None else ChangeKind.TURN_FAILED
@@ -155,15 +147,8 @@ async def _claim_as_stopped(tables: Tables, conversation: Conversation, ticket: 
     other = await tables.attempt(earlier.attempt) if earlier else None
     if earlier is not None and (other is None or other.state is not AttemptState.FAILED):
         return
-    claim = Claim(
-        owner=conversation.owner,
-        idempotency_key=idempotency_key,
-        fingerprint=ticket.fingerprint,
-        conversation=conversation.id,
-        attempt=ticket.attempt,
-        expires_at=now + CLAIM_KEPT_MS,
-    )
-    await tables.save_claim(claim)
+    key = IdempotencyKey(idempotency_key, ticket.fingerprint)
+    await tables.save_claim(claim_of(key, conversation, ticket.attempt, now))
 
 
 async def stops_for(whole: WholeStore, lease: LeaseId) -> dict[TurnId, OnStop | None]:

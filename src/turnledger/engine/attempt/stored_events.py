@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from turnledger.engine.attempt.dead_process import AttemptRef
+from turnledger.engine.attempt.dead_process import Holder, holder_of
 from turnledger.engine.attempt.end import STATE_OF
 from turnledger.engine.attempt.sent_log import load_attempt_log
 from turnledger.engine.conversations.resolve import live_conversation
@@ -16,7 +16,7 @@ from turnledger.model import codec, event_log
 from turnledger.model.conversation import Conversation
 from turnledger.model.event import Event, TurnFinished
 from turnledger.model.event_log import LogChunk, WholeLog
-from turnledger.model.ids import ConversationId, LeaseId, TurnId
+from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.item import Item, checked_items
 from turnledger.model.journal import Journal
 from turnledger.model.turn import Attempt, AttemptState, Failure, Turn
@@ -44,11 +44,9 @@ class QueuedTurn:
 
 @dataclass(frozen=True)
 class RunningTurnLog:
-    """The turn is running. `ref` is for the takeover if its holder is dead."""
+    """The turn is running."""
 
-    ref: AttemptRef
-    lease: LeaseId
-    beat: int | None
+    holder: Holder
     chunks: tuple[LogChunk, ...]
     items: tuple[Item, ...]
     """The items that the chunks refer to."""
@@ -94,7 +92,7 @@ async def read_turn_log(
             return None
         return turn_log_of(turn, await tables.turn_log(turn.id))
     if attempt is not None:
-        return await _set_aside_log(tables, attempt)
+        return EndedTurnLog.of(await load_attempt_log(tables, attempt), has_run=attempt.fence > 0)
     ticket = await tables.ticket(request.turn)
     return QueuedTurn() if ticket is not None and ticket.conversation == conversation.id else None
 
@@ -113,25 +111,13 @@ async def is_shown_in(tables: Tables, turn: Turn, conversation: Conversation) ->
 
 
 async def _running_log(tables: Tables, attempt: Attempt, request: TurnLogRequest) -> RunningTurnLog:
-    branch = await tables.branch(attempt.branch)
-    lease = await tables.lease(attempt.lease)
+    holder = await holder_of(tables, attempt)
     raws = await tables.log_chunks(attempt.id, request.chunk, CHUNKS)
     chunks = tuple(codec.decode(LogChunk, raw) for raw in raws)
     items: tuple[Item, ...] = ()
     if any(event_log.count_items(chunk.log) for chunk in chunks):
         items = tuple(Journal.of(await tables.journal(attempt.id)).items[request.item :])
-    return RunningTurnLog(
-        ref=AttemptRef.of(attempt, branch),
-        lease=attempt.lease,
-        beat=lease.beat if lease else None,
-        chunks=chunks,
-        items=items,
-        has_more=len(chunks) == CHUNKS,
-    )
-
-
-async def _set_aside_log(tables: Tables, attempt: Attempt) -> EndedTurnLog:
-    return EndedTurnLog.of(await load_attempt_log(tables, attempt), has_run=attempt.fence > 0)
+    return RunningTurnLog(holder, chunks, items, has_more=len(chunks) == CHUNKS)
 
 
 def turn_log_of(turn: Turn, kept: bytes) -> EndedTurnLog:

@@ -119,6 +119,8 @@ QUIET = 20.0
 """After readers have used the event loop, it is left to others for this many times as long: all readers
 together cost a turn a twentieth of its speed, and a few of them wait for microseconds."""
 
+_DELTA_OF: dict[int, type[ReasoningDelta | RefusalDelta]] = {REASONING: ReasoningDelta, REFUSAL: RefusalDelta}
+
 _NOTHING_RECENT: list[Event] = []
 """Never filled: without readers, no recent events are kept."""
 
@@ -217,15 +219,11 @@ class LiveLog:
         elif self._on_event is not None:  # the common case, without a call
             self._on_event(TextDelta(number=self.count, text=text))
 
-    def record_reasoning(self, text: str) -> None:
-        self._record_delta(REASONING, text)
+    def record_part(self, kind: int, text: str) -> None:
+        """Record reasoning, or a part of a refusal."""
+        self._record_delta(kind, text)
         if self.has_listeners:
-            self._publish(ReasoningDelta(number=self.count, text=text), len(text))
-
-    def record_refusal(self, text: str) -> None:
-        self._record_delta(REFUSAL, text)
-        if self.has_listeners:
-            self._publish(RefusalDelta(number=self.count, text=text), len(text))
+            self._publish(_DELTA_OF[kind](number=self.count, text=text), len(text))
 
     def record_opening(self, opening: Item) -> int:
         """Record a call that was opened; return its place among those opened."""

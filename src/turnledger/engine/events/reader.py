@@ -175,12 +175,13 @@ class EventReader:
             return ()
         if isinstance(found, RunningTurnLog):
             # Noted at each read, so that the time of a silent holder runs from the first.
-            dead = process.watch.dead_among([(found.lease, found.beat)])
-            await self._sign.give(found.ref)
+            holder = found.holder
+            dead = process.watch.dead_among([(holder.lease, holder.beat)])
+            await self._sign.give(holder.ref)
             if batch := self._events_in(found):
                 return batch
             if dead and not found.has_more:
-                await take_over_from(process, found.ref, dead)
+                await take_over_from(process, holder.ref, dead)
                 return ()
         if not isinstance(found, RunningTurnLog) or not found.has_more:
             await self._waiter.wait(process.limits.lease_time / 4)

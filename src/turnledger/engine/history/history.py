@@ -13,6 +13,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice, zip_longest
 from struct import Struct
 from typing import NamedTuple, TypeAlias, overload
 
@@ -133,11 +134,7 @@ class History(Sequence[Turn]):
     @property
     def size(self) -> int:
         """The bytes of the turns in memory, at least those of the view."""
-        total, node = self._node.bytes, self._node
-        while node.before is not None:
-            node = node.before
-            total += node.bytes
-        return total
+        return sum(node.bytes for node in self._nodes())
 
     @property
     def memory(self) -> int:
@@ -168,30 +165,27 @@ class History(Sequence[Turn]):
         return found[::-1]
 
     def _piece(self, index: int) -> Piece | None:
-        node = self._node
-        while index < node.start and node.before is not None:
-            node = node.before
+        node = self._node_of(index)
         try:
             return node.pieces[index]
         except KeyError:
             return node.add_piece(index, self[index])
 
-    def _packed_turn(self, index: int) -> bytes:
+    def _node_of(self, index: int) -> _Node:
         node = self._node
         while index < node.start and node.before is not None:
             node = node.before
+        return node
+
+    def _packed_turn(self, index: int) -> bytes:
+        node = self._node_of(index)
         return node.packed[index - node.start]
 
     def _all_packed(self) -> Iterator[bytes]:
-        nodes, end = [], self._length
-        at: _Node | None = self._node
-        while at is not None:
-            nodes.append((at, end - at.start))
-            end = at.start
-            at = at.before
-        for node, count in reversed(nodes):
-            for index in range(count):
-                yield node.packed[index]
+        nodes = [*self._nodes()][::-1]
+        for node, following in zip_longest(nodes, nodes[1:]):
+            end = self._length if following is None else following.start
+            yield from islice(node.packed, end - node.start)
 
     def first(self, length: int) -> History:
         return self if length == self._length else History._view(self._node, length)

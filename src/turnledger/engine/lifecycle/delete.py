@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from turnledger.engine.attempt.end import DELETED, end_running, return_claim
+from turnledger.engine.attempt.end import DELETED, end_running, expire_claim
 from turnledger.engine.attempt.interrupted_job import drop_job
 from turnledger.engine.conversations.resolve import is_in_use, tickets_beside
 from turnledger.engine.feed import record_change
@@ -122,7 +122,7 @@ async def _close_lanes(tables: Tables, conversation: Conversation, now: int, *, 
         await tables.drop_ticket(ticket.attempt)
         if ticket.lease == NOBODY:
             await drop_job(tables, ticket.attempt)
-            await return_claim(tables, ticket, now)
+            await expire_claim(tables, ticket.idempotency_key, ticket.attempt, now, ticket.claimed)
         await record_change(tables, ChangeKind.TURN_WITHDRAWN, conversation, now, turn=ticket.attempt)
 
 

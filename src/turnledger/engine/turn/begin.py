@@ -440,7 +440,7 @@ async def _lane(tables: Tables, target: Target, request: BeginRequest) -> Lane:
 async def _free_of_dead(tables: Tables, branch: Branch, request: BeginRequest) -> Branch:
     """Raise the fence over the attempt of a holder known to be dead, or of none if it was stopped, and end it
     or leave it to be resumed; otherwise change nothing."""
-    running = await _running(tables, branch, request)
+    running = await tables.attempt(branch.running) if branch.running else None
     if running is None:
         return branch
     is_unheld = running.lease == NOBODY and running.stop is not None
@@ -454,10 +454,6 @@ async def _free_of_dead(tables: Tables, branch: Branch, request: BeginRequest) -
 def _demand_disk(request: BeginRequest) -> None:
     if not request.round.is_durable:
         raise MustReachDisk
-
-
-async def _running(tables: Tables, branch: Branch, request: BeginRequest) -> Attempt | None:
-    return await tables.attempt(branch.running) if branch.running else None
 
 
 async def _must_wait(
@@ -523,7 +519,7 @@ async def _append(
     now = request.round.now
     branch, items = await _ready(tables, branch, request)
     answer = answered_from(items)
-    attempt = _attempt(conversation, branch, request, items[:answer], None)
+    attempt = new_attempt(conversation, branch, request, items[:answer], None)
     turn = turn_behind(branch, attempt, TurnKind.COMPLETED, items[answer:], now)
     branch = await add_turn(tables, branch, turn)
     await tables.save_branch(await record_turn(tables, branch, attempt, turn, has_moved=False))
@@ -559,7 +555,9 @@ async def take_lane(
         if content.seen and content.seen.is_instructed and content.seen.is_still(branch):
             instructions = None
     else:
-        branch, input, place = await _ready_to_diverge(tables, branch, request, content.diverge)
+        # Settled where the lane is taken, before the input is checked at its place: an error rolls back both.
+        branch = await _settled(tables, branch, request)
+        place, input = await _find_place(tables, branch, request, content.diverge)
         if instructions is None:
             instructions = await _instructions_there(tables, branch, request, content.diverge)
     branch = replace(
@@ -568,7 +566,7 @@ async def take_lane(
         running=request.attempt,
         used_at=branch.used_at and max(branch.used_at, request.round.now),
     )
-    attempt = _attempt(conversation, branch, request, input, instructions)
+    attempt = new_attempt(conversation, branch, request, input, instructions)
     if place is not None:
         attempt = replace(attempt, fork=place.fork)
     journal = Journal()
@@ -608,8 +606,7 @@ async def _ready(tables: Tables, branch: Branch, request: BeginRequest) -> tuple
     must not have settled anything."""
     waiting = await tables.attempt(branch.unsettled) if branch.unsettled else None
     if waiting is None:
-        content = request.content
-        return branch, admit(branch.pending, content.input, is_whole=content.is_whole)
+        return branch, _admitted(request, branch.pending)
     settled = unfinished_output.settled_output(Journal.of(await tables.journal(waiting.id)), waiting.failure)
     asked = settled_input(branch, waiting)
     input = request.content.input
@@ -620,16 +617,6 @@ async def _ready(tables: Tables, branch: Branch, request: BeginRequest) -> tuple
     admitted = admit(open_calls((*branch.pending, *asked, *settled)), input, is_whole=is_whole)
     _demand_disk(request)
     return await settle(tables, branch, waiting, request.round.now), admitted
-
-
-async def _ready_to_diverge(
-    tables: Tables, branch: Branch, request: BeginRequest, wish: Divergence
-) -> tuple[Branch, tuple[Item, ...], CommitPlace]:
-    """Settle what waits on the branch whose lane is taken, then find the place and check the input there. An
-    error rolls back everything."""
-    branch = await _settled(tables, branch, request)
-    place, input = await _find_place(tables, branch, request, wish)
-    return branch, input, place
 
 
 async def _settled(tables: Tables, branch: Branch, request: BeginRequest) -> Branch:
@@ -659,7 +646,7 @@ async def _instructions_there(
     return instructions_from(instead_of) if instead_of is not None else None
 
 
-def _attempt(
+def new_attempt(
     conversation: Conversation,
     branch: Branch,
     request: BeginRequest,

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from turnledger.engine.access.tokens import admission_of
 from turnledger.engine.admission import readmitted
-from turnledger.engine.attempt.client_retries import DeliveryNote
-from turnledger.engine.attempt.end import DIED, Outcome
+from turnledger.engine.attempt.client_retries import DeliveryNote, is_process_death
+from turnledger.engine.attempt.end import Outcome
 from turnledger.engine.attempt.idempotency import SharedOutcome
 from turnledger.engine.attempt.outcome import committed_turn, poll_outcome, wait_for_outcome
 from turnledger.engine.events.live_log import EventSink
@@ -200,7 +200,8 @@ async def _first_round(process: Process, asked: AcquireRequest, request: BeginRe
         await process.deliveries.flush()
     process.attempts[request.attempt] = False
     await _check_time(asked, request)
-    if asked.resent is not None and request.key is None and not _is_later_try(request):
+    is_later_try = request.retry is not None and request.retry.count
+    if asked.resent is not None and request.key is None and not is_later_try:
         # With a key, or on a later try, begin may find the outcome without knowing what the request means.
         with suppress(HistoryDiverged):  # not final while a turn runs that the client may have
             request = await _reread(asked, request, None)
@@ -250,14 +251,9 @@ async def _shared(process: Process, asked: AcquireRequest, sharing: SharedOutcom
             raise TurnAttached(attempt, conversation)
     else:
         ended = await wait_for_outcome(process, owner, conversation, attempt)
-    if is_process_death(ended) and not sharing.was_waiting:
+    if ended.turn is None and is_process_death(ended.failure) and not sharing.was_waiting:
         return None
     return Replayed(ended, conversation)
-
-
-def is_process_death(ended: Outcome) -> bool:
-    """Return whether it ended with its process, and left no turn."""
-    return ended.turn is None and ended.failure is not None and ended.failure.code == DIED.code
 
 
 def _anew(process: Process, request: BeginRequest) -> BeginRequest:
@@ -290,10 +286,6 @@ async def _check_still_admitted(process: Process, asked: AcquireRequest, request
 
 def _may_be_later_try(request: BeginRequest) -> bool:
     return request.retry is not None and request.retry.may_be_later
-
-
-def _is_later_try(request: BeginRequest) -> bool:
-    return request.retry is not None and bool(request.retry.count)
 
 
 async def _give_up(

@@ -273,15 +273,11 @@ async def _leave_ended(running: OpenTurn, problem: BaseException | None) -> None
     """Leave the block of a turn that was ended before."""
     other = await _other_reason(running, problem)
     if running.ending is not None:
-        await uninterrupted(_done(running.ending))
+        await uninterrupted(asyncio.wait((running.ending,)))
     if other is None:
         raise running.ended_by or LedgerClosed()
     if other is not problem:
         raise other
-
-
-async def _done(task: asyncio.Task[None]) -> None:
-    await asyncio.wait((task,))
 
 
 async def abandon_block(

@@ -15,7 +15,7 @@ from turnledger.engine.conversations.resolve import live_conversation
 from turnledger.engine.history import line
 from turnledger.engine.ports import Tables
 from turnledger.engine.process import Process
-from turnledger.engine.turn.begin import AcquireRequest, BeginRequest, Begun
+from turnledger.engine.turn.begin import AcquireRequest, BeginRequest, Begun, new_attempt
 from turnledger.engine.turn.parallel import free_branch, line_with
 from turnledger.engine.turn.snapshot import Snapshot, snapshot
 from turnledger.errors import BranchNotFound, TurnNotFound
@@ -24,7 +24,7 @@ from turnledger.model.ids import TurnId
 from turnledger.model.item import Item, admit, calls_left_open, open_calls
 from turnledger.model.journal import Journal
 from turnledger.model.messages.messages import Message, messages_of
-from turnledger.model.turn import Attempt, AttemptState, Fork, Turn, instructions_from
+from turnledger.model.turn import Fork, Turn, instructions_from
 
 
 class ChatSnapshot(Struct, frozen=True):
@@ -92,33 +92,22 @@ async def begin_unwritten(tables: Tables, request: BeginRequest) -> Begun:
     branch, place, sources = await _place_of(tables, current, content.after)
     given = content.instructions
     for lane, effects in sources:
-        for copy in await make_copies(tables, _end_of(place, lane), effects):
+        for copy in await make_copies(tables, place.end(lane), effects):
             place = _followed_by(place, copy)
         waiting = await tables.attempt(lane.unsettled) if lane.unsettled else None
         if waiting is None:
             continue
         settled, flags = await settled_turn(tables, lane, waiting, request.round.now)
         if place.head != lane.head:
-            [copy] = await make_copies(tables, _end_of(place, lane), [settled], {settled.id: flags})
+            [copy] = await make_copies(tables, place.end(lane), [settled], {settled.id: flags})
         else:
             copy = Copy(settled, settled, flags)
             lasting = instructions_from(settled)
             if given is None and lasting is not None and lasting.is_lasting:
                 given = lasting  # they, or their end, cannot be read from the store
         place = _followed_by(place, copy)
-    attempt = Attempt(
-        id=request.attempt,
-        owner=target.owner,
-        conversation=conversation.id,
-        branch=branch.id,
-        lease=request.lease,
-        fence=branch.fence,
-        state=AttemptState.RUNNING,
-        base=branch.head,
-        input=admit(place.pending, content.input) if content.input else (),
-        instructions=given,
-        created_at=request.round.now,
-    )
+    input = admit(place.pending, content.input) if content.input else ()
+    attempt = new_attempt(conversation, branch, request, input, given)
     elsewhere = place if place.head != branch.head else None
     return Begun(conversation, branch, attempt, Journal(), elsewhere, await tables.flag_version())
 
@@ -151,14 +140,3 @@ async def _place_of(
     if branch.id != current.id:
         sources.append((current, await missing_effects(tables, current, branch)))
     return branch, place, sources
-
-
-def _end_of(place: CommitPlace, lane: Branch) -> Branch:
-    return Branch(
-        id=place.fork.branch,
-        conversation=lane.conversation,
-        head=place.head,
-        length=place.length,
-        pending=place.pending,
-        instructed=place.instructed,
-    )

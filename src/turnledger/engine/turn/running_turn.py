@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from turnledger.engine.attempt.end import EndRequest
+from turnledger.engine.attempt.end import EndRequest, turn_behind
 from turnledger.engine.attempt.sent_log import SentLog, unsent_items
 from turnledger.engine.events.live_log import EmittedText, EventSink, LiveLog
 from turnledger.engine.history.history import LONG, History, encode_messages, join_json
@@ -375,8 +375,10 @@ class OpenTurn:
         self.attempt: Attempt = begun.attempt
         self.id: TurnId = begun.attempt.id
         self._place = begun.place
-        pending = begun.place.pending if begun.place else begun.branch.pending
-        self.draft = Draft(pending, begun.attempt.input, begun.journal, process.limits.turn_bytes)
+        self._end = begun.place.end(begun.branch) if begun.place else begun.branch
+        """What it follows, as a branch."""
+        limit = process.limits.turn_bytes
+        self.draft = Draft(self._end.pending, begun.attempt.input, begun.journal, limit)
         self.details: dict[str, Any] = begun.attempt.details if begun.attempt.raw_details else {}
         self._journaled = begun.attempt.journaled
         self._is_in_doubt = False
@@ -416,7 +418,7 @@ class OpenTurn:
         self.began = (
             BeginKind.CREATED if has_created else BeginKind.BRANCHED if branches else BeginKind.CONTINUED
         )
-        self.number = (begun.place.length if begun.place else begun.branch.length) + 1
+        self.number = self._end.length + 1
         self.state = AttemptState.RUNNING
         self.turn: Turn | None = None
         self.failure: Failure | None = None
@@ -445,14 +447,15 @@ class OpenTurn:
     def _report_taken_over(self, item: Item) -> None:
         """Report an item of an earlier attempt, and before it its text in one piece, for readers that add up
         the pieces."""
-        live, kind = self.live, event_log.kind_of(item)
-        record = {TEXT: live.record_text, REASONING: live.record_reasoning, REFUSAL: live.record_refusal}
-        if kind not in record or not item.body or (kind == TEXT and item.role != "assistant"):
+        live, kind, text = self.live, event_log.kind_of(item), item.body
+        if kind == TEXT and text and item.role == "assistant":
+            self.draft.retake(text)
+            live.record_text(text)
+        elif kind in (REASONING, REFUSAL) and text:
+            live.record_part(kind, text)
+        else:
             live.record_item(item)
             return
-        if kind == TEXT:
-            self.draft.retake(item.body)
-        record[kind](item.body)
         live.record_item(item, code=MADE_OF[kind])
 
     @property
@@ -529,23 +532,9 @@ class OpenTurn:
             raise OutcomeUnknown
         output, pending, ending = self.draft.whole()
         now = self.process.clock.now_ms()
-        attempt, place, lane, number = self.attempt, self._place, self.branch, self.number
-        given = attempt.instructions
-        instructed = instructed_after(given, place.instructed if place else lane.instructed, number)
-        turn = Turn.of(
-            id=attempt.id,
-            branch=place.fork.branch if place else lane.id,
-            number=number,
-            parent=place.head if place else lane.head,
-            kind=TurnKind.COMPLETED,
-            created_at=attempt.created_at,
-            committed_at=now,
-            input=attempt.input,
-            output=output,
-            instructions=given.items if given else None,
-            instructed=instructed,
-            details=self.process.limits.pack_details(self.details) if self.details else b"",
-        )
+        attempt, place, lane = self.attempt, self._place, self.branch
+        details = self.process.limits.pack_details(self.details) if self.details else b""
+        turn = turn_behind(self._end, attempt, TurnKind.COMPLETED, output, now, details=details)
         return CommitRequest(
             attempt=attempt,
             lane=lane.id,
@@ -554,7 +543,7 @@ class OpenTurn:
             fence=lane.fence,
             fork=place.fork if place else None,
             pending=pending,
-            instructed=instructed,
+            instructed=instructed_after(attempt.instructions, self._end.instructed, turn.number),
             journaled=self._journaled,
             now=now,
             log=self._log_of(output, ending),
@@ -818,15 +807,16 @@ class RunningTurn:
 
     def emit_reasoning(self, text: str) -> None:
         """Add reasoning. It becomes one item before the text emitted since the last item; see `emit`."""
-        self._open.check_open()
-        if text and (shown := self._draft.parts(len(text)).add(REASONING, text)):
-            self._open.live.record_reasoning(shown)
+        self._emit_part(REASONING, text)
 
     def emit_refusal(self, text: str) -> None:
         """Add to the text in which the model declines to answer, a message of its own; see `emit`."""
+        self._emit_part(REFUSAL, text)
+
+    def _emit_part(self, kind: int, text: str) -> None:
         self._open.check_open()
-        if text and (shown := self._draft.parts(len(text)).add(REFUSAL, text)):
-            self._open.live.record_refusal(shown)
+        if text and (shown := self._draft.parts(len(text)).add(kind, text)):
+            self._open.live.record_part(kind, shown)
 
     def begin_call(self, call_id: str, name: str, *, type: str = "function_call") -> None:
         """Open a call whose arguments follow by `emit_arguments`. It ends with its result, with an `add`

@@ -16,7 +16,6 @@ from turnledger.engine.conversations.resolve import Target, new_conversation
 from turnledger.engine.history.context import ALL, Context, check_primer
 from turnledger.engine.lifecycle.create import CreateChatRequest
 from turnledger.engine.lifecycle.moves import ForkRequest, Move, Switch
-from turnledger.engine.limits import Limits
 from turnledger.engine.process import Process
 from turnledger.engine.resend.match import SentMessages
 from turnledger.engine.turn.begin import (
@@ -187,9 +186,7 @@ def turn_request(
     place: Divergence | None = None,
     **options: Unpack[TurnOptions],
 ) -> AcquireRequest:
-    process.limits.check_count("The input", input)
-    items = items_of(input)
-    process.limits.check_size("The input", items)
+    items = _items_of(process, "The input", input)
     if place is None or not place.regenerates:
         _check_new(items, options)
     elif items:
@@ -208,9 +205,7 @@ def preview_request(
     process: Process, target: Target, input: Input, **options: Unpack[TurnOptions]
 ) -> AcquireRequest:
     """Make a request that is only previewed: it may lack its input."""
-    process.limits.check_count("The input", input)
-    items = items_of(input)
-    process.limits.check_size("The input", items)
+    items = _items_of(process, "The input", input)
     if items:
         _check_new(items, options)
     return _request(process, target, None, items, **options)
@@ -292,26 +287,28 @@ def _request(
         limits.check_size("What is given as instructions", given.items)
     if context is not ALL:
         _check_context(context)
-    primes = _primes(limits, primer) if primer else ()
-    key = None
+    primes: tuple[Item, ...] = ()
+    if primer:
+        primes = _items_of(process, "What primes the turn", primer)
+        check_primer(primes)
     if retry is not None:
         check_retry(retry)
-    if idempotency_key is not None:
-        key = _key(
-            idempotency_key,
-            target,
-            _where(place, follows),
-            items,
-            given,
-            primes,
-            b"" if retry is None else retry.request,
-        )
-        key = key if resending is None else resending.key(key)
+    key = _key_of(
+        idempotency_key,
+        target,
+        *_where(place, follows),
+        input=items,
+        instructions=given,
+        primer=primes,
+        body_digest=b"" if retry is None else retry.request,
+    )
+    if key is not None and resending is not None:
+        key = resending.key(key)
     begin = _begin(
         process,
-        target=target,
-        admitted=authorization.version if authorization else None,
-        key=key,
+        target,
+        authorization,
+        key,
         retry=None if retry is None or key is not None else retry_within(retry, target.within),
         content=TurnContent(items if resending is None else (), given, place, follows),
         raw_details=limits.pack_details(details) if details else b"",
@@ -329,10 +326,10 @@ def _request(
 
 def _begin(
     process: Process,
-    *,
     target: Target,
-    admitted: int | None,
+    authorization: Authorization | None,
     key: IdempotencyKey | None,
+    *,
     policy: TurnPolicy,
     retry: Retry | None = None,
     content: TurnContent = NO_CONTENT,
@@ -349,7 +346,7 @@ def _begin(
         bounds=BeginBounds(now + round(limits.queue_wait * 1000), limits.queue_length, limits.quota),
         round=Round(now, due, is_durable=is_durable),
         target=target,
-        admitted=admitted,
+        admitted=authorization.version if authorization else None,
         key=key,
         retry=retry,
         content=content,
@@ -358,21 +355,6 @@ def _begin(
         move=move,
         policy=policy,
     )
-
-
-def _key(
-    idempotency_key: str,
-    target: Target,
-    where: tuple[object, ...],
-    input: tuple[Item, ...],
-    given: Instructions | None,
-    primer: tuple[Item, ...],
-    body_digest: bytes,
-) -> IdempotencyKey:
-    check_idempotency_key(idempotency_key)
-    said = fingerprint(input, *where, instructions=given, primer=primer)
-    answers = frozenset(item.call_id for item in input if item.is_result)
-    return IdempotencyKey(claim_name(idempotency_key, target.within), said + body_digest, answers)
 
 
 def _where(place: Divergence | None, after: TurnId | None) -> tuple[object, ...]:
@@ -389,12 +371,11 @@ def _check_context(context: Context) -> None:
         )
 
 
-def _primes(limits: Limits, primer: Input) -> tuple[Item, ...]:
-    limits.check_count("What primes the turn", primer)
-    primes = items_of(primer)
-    limits.check_size("What primes the turn", primes)
-    check_primer(primes)
-    return primes
+def _items_of(process: Process, name: str, input: Input) -> tuple[Item, ...]:
+    process.limits.check_count(name, input)
+    items = items_of(input)
+    process.limits.check_size(name, items)
+    return items
 
 
 def resent_request(
@@ -432,9 +413,9 @@ def move_request(
     arguments = ("switch", move.branch) if isinstance(move, Switch) else ("undo", move.turn, move.forget)
     begin = _begin(
         process,
-        target=target,
-        admitted=authorization.version if authorization else None,
-        key=_key_of(idempotency_key, target, *arguments),
+        target,
+        authorization,
+        _key_of(idempotency_key, target, *arguments),
         move=move,
         policy=TurnPolicy(choice(OnBusy, "on_busy", on_busy)),
     )
@@ -453,21 +434,18 @@ def append_request(
     details: Mapping[str, Any] | None = None,
 ) -> AcquireRequest:
     """Make a request for a turn that is whole already."""
-    process.limits.check_count("The turn", items)
-    given = items_of(items)
-    process.limits.check_size("The turn", given)
+    given = _items_of(process, "The turn", items)
     if not given:
         raise NoNewInput("There is nothing to append. Give at least one item.")
     key = _key_of(idempotency_key, target, "append", fingerprint(given))
     policy = TurnPolicy(choice(OnBusy, "on_busy", on_busy), is_interaction=interaction)
     content = TurnContent(given, is_whole=True)
-    admitted = authorization.version if authorization else None
     begin = _begin(
         process,
+        target,
+        authorization,
+        key,
         is_durable=True,
-        target=target,
-        admitted=admitted,
-        key=key,
         content=content,
         raw_details=process.limits.pack_details(details),
         policy=policy,
@@ -513,12 +491,22 @@ def fork_request(
     )
 
 
-def _key_of(idempotency_key: str | None, target: Target, *arguments: object) -> IdempotencyKey | None:
-    """Return the key of a request that runs no turn, with the fingerprint of its arguments."""
+def _key_of(
+    idempotency_key: str | None,
+    target: Target,
+    *arguments: object,
+    input: tuple[Item, ...] = (),
+    instructions: Instructions | None = None,
+    primer: tuple[Item, ...] = (),
+    body_digest: bytes = b"",
+) -> IdempotencyKey | None:
+    """Return the key of a request with its fingerprint: that of its arguments, and of what a turn says."""
     if idempotency_key is None:
         return None
     check_idempotency_key(idempotency_key)
-    return IdempotencyKey(claim_name(idempotency_key, target.within), fingerprint((), *arguments))
+    said = fingerprint(input, *arguments, instructions=instructions, primer=primer)
+    answers = frozenset(item.call_id for item in input if item.is_result)
+    return IdempotencyKey(claim_name(idempotency_key, target.within), said + body_digest, answers)
 
 
 def stop_request(

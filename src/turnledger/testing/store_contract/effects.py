@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -16,9 +17,9 @@ BOOM = RuntimeError("the model broke")
 PAID = {"role": "tool", "tool_call_id": "call_0", "content": "paid"}
 
 
-async def fail(chat: Chat, runner: Runner, text: str = "Pay.", *, on_failure: str = "settle") -> None:
+async def fail(chat: Chat, runner: Runner, input: Any = "Pay.", **options: Any) -> None:
     with pytest.raises(RuntimeError):
-        await soon(chat.run(runner, text, on_failure=on_failure))
+        await soon(chat.run(runner, input, **options))
 
 
 def kinds(turns: list[Turn]) -> list[str]:

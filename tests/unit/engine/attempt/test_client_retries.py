@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -113,22 +112,6 @@ def test_retry_names_of_different_scopes_are_distinct() -> None:
     assert {each.count for each in tries} == {1}
     assert retry_within(Retry(b" digest"), Within("shop")).name != retry_within(FIRST, Within("shop ")).name
     assert [check_retry(each) for each in tries] == tries
-
-
-@pytest.fixture
-def database() -> Database:
-    return Database()
-
-
-@pytest.fixture
-def store(database: Database) -> GatedStore:
-    return GatedStore(MemoryStore(database))
-
-
-@pytest.fixture
-async def ledger(store: GatedStore) -> AsyncIterator[Ledger]:
-    async with await Ledger.over(store) as ledger:
-        yield ledger
 
 
 async def answered(ledger: Ledger, name: str) -> TurnBlock:

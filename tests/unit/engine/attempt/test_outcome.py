@@ -30,6 +30,7 @@ from tests.unit.model.shapes import (
     user,
 )
 from turnledger import Ledger
+from turnledger.chat import Chat
 from turnledger.engine.attempt import unfinished_output
 from turnledger.engine.attempt.end import DELETED, Outcome, is_well_formed
 from turnledger.engine.attempt.outcome import OutcomeRequest, committed_turn, outcome
@@ -81,59 +82,54 @@ def test_outcome_of_an_unknown_attempt_in_a_live_conversation_raises_superseded(
         drive(outcome(tables(), REQUEST))
 
 
-async def test_standing_of_a_committed_turn_carries_its_current_conversation() -> None:
-    async with await Ledger.open() as ledger:
-        chat = await ledger.conversation()
-        async with chat.turn("Hello") as turn:
-            turn.emit("Hi.")
-        async with chat.turn("More") as later:
-            later.emit("Yes.")
-        found = await chat.status(turn.id)
-        assert (found.state, found.turn.id, found.chat.turns) == (AttemptState.COMPLETED, turn.id, 2)
+async def test_standing_of_a_committed_turn_carries_its_current_conversation(chat: Chat) -> None:
+    async with chat.turn("Hello") as turn:
+        turn.emit("Hi.")
+    async with chat.turn("More") as later:
+        later.emit("Yes.")
+    found = await chat.status(turn.id)
+    assert (found.state, found.turn.id, found.chat.turns) == (AttemptState.COMPLETED, turn.id, 2)
 
 
-async def test_standing_of_a_running_or_queued_turn_has_no_turn_yet() -> None:
-    async with await Ledger.open() as ledger:
-        chat = await ledger.conversation()
-        async with chat.turn("Hello") as turn:
-            queued = chat.turn("Next")
+async def test_standing_of_a_running_or_queued_turn_has_no_turn_yet(ledger: Ledger, chat: Chat) -> None:
+    async with chat.turn("Hello") as turn:
+        queued = chat.turn("Next")
 
-            async def wait() -> None:
-                async with queued as other:
-                    other.emit("Now.")
+        async def wait() -> None:
+            async with queued as other:
+                other.emit("Now.")
 
-            waiting = asyncio.create_task(wait())
-            while not Host(ledger).at_work().waiting:
-                await asyncio.sleep(0)
-            first, second = await chat.status(turn.id), await chat.status(queued.id)
-            turn.emit("Hi.")
-        await waiting
-        assert (first.state, first.turn, first.chat.is_running) == (AttemptState.RUNNING, None, True)
-        assert (second.state, second.turn) == (QUEUED, None)
+        waiting = asyncio.create_task(wait())
+        while not Host(ledger).at_work().waiting:
+            await asyncio.sleep(0)
+        first, second = await chat.status(turn.id), await chat.status(queued.id)
+        turn.emit("Hi.")
+    await waiting
+    assert (first.state, first.turn, first.chat.is_running) == (AttemptState.RUNNING, None, True)
+    assert (second.state, second.turn) == (QUEUED, None)
 
 
-async def test_standing_of_a_failed_turn_has_a_failure_and_of_a_discarded_one_none() -> None:
-    async with await Ledger.open() as ledger:
-        chat = await ledger.conversation()
-        with pytest.raises(ZeroDivisionError):
-            async with chat.turn("Hello") as failed:
-                raise ZeroDivisionError
-        async with chat.turn("Hello") as stopped:
-            stopped.stop("discard")
-        one, other = await chat.status(failed.id), await chat.status(stopped.id)
-        assert one.failure is not None
-        assert (one.state, one.turn) == (AttemptState.FAILED, None)
-        assert (other.state, other.turn, other.failure) == (AttemptState.DISCARDED, None, None)
+async def test_standing_of_a_failed_turn_has_a_failure_and_of_a_discarded_one_none(chat: Chat) -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with chat.turn("Hello") as failed:
+            raise ZeroDivisionError
+    async with chat.turn("Hello") as stopped:
+        stopped.stop("discard")
+    one, other = await chat.status(failed.id), await chat.status(stopped.id)
+    assert one.failure is not None
+    assert (one.state, one.turn) == (AttemptState.FAILED, None)
+    assert (other.state, other.turn, other.failure) == (AttemptState.DISCARDED, None, None)
 
 
-async def test_standing_of_a_turn_of_another_conversation_raises_turn_not_found() -> None:
-    async with await Ledger.open() as ledger:
-        chat, other = await ledger.conversation(), await ledger.conversation()
-        async with other.turn("Hello") as turn:
-            turn.emit("Hi.")
-        for unknown in (turn.id, TurnId("turn_01890000000070008000000000000000")):
-            with pytest.raises(TurnNotFound):
-                await chat.status(unknown)
+async def test_standing_of_a_turn_of_another_conversation_raises_turn_not_found(
+    ledger: Ledger, chat: Chat
+) -> None:
+    other = await ledger.conversation()
+    async with other.turn("Hello") as turn:
+        turn.emit("Hi.")
+    for unknown in (turn.id, TurnId("turn_01890000000070008000000000000000")):
+        with pytest.raises(TurnNotFound):
+            await chat.status(unknown)
 
 
 TURN = some_id(TurnId, 1)
@@ -319,6 +315,11 @@ def test_settled_output_keeps_reasoning_only_before_a_call_it_shows(journal: Jou
     output = settled_output(journal, FAILURE)
     for item, after in pairwise(output):
         assert not item.is_reasoning or after.is_reasoning or after.is_call
+
+
+def test_settled_output_keeps_the_reasoning_that_led_to_a_call_it_shows() -> None:
+    items = [reasoning(), call("a"), result("a"), reasoning(), call("b"), result("b"), reasoning()]
+    assert settled_output(Journal(items, {1: READ_ONLY, 4: STARTED}), FAILURE)[:-1] == tuple(items[3:6])
 
 
 def test_settled_note_gives_the_reason() -> None:

@@ -64,10 +64,10 @@ class Played:
         self.live.record_text(self.draft.emit(text))
 
     def _reasoning(self, text: str) -> None:
-        self.live.record_reasoning(self.draft.parts(0).add(REASONING, text))
+        self.live.record_part(REASONING, self.draft.parts(0).add(REASONING, text))
 
     def _refusal(self, text: str) -> None:
-        self.live.record_refusal(self.draft.parts(0).add(REFUSAL, text))
+        self.live.record_part(REFUSAL, self.draft.parts(0).add(REFUSAL, text))
 
     def _open(self, call_id: str) -> None:
         parts = self.draft.parts(0)
@@ -198,7 +198,7 @@ def test_text_emitted_before_another_kind_keeps_its_numbers_and_costs_a_byte_eac
         live.text.append("text")
         live.record_text("text")
     for _ in range(100):
-        live.record_reasoning("thought")
+        live.record_part(REASONING, "thought")
     assert len(live.packed) == len(event_log.KINDS) + 200
     assert [event.number for event in live.since(0, 300)] == list(range(1, 202))
 
@@ -209,7 +209,7 @@ def test_places_known_in_a_log_of_text_are_found_again_after_another_kind() -> N
         live.text.append(str(number % 10) * 30)
         live.record_text(str(number % 10) * 30)
     assert len(live.since(2 * STRIDE, 10)) == 10
-    live.record_reasoning("thought")
+    live.record_part(REASONING, "thought")
     found = live.since(2 * STRIDE, 2 * STRIDE)
     assert [getattr(event, "text", "")[:7] for event in found[-2:]] == ["7" * 7, "thought"]
     assert [event.number for event in found] == list(range(2 * STRIDE + 1, 3 * STRIDE + 3))

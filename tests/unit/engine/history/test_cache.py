@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from tests.unit.engine.copies import chat as talk
 from tests.unit.engine.stage import chain, generated
 from tests.unit.model.shapes import assistant, call, result, some_id, turn, user
 from turnledger import Ledger
@@ -224,16 +224,6 @@ def test_cached_flags_of_no_turns_are_not_kept() -> None:
 
 
 BRANCH = some_id(BranchId, 9)
-
-
-@pytest.fixture
-async def ledger() -> AsyncIterator[Ledger]:
-    async with await Ledger.open("memory:") as ledger:
-        yield ledger
-
-
-def talk(*texts: str) -> list[dict[str, Any]]:
-    return [{"role": ("user", "assistant")[place % 2], "content": text} for place, text in enumerate(texts)]
 
 
 async def test_resent_history_of_a_known_conversation_is_matched_without_reading_the_store(

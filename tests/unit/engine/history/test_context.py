@@ -372,17 +372,6 @@ CALLS = (
 )
 
 
-@pytest.fixture
-async def ledger() -> AsyncIterator[Ledger]:
-    async with await Ledger.open("memory:") as ledger:
-        yield ledger
-
-
-@pytest.fixture
-async def chat(ledger: Ledger) -> Chat:
-    return await ledger.conversation()
-
-
 async def run_turn(chat: Chat, text: str) -> None:
     async with chat.turn(text) as turn:
         turn.emit(f"{text}, indeed")
@@ -416,19 +405,8 @@ async def test_messages_json_places_results_after_their_call_in_the_turn_before(
         turn.emit("a4")
 
 
-async def test_messages_json_encodes_each_turn_once(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
-    counted: list[int] = []
-    made = history.encode_messages
-    monkeypatch.setattr(history, "encode_messages", lambda items: counted.append(1) or made(items))
-    for number in range(5):
-        async with chat.turn(f"q{number}") as turn:
-            turn.messages_json  # noqa: B018
-            turn.emit("a")
-    assert len(counted) == 4
-
-
-@pytest.mark.parametrize("context", [Context.budget(10_000), Context(turns=9, tokens=10_000)])
-async def test_messages_json_within_a_budget_that_all_fits_encodes_each_turn_once(
+@pytest.mark.parametrize("context", [ALL, Context.budget(10_000), Context(turns=9, tokens=10_000)])
+async def test_messages_json_of_a_whole_history_encodes_each_turn_once(
     chat: Chat, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted: list[int] = []
@@ -584,11 +562,6 @@ def test_messages_json_joins_a_settled_turn_without_input_to_the_last_message() 
 
 
 @pytest.fixture
-def store() -> GatedStore:
-    return GatedStore(MemoryStore(Database()))
-
-
-@pytest.fixture
 async def counted(store: GatedStore) -> AsyncIterator[Chat]:
     async with await Ledger.over(store, clock=FakeClock(), random=Random(1)) as ledger:
         yield await ledger.conversation()
@@ -670,11 +643,6 @@ class Reading(MemoryStore):
         if isinstance(request, TurnsRequest):
             self.read_turns += [turn.number for turn in result]  # type: ignore[attr-defined]
         return result
-
-
-@pytest.fixture
-def database() -> Database:
-    return Database()
 
 
 @pytest.fixture

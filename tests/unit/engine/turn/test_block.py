@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 import msgspec
@@ -44,24 +43,8 @@ from turnledger.types import AttemptState, TurnKind
 
 
 @pytest.fixture
-def database() -> Database:
-    return Database()
-
-
-@pytest.fixture
-def store(database: Database) -> GatedStore:
-    return GatedStore(MemoryStore(database))
-
-
-@pytest.fixture
-async def ledger(store: GatedStore) -> AsyncIterator[Ledger]:
-    async with await Ledger.over(store, limits=Limits(doubt_patience=0.0)) as ledger:
-        yield ledger
-
-
-@pytest.fixture
-async def chat(ledger: Ledger) -> Chat:
-    return await ledger.conversation()
+def limits() -> Limits:
+    return Limits(doubt_patience=0.0)
 
 
 async def answer(turn: RunningTurn) -> None:
@@ -88,9 +71,12 @@ async def test_stop_that_arrives_after_the_block_ended_cancels_no_later_work(
     await stopping
 
 
-async def test_closing_ledger_refuses_a_turn_whose_begin_is_under_way(
-    store: GatedStore, ledger: Ledger, chat: Chat, database: Database
+@pytest.mark.parametrize("is_in_doubt", [False, True])
+async def test_closing_ledger_refuses_a_turn_whose_begin_is_under_way_and_frees_the_lane(
+    store: GatedStore, ledger: Ledger, chat: Chat, database: Database, is_in_doubt: bool
 ) -> None:
+    if is_in_doubt:
+        store.lose_answer(begin, Fate.WRITTEN)
     with store.hold(begin, When.AFTER) as gate:
         task = asyncio.create_task(chat.run(answer, "q"))
         await gate.arrived()
@@ -134,8 +120,9 @@ async def test_undo_stopped_in_the_queue_raises_turn_stopped(database: Database,
     assert len(await chat.turns()) == 2
 
 
-async def test_begin_in_doubt_whose_caller_is_refused_afterwards_frees_the_lane(
-    store: GatedStore, ledger: Ledger, chat: Chat, database: Database
+@pytest.mark.parametrize("is_busy", [False, True])
+async def test_begin_or_ticket_in_doubt_whose_caller_is_refused_afterwards_is_taken_back(
+    store: GatedStore, chat: Chat, database: Database, is_busy: bool
 ) -> None:
     versions = iter([1])  # authorized at the first request, and not at the second
 
@@ -143,72 +130,37 @@ async def test_begin_in_doubt_whose_caller_is_refused_afterwards_frees_the_lane(
         return next(versions, None)
 
     how = Authorization(0, until=1, readmit=readmit)
-    store.lose_answer(begin, Fate.WRITTEN)
-    with pytest.raises(AdmissionMoved):
-        async with Chat(chat._process, chat.as_opened, authorization=how).turn("q"):
-            pass
-    assert not any(branch.running for branch in database.branches.values())
-
-
-async def test_ticket_in_doubt_whose_caller_is_refused_afterwards_is_withdrawn(
-    store: GatedStore, ledger: Ledger, chat: Chat, database: Database
-) -> None:
-    versions = iter([1])
-
-    async def readmit() -> int | None:
-        return next(versions, None)
-
-    how = Authorization(0, until=1, readmit=readmit)
-    async with chat.turn("first") as first:
+    async with AsyncExitStack() as stack:
+        first = await stack.enter_async_context(chat.turn("first")) if is_busy else None
         store.lose_answer(begin, Fate.WRITTEN)
         with pytest.raises(AdmissionMoved):
             async with Chat(chat._process, chat.as_opened, authorization=how).turn("q"):
                 pass
         assert database.tickets == {}
-        first.emit("yes")
-
-
-async def test_begin_in_doubt_when_the_ledger_closes_frees_the_lane(
-    store: GatedStore, ledger: Ledger, chat: Chat, database: Database
-) -> None:
-    store.lose_answer(begin, Fate.WRITTEN)
-    with store.hold(begin, When.AFTER) as gate:
-        task = asyncio.create_task(chat.run(answer, "q"))
-        await gate.arrived()
-        closing = asyncio.create_task(ledger.close())
-        await asyncio.sleep(0)
-    await closing
-    with pytest.raises(LedgerClosed):
-        await task
+        if first is not None:
+            first.emit("yes")
     assert not any(branch.running for branch in database.branches.values())
-    assert database.leases == {}
 
 
-pytestmark = pytest.mark.anyio
+async def test_turn_block_that_was_run_cannot_be_run_again(chat: Chat) -> None:
+    block = chat.turn("q")
+    turn = await block.run(answer)
+    assert turn.id == block.id
+    with pytest.raises(InvalidInput):
+        await block.run(answer)
 
 
-async def test_turn_block_that_was_run_cannot_be_run_again() -> None:
-    async with await Ledger.open("memory:") as ledger:
-        block = (await ledger.conversation()).turn("q")
-        turn = await block.run(answer)
-        assert turn.id == block.id
-        with pytest.raises(InvalidInput):
-            await block.run(answer)
+async def test_replay_of_another_turn_inside_the_runner_is_raised(ledger: Ledger, chat: Chat) -> None:
+    other = await ledger.conversation()
+    await other.run(answer, "q", idempotency_key="i")
 
+    async def replay_elsewhere(turn: RunningTurn) -> None:
+        async with other.turn("q", idempotency_key="i"):
+            pytest.fail("the block was run")
 
-async def test_replay_of_another_turn_inside_the_runner_is_raised() -> None:
-    async with await Ledger.open("memory:") as ledger:
-        other = await ledger.conversation()
-        await other.run(answer, "q", idempotency_key="i")
-
-        async def replay_elsewhere(turn: RunningTurn) -> None:
-            async with other.turn("q", idempotency_key="i"):
-                pytest.fail("the block was run")
-
-        chat = await ledger.conversation()
-        with pytest.raises(TurnReplayed):
-            await chat.run(replay_elsewhere, "q")
-        assert await chat.turns() == []
+    with pytest.raises(TurnReplayed):
+        await chat.run(replay_elsewhere, "q")
+    assert await chat.turns() == []
 
 
 def test_expected_head_matches_only_the_same_branch_and_head() -> None:

@@ -1,10 +1,10 @@
 """Reading a resent history: its conversation, its input, its place, and the line it is matched against."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
+from tests.unit.engine.copies import chat as talk
 from tests.unit.engine.populated_store import fail, run_turn
 from turnledger import Ledger
 from turnledger.chat import Chat
@@ -17,22 +17,12 @@ from turnledger.testing.scripted_model import Tool
 
 
 @pytest.fixture
-async def ledger() -> AsyncIterator[Ledger]:
-    async with await Ledger.open("memory:") as ledger:
-        yield ledger
-
-
-@pytest.fixture
 async def chat(ledger: Ledger) -> Chat:
     chat = await ledger.conversation()
     for number in (1, 2):
         async with chat.turn(f"q{number}", instructions="Be brief." if number == 1 else None) as turn:
             turn.emit(f"a{number}")
     return chat
-
-
-def talk(*texts: str) -> list[dict[str, Any]]:
-    return [{"role": ("user", "assistant")[place % 2], "content": text} for place, text in enumerate(texts)]
 
 
 def request(chat: Chat, messages: Any, on_divergence: str = "branch", **options: Any) -> AcquireRequest:

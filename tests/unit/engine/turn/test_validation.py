@@ -117,9 +117,8 @@ def test_fingerprint_depends_on_instructions_and_primer() -> None:
 
 
 @pytest.fixture
-async def process() -> AsyncIterator[Process]:
-    async with await Ledger.open("memory:") as ledger:
-        yield ledger._process
+def process(ledger: Ledger) -> Process:
+    return ledger._process
 
 
 @pytest.mark.parametrize(
