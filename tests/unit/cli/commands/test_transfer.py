@@ -112,7 +112,7 @@ def test_closed_standard_streams_raise_no_internal_error(
 ) -> None:
     add_turns(urls[0], "a", ("Hello", "Hi."))
     monkeypatch.setattr("sys.stdout", None)
-    export(["a"], format=Format.JSONL, store=urls[0])
+    export(chats=["a"], format=Format.JSONL, store=urls[0])
     monkeypatch.setattr("sys.stdin", None)
     with pytest.raises(InvalidInput, match="Give a file"):
-        import_chats("-", store=urls[0])
+        import_chats(file="-", store=urls[0])
