@@ -6,27 +6,18 @@ Its models are those of a server with the same settings.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from turnledger.api.views import show_turn
+from turnledger.api.chats import ChatInfo
+from turnledger.api.turns import Branch
+from turnledger.api.views import show_attempt, show_listed, show_listed_as, show_turn
 from turnledger.chat import Chat
-from turnledger.cli.chat.backend import (
-    BranchSummary,
-    ChatState,
-    ChatSummary,
-    DisplayedTurn,
-    NewTurn,
-    Version,
-    find_died,
-    find_running,
-    make_displayed_turn,
-)
+from turnledger.cli.chat.backend import ChatHandle, ChatState, FoundChat, NewTurn, Version
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import (
-    ConversationNotFound,
     InvalidInput,
     ModelError,
     TurnledgerError,
@@ -36,9 +27,7 @@ from turnledger.errors import (
 )
 from turnledger.hosting import Host
 from turnledger.ledger import OWNER, Ledger
-from turnledger.model.catalogue import ChatEntry
 from turnledger.model.event import Event
-from turnledger.model.flags import HiddenItems
 from turnledger.model.ids import ConversationId
 from turnledger.model.text.plain import plain
 from turnledger.model.turn import OnStop, Turn
@@ -170,16 +159,17 @@ class StoreChatBackend:
         chat = await chats.conversation(id, conversation_key=conversation_key, create=False)
         return StoreChat(self, chat)
 
-    async def chats(self, words: str = "", *, limit: int = 20) -> list[ChatSummary]:
+    async def chats(self, words: str = "", *, limit: int = 20) -> Sequence[ChatInfo]:
         if not words.strip():
             page = await self.listed.list(limit=limit)
-            return [summarize_chat(each) for each in page.chats]
+            return list(map(show_listed, page.chats))
         found = await self.listed.search(words, limit=limit)
         hits = []
         for hit in found.hits:
             with suppress(TurnledgerError):  # deleted since
                 chat = await self.all.conversation(hit.conversation.id)
-                hits.append(summarize_chat(await chat.summary(), hit.snippet, hit.marks))
+                listed = await chat.summary()
+                hits.append(show_listed_as(FoundChat, listed, snippet=hit.snippet, marks=hit.marks))
         return hits
 
     async def changes(self) -> AsyncIterator[str]:
@@ -194,83 +184,61 @@ class StoreChatBackend:
         await self.store_models.close()
 
 
-class StoreChat:
+class StoreChat(ChatHandle[Chat]):
     def __init__(self, backend: StoreChatBackend, chat: Chat | None) -> None:
+        super().__init__(chat)
         self._backend = backend
-        self._chat = chat
-
-    @property
-    def id(self) -> str | None:
-        return None if self._chat is None else self._chat.id
-
-    @property
-    def _existing(self) -> Chat:
-        if self._chat is None:
-            raise ConversationNotFound("This chat has no turns yet.")
-        return self._chat
 
     def start(self, new_turn: NewTurn) -> LocalTurn:
         return LocalTurn(self._backend, self, new_turn)
 
     def follow(self, turn: str) -> StoreTurn:
-        return StoreTurn(self._existing, turn)
+        return StoreTurn(self.existing, turn)
 
     async def set_chat(self, conversation: str) -> None:
         if self._chat is None:
             self._chat = await self._backend.all.conversation(conversation)
 
     async def read(self, *, before: int | None = None, limit: int = 50) -> ChatState:
-        chat = self._existing
-        page = await chat.read(before=before, limit=limit)
+        page = await self.existing.read(before=before, limit=limit)
         attempts = [each.attempt for each in page.attempts] if before is None else []
         return ChatState(
-            summarize_chat(page.chat),
-            page.chat.conversation.branch,
-            _displayed(page.turns, page.hidden),
-            find_running(attempts),
-            find_died(attempts, page.chat.conversation.touched_at),
+            show_listed(page.chat),
+            list(map(show_turn, page.turns, page.hidden)),
+            [show_attempt(each, (), each.failure) for each in attempts],
         )
 
     async def versions(self, turn: str) -> list[Version]:
-        chat = self._existing
-        found = await chat.siblings(turn)
-        return [Version((await make_displayed_turns(chat, [each.turn]))[0], each.branch) for each in found]
-
-    async def branches(self) -> list[BranchSummary]:
+        found = await self.existing.siblings(turn)
+        hidden = await self.existing.hidden([each.turn for each in found])
         return [
-            BranchSummary(each.id, each.length, each.preview, line.is_current, each.is_side)
-            for line in await self._existing.branches()
-            for each in (line.branch,)
+            Version(show_turn(each.turn, of_turn), each.branch)
+            for each, of_turn in zip(found, hidden, strict=True)
         ]
 
-    async def switch(self, branch: str) -> None:
-        await self._existing.switch(branch)
-
-    async def undo(self, turn: str) -> None:
-        await self._existing.undo(turn)
+    async def branches(self) -> list[Branch]:
+        return [
+            Branch(
+                id=each.id,
+                is_current=listed.is_current,
+                turns=each.length,
+                is_side=each.is_side,
+                preview=each.preview,
+            )
+            for listed in await self.existing.branches()
+            for each in (listed.branch,)
+        ]
 
     async def fork(self, turn: str | None, title: str) -> StoreChat:
-        return StoreChat(self._backend, await self._existing.fork(turn, title=title))
-
-    async def rename(self, title: str) -> None:
-        await self._existing.update(title=title)
-
-    async def pin(self, on: bool) -> None:
-        await self._existing.update(pinned=on)
-
-    async def archive(self) -> None:
-        await self._existing.update(archived=True)
-
-    async def delete(self) -> None:
-        await self._existing.delete()
+        return StoreChat(self._backend, await self.existing.fork(turn, title=title))
 
     async def export(self, *, is_markdown: bool) -> AsyncIterator[bytes]:
         chats = self._backend.all
         if is_markdown:
-            async for part in chats.markdown(self._existing.id):
+            async for part in chats.markdown(self.existing.id):
                 yield part.encode()
         else:
-            async for line in chats.export(self._existing.id):
+            async for line in chats.export(self.existing.id):
                 yield line
 
 
@@ -376,26 +344,3 @@ class LocalTurn:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
         return False
-
-
-def summarize_chat(listed: ChatEntry, found: str = "", marks: Iterable[tuple[int, int]] = ()) -> ChatSummary:
-    conversation = listed.conversation
-    return ChatSummary(
-        id=conversation.id,
-        title=conversation.title,
-        preview=listed.preview,
-        turns=listed.turns,
-        touched_at=conversation.touched_at,
-        is_running=listed.is_running,
-        is_pinned=conversation.pinned,
-        found=found,
-        marks=tuple(marks),
-    )
-
-
-async def make_displayed_turns(chat: Chat, turns: list[Turn]) -> list[DisplayedTurn]:
-    return _displayed(turns, await chat.hidden(turns))
-
-
-def _displayed(turns: list[Turn], hidden: list[HiddenItems]) -> list[DisplayedTurn]:
-    return [make_displayed_turn(each) for each in map(show_turn, turns, hidden)]

@@ -68,7 +68,7 @@ async def test_session_shows_turns_made_elsewhere_once(
     assert paper.lines[2:5] == ["New in this chat:", "", "2 › From there"]
     assert "\n".join(paper.lines).count("From there") == 2  # in the question and in the answer
     talk = await place.open(str(talker.handle.id))
-    await talk.undo((await talk.read()).turns[-1].id)
+    await talk.existing.undo((await talk.read()).turns[-1].id)
     await talker.catch_up()
     assert paper.lines[-1] == "Undone elsewhere: 1 turn."
     assert talker.label == "2 › "

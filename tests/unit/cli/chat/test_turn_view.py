@@ -11,7 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from tests.unit.cli.chat.memory_screen import MemoryScreen
-from turnledger.cli.chat.backend import AnswerRestarted, DisplayedTurn, TurnUpdate
+from tests.unit.model.shapes import some_id
+from turnledger.api.turns import Turn
+from turnledger.cli.chat.backend import AnswerRestarted, TurnUpdate
 from turnledger.cli.chat.interrupts import Interrupts
 from turnledger.cli.chat.markdown import MAX_BLOCK, blocks_of
 from turnledger.cli.chat.pipe import _AnswerWriter
@@ -39,7 +41,8 @@ from turnledger.model.event import (
     TurnResumed,
     TurnStarted,
 )
-from turnledger.model.item import Item, message, opening_of, reasoning, refusal
+from turnledger.model.ids import TurnId
+from turnledger.model.item import Item, message, opening_of, raws, reasoning, refusal
 from turnledger.model.turn import AttemptState, Failure, TurnKind
 
 NOW = 1_800_000_000
@@ -61,9 +64,14 @@ def test_age_is_described_in_words(seconds: int, words: str) -> None:
     assert age_of((NOW - seconds) * 1000, NOW).startswith(words)
 
 
-def turn(question: str, *output: Item, kind: TurnKind = TurnKind.COMPLETED, **details: str) -> DisplayedTurn:
-    return DisplayedTurn(
-        id="turn_1", number=12, kind=kind, question=question, output=output, details=dict(details)
+def turn(question: str, *output: Item, kind: TurnKind = TurnKind.COMPLETED, **details: str) -> Turn:
+    return Turn(
+        id=some_id(TurnId, 1),
+        number=12,
+        kind=kind,
+        raw_input=raws([message("user", question)] if question else []),
+        raw_output=raws(output),
+        details=details,
     )
 
 
@@ -101,7 +109,7 @@ def test_turn_view_shows_reasoning_as_one_sanitized_line() -> None:
 
 
 def test_turn_view_shows_time_and_tokens_of_either_api() -> None:
-    answered = replace(turn("Hi"), took_ms=1234)
+    answered = replace(turn("Hi"), created_at=1_000, committed_at=2_234)
     assert describe_turn(answered) == "1.2 s"
     chat = {"prompt_tokens": 10, "completion_tokens": 20, "total_tokens": 30}
     assert describe_turn(replace(answered, details={"model": "m\x1b", "usage": chat})) == (
