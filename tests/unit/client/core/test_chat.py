@@ -14,12 +14,11 @@ from tests.unit.client.script import (
     INFO,
     OTHER_TURN,
     TURN,
+    WHOLE,
     Script,
     error_reply,
     reply,
-    text,
     turn_finished,
-    turn_started,
     turn_stream,
 )
 from turnledger import errors
@@ -30,7 +29,6 @@ from turnledger.model.ids import TurnId
 
 ITEM = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hello"}]}
 COMMITTED = {"id": TURN, "number": 1, "kind": "completed", "parent": None, "input": [], "output": [ITEM]}
-WHOLE = (turn_started(), text(2, "Hello"), turn_finished(3))
 FOUND = reply({"data": [INFO], "next": None})
 
 OTHER_BRANCH = "branch_01890000000070008000000000000009"

@@ -13,16 +13,15 @@ import pytest
 
 from tests.unit.client.loopback import loopback
 from tests.unit.client.script import (
-    BRANCH,
     CHAT,
     CUT,
     INFO,
     TURN,
     UNREACHED,
+    WHOLE,
     error_reply,
     event_stream,
     reply,
-    text,
     turn_finished,
     turn_started,
     turn_stream,
@@ -31,10 +30,6 @@ from tests.unit.client.scripted_transport import AT, ScriptedTransport
 from turnledger import errors
 from turnledger.client import Client, Retries, Stream, Timeouts, TurnStream
 from turnledger.client.core.steps import Emit, Steps
-
-WHOLE = (turn_started(), text(2, "Hello"), turn_finished(3))
-COMMITTED = {"id": TURN, "number": 1, "kind": "completed", "input": [], "output": []}
-ANSWER = reply({"turn": COMMITTED, "state": "committed", "chat": INFO, "branch": BRANCH})
 
 
 def client_of(served: ScriptedTransport, **options: Any) -> Client:
