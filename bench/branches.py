@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from statistics import median
 
-from bench.measures import ANSWER, QUESTION, Line, one_turn
+from bench.measures import ANSWER, QUESTION, one_turn
+from bench.table import Line
 from turnledger import Chat, Ledger
 from turnledger.engine.turn.block import TurnBlock
 

@@ -6,10 +6,8 @@ that write the rows for lists and followers alternate with turns that do not.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import random
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cache, partial
@@ -18,7 +16,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.measures import Line, one_turn
+from bench.measures import one_turn
+from bench.table import Line, show
 from turnledger import Ledger
 from turnledger.engine.conversations.search import AT_ONCE, index_texts
 from turnledger.engine.ports import WholeStore
@@ -198,17 +197,5 @@ async def measure(folder: Path, *, quick: bool) -> list[Line]:
     return await pages(folder, 500 if quick else 100_000, 100, 3 if quick else 200) + lines
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.catalogue", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="few chats and rounds, to see that it runs")
-    parser.add_argument("--folder", type=Path, default=Path(), help="on the disk to measure (default: here)")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        lines = asyncio.run(measure(Path(folder).resolve(), quick=options.quick))
-    print(f"{'measure':74} {'ratio':>6}   target")
-    for line in lines:
-        print(f"{line.name:74} {line.ratio:6.2f}   ≤ {line.target:<4g} {'holds' if line.holds else 'MISSED'}")
-
-
 if __name__ == "__main__":
-    main()
+    show("bench.catalogue", __doc__, measure, asyncio.run)
