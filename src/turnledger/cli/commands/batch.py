@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
-from turnledger.cli.backend.backend import Backend
 from turnledger.cli.commands.target import Target
 from turnledger.cli.failures import FAILED, describe
 from turnledger.cli.output.progress import Progress
 from turnledger.cli.output.streams import json_of, print_message
 from turnledger.errors import ConversationUnavailable, InvalidInput, ShareNotFound
 from turnledger.model.text.plain import plain
+
+if TYPE_CHECKING:
+    from turnledger.cli.backend.backend import Backend
 
 Result = TypeVar("Result")
 

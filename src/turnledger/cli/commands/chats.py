@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from turnledger.cli.backend.backend import Backend
 from turnledger.cli.backend.completion import complete_chat
 from turnledger.cli.commands.batch import run_each
 from turnledger.cli.commands.target import Target, on_target
@@ -30,6 +29,7 @@ from turnledger.errors import InvalidInput
 if TYPE_CHECKING:
     from turnledger.api.chats import ChatInfo, Deletion, Hit, Page
     from turnledger.api.turns import ChatContext, ChatHistory, Job, StopAnswer, Turn, TurnFlags
+    from turnledger.cli.backend.backend import Backend
     from turnledger.cli.output.chat_text import TextLine
 
 NO_CHATS = "No chats of this owner found."

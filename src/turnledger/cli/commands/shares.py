@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -96,7 +96,7 @@ def create(
     }
     if fields["models"] == []:  # from an unset variable, for example: it would mean all
         raise InvalidInput("--models is empty. Omit it to use all.")
-    given = {name: value for name, value in fields.items() if value is not None}
+    given: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
     created, is_first = target.run(lambda backend: backend.create_share(**given))
     if not target.as_json:
         print_message(f"Created {created.id}: {_target_of(created)}; {expiry_text(created.expires_at)}.")

@@ -5,14 +5,17 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Coroutine, Sequence
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import typer
 
-from turnledger.cli.backend.backend import Backend, BackendSelector
+from turnledger.cli.backend.backend import BackendSelector
 from turnledger.cli.options import AsJson, Config, Owner, Scope, Server, Store
 from turnledger.cli.output.streams import json_of, print_message
 from turnledger.cli.output.table import Column, Record, print_records
+
+if TYPE_CHECKING:
+    from turnledger.cli.backend.backend import Backend
 
 Entry = TypeVar("Entry")
 Result = TypeVar("Result")

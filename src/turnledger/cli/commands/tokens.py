@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turnledger.cli.backend.backend import Backend
 from turnledger.cli.commands.target import Target, on_target
 from turnledger.cli.failures import FAILED
 from turnledger.cli.options import date_of, expiry_of, expiry_text, now_ms, split_names
@@ -17,6 +16,7 @@ from turnledger.errors import InvalidInput, TokenRefused
 
 if TYPE_CHECKING:
     from turnledger.api.access import Token
+    from turnledger.cli.backend.backend import Backend
 
 DEFAULT_SCOPES = "chats:read,chats:write,turns:run"
 ALL_SCOPES = "chats:read, chats:write, turns:run, admin"

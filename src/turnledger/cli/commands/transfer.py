@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from turnledger.cli.backend.backend import Backend
 from turnledger.cli.backend.completion import complete_chat
 from turnledger.cli.commands.target import Target, on_target
 from turnledger.cli.failures import FAILED
@@ -28,6 +27,7 @@ from turnledger.errors import InvalidInput
 from turnledger.model.text.plain import plain
 
 if TYPE_CHECKING:
+    from turnledger.cli.backend.backend import Backend
     from turnledger.model.transfer import ImportReport
 
 
