@@ -66,11 +66,7 @@ async def _open_store(options: Options, environ: Mapping[str, str]) -> ChatBacke
         owner_chats=settings.limits.owner_chats,
         input_items=settings.limits.input_items,
         turn_bytes=settings.limits.turn_bytes,
-        lifetimes=settings.chats.lifetimes,
-        restore_time=settings.chats.restore_for,
-        side_branches_kept=settings.chats.retain_side_branches_for,
-        clock_tolerance=settings.chats.clock_tolerance,
-        clock_agreement=settings.chats.clock_agreement,
+        **settings.chats.limits,
     )
     models, title_model = _models(settings, environ), settings.chats.title_model
     ledger = await Ledger.open(settings.store, limits=limits)
