@@ -20,10 +20,11 @@ import {
   type Heard,
   type Scripted,
 } from "./scripted-server.js";
+import { chatOf } from "./following.js";
 
 async function asked(answer: Scripted, call: (chat: Chat) => Promise<unknown>): Promise<[Heard, any]> {
   const server = new ScriptedServer(answer);
-  const errorIn = await call(server.client().chats.open(CHAT));
+  const errorIn = await call(chatOf(server));
   server.done();
   return [server.only, errorIn];
 }
@@ -45,10 +46,7 @@ test("ids are checked before anything is sent", () => {
 
 test("what is said of a turn goes into headers and body", async () => {
   const server = new ScriptedServer(events([STARTED, finished()]), standing("Hello"));
-  await server
-    .client()
-    .chats.open(CHAT)
-    .send([{ role: "user", content: "Hi" }], {
+  await chatOf(server).send([{ role: "user", content: "Hi" }], {
       model: "other",
       instructions: "Be brief.",
       primer: [{ role: "user", content: "Before" }],
@@ -136,13 +134,10 @@ test("the id of a chat is looked up where only its key is known", async () => {
 
 test("without a model there, the only one that the server has answers", async () => {
   const server = new ScriptedServer(json({ data: [{ id: "one" }] }), events([STARTED, finished()]), standing("a"));
-  await server
-    .client({ model: undefined })
-    .chats.open(CHAT)
-    .send("Hi");
+  await chatOf(server, { model: undefined }).send("Hi");
   assert.equal(server.heard[1]?.body.model, "one");
   const several = new ScriptedServer(json({ data: [{ id: "one" }, { id: "two" }] }));
-  const chat = several.client({ model: "" }).chats.open(CHAT);
+  const chat = chatOf(several, { model: "" });
   await assert.rejects(
     chat.send("Hi"),
     (problem) => problem instanceof errors.InvalidInput && /one, two/.test(problem.message),
@@ -198,7 +193,7 @@ test("turns come newest first, page by page, no more than are wanted", async () 
   const page = (numbers: number[], before: number | null): Scripted =>
     json({ ...CHAT_INFO, turns: numbers.map((number) => ({ number })), before, attempts: [] });
   const server = new ScriptedServer(page([3, 4], 3), page([1, 2], null));
-  const chat = server.client().chats.open(CHAT);
+  const chat = chatOf(server);
   assert.deepEqual(
     (await chat.turns().all()).map((turn) => turn.number),
     [4, 3, 2, 1],
@@ -208,7 +203,7 @@ test("turns come newest first, page by page, no more than are wanted", async () 
     ["limit=50", "before=3&limit=50"],
   );
   const some = new ScriptedServer(page([3, 4], 3), page([2], 2));
-  const three = await some.client().chats.open(CHAT).turns({ limit: 3 }).all();
+  const three = await chatOf(some).turns({ limit: 3 }).all();
   assert.deepEqual(
     three.map((turn) => turn.number),
     [4, 3, 2],
@@ -221,7 +216,7 @@ test("turns are those of the branch that is shown at first, or that is named, wh
     json({ ...CHAT_INFO, branch, turns: [{ number: before }], before, attempts: [] });
   const queries = async (options: { branch?: string }, ...script: Scripted[]): Promise<string[]> => {
     const server = new ScriptedServer(...script);
-    await server.client().chats.open(CHAT).turns(options).all();
+    await chatOf(server).turns(options).all();
     server.done();
     return server.heard.map((each) => (each.path.split("?")[1] as string).replace("limit=50", "-"));
   };
@@ -272,7 +267,7 @@ test("a file comes line by line, and one that is cut off says so", async () => {
   );
   const read: string[] = [];
   await assert.rejects(async () => {
-    for await (const line of server.client().chats.open(CHAT).export()) read.push(line);
+    for await (const line of chatOf(server).export()) read.push(line);
   }, errors.ServerUnavailable);
   assert.deepEqual(read, ["a"]);
 });
