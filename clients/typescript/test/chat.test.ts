@@ -44,59 +44,6 @@ test("ids are checked before anything is sent", () => {
   );
 });
 
-test("what is said of a turn goes into headers and body", async () => {
-  const server = new ScriptedServer(events([STARTED, finished()]), standing("Hello"));
-  await chatOf(server).send([{ role: "user", content: "Hi" }], {
-      model: "other",
-      instructions: "Be brief.",
-      primer: [{ role: "user", content: "Before" }],
-      context: { last: 3 },
-      settings: { temperature: 0 },
-      onBusy: "interrupt",
-      onStop: "discard",
-      onFailure: "keep",
-      onDisconnect: "keep",
-      mustExist: true,
-      idempotencyKey: "Ä 1",
-    });
-  const { headers, body } = server.heard[0] as Heard;
-  assert.deepEqual(body, {
-    model: "other",
-    chat: CHAT,
-    input: [{ role: "user", content: "Hi" }],
-    instructions: "Be brief.",
-    primer: [{ role: "user", content: "Before" }],
-    context: { last: 3 },
-    settings: { temperature: 0 },
-    stream: true,
-  });
-  assert.deepEqual(
-    Object.entries(headers)
-      .filter(([name]) => /^(x-|idem)/.test(name))
-      .sort(),
-    [
-      ["idempotency-key", "%C3%84%201"],
-      ["x-conversation-expect", "continued"],
-      ["x-turn-on-busy", "interrupt"],
-      ["x-turn-on-disconnect", "keep"],
-      ["x-turn-on-failure", "keep"],
-      ["x-turn-on-stop", "discard"],
-    ],
-  );
-});
-
-test("an edit and another answer name the turn whose place they take", async () => {
-  for (const [call, said] of [
-    [(chat: Chat) => chat.edit(TURN, "New", { stream: true }), { input: "New", replaces: TURN }],
-    [(chat: Chat) => chat.edit({ id: TURN }, "New", { stream: true }), { input: "New", replaces: TURN }],
-    [(chat: Chat) => chat.regenerate(TURN, { stream: true }), { regenerates: TURN }],
-    [(chat: Chat) => chat.regenerate(null, { stream: true }), { regenerates: true }],
-  ] as const) {
-    const [heard] = await asked(events([STARTED, finished()]), (chat) => all(call(chat)));
-    assert.deepEqual(heard.body, { model: "demo", chat: CHAT, ...said, stream: true });
-  }
-});
-
 test("a chat that goes by its key learns its id, and still goes by its key", async () => {
   const turn = [STARTED, finished()];
   const server = new ScriptedServer(events(turn), standing("a"), events(turn), standing("b"), LISTED);
@@ -144,23 +91,6 @@ test("without a model there, the only one that the server has answers", async ()
   );
 });
 
-test("changes are sent with the revision that was read, or without", async () => {
-  const [heard, errorIn] = await asked(LISTED, (chat) => chat.update({ title: "T", tags: [] }, { revision: 3 }));
-  assert.deepEqual(
-    [heard.method, heard.path, heard.headers["if-match"], heard.body],
-    ["PATCH", `/api/chats/${CHAT}`, '"3"', { title: "T", tags: [] }],
-  );
-  assert.equal(errorIn.turnCount, 1);
-  for (const [call, said] of [
-    [(chat: Chat) => chat.rename(null), { title: null }],
-    [(chat: Chat) => chat.pin(), { pinned: true }],
-    [(chat: Chat) => chat.archive(false), { archived: false }],
-  ] as const) {
-    const [changed] = await asked(LISTED, call);
-    assert.deepEqual([changed.body, changed.headers["if-match"]], [said, undefined]);
-  }
-});
-
 test("moves happen once: each has a key of its own", async () => {
   for (const [call, path, said] of [
     [(chat: Chat) => chat.fork({ at: TURN, title: "F" }), "fork", { turn: TURN, title: "F" }],
@@ -175,18 +105,6 @@ test("moves happen once: each has a key of its own", async () => {
   }
   const [heard, fork] = await asked(LISTED, (chat) => chat.fork({ idempotencyKey: "mine" }));
   assert.deepEqual([heard.headers["idempotency-key"], fork.id], ["mine", CHAT]);
-});
-
-test("a page has chat, turns and attempts apart", async () => {
-  const turn = { id: TURN, number: 3, kind: "completed", created_at: 5, committed_at: 6 };
-  const page = json({ ...CHAT_INFO, turns: [turn], before: 3, attempts: [{ id: TURN, ended_at: null }] });
-  const [heard, errorIn] = await asked(page, (chat) => chat.read({ before: 9, limit: 1, branch: BRANCH }));
-  assert.equal(heard.path, `/api/chats/${CHAT}?before=9&limit=1&branch=${BRANCH}`);
-  assert.deepEqual(
-    [errorIn.turns[0].committedAt, errorIn.before, errorIn.attempts[0].endedAt, errorIn.chat.turnCount],
-    [6, 3, null, 1],
-  );
-  assert.equal(errorIn.chat.turns, undefined);
 });
 
 test("turns come newest first, page by page, no more than are wanted", async () => {
@@ -228,29 +146,6 @@ test("turns are those of the branch that is shown at first, or that is named, wh
   const reader = await queries({}, page(3), error(404, "branch_not_found"), page(2), page(null));
   assert.deepEqual(reader, ["-", `before=3&-&branch=${BRANCH}`, "before=3&-", "before=2&-"]);
   await assert.rejects(queries({ branch: other }, error(404, "branch_not_found")), errors.BranchNotFound);
-});
-
-test("branches and siblings", async () => {
-  const [heard, branches] = await asked(json({ data: [{ id: BRANCH, is_current: true }], next: null }), (chat) =>
-    chat.branches().all(),
-  );
-  assert.equal(heard.path, `/api/chats/${CHAT}/branches?`);
-  assert.deepEqual(branches, [{ id: BRANCH, isCurrent: true }]);
-  const sibling = { turn: { id: TURN, committed_at: 1 }, branch: BRANCH, is_current: false };
-  const [, siblings] = await asked(json({ data: [sibling] }), (chat) => chat.siblings(TURN));
-  assert.deepEqual(siblings, [{ turn: { id: TURN, committedAt: 1 }, branch: BRANCH, isCurrent: false }]);
-});
-
-test("deleting, restoring, stopping", async () => {
-  const [deleting] = await asked(json({}), (chat) => chat.delete({ purge: true }));
-  assert.deepEqual([deleting.method, deleting.path], ["DELETE", `/api/chats/${CHAT}?purge=true`]);
-  const [restoring] = await asked(LISTED, (chat) => chat.restore());
-  assert.deepEqual([restoring.method, restoring.path], ["POST", `/api/chats/${CHAT}/restore`]);
-  const none = json({ state: null, committed: false, failure: null });
-  const [stopping, ended] = await asked(none, (chat) => chat.stop({ policy: "discard" }));
-  assert.deepEqual([stopping.path, stopping.body, ended], [`/api/chats/${CHAT}/stop`, { policy: "discard" }, null]);
-  const [one] = await asked(none, (chat) => chat.stop({ turn: TURN }));
-  assert.equal(one.path, `/api/turns/${TURN}/stop`);
 });
 
 test("a file comes line by line, and one that is cut off says so", async () => {
