@@ -166,3 +166,20 @@ test("a file comes line by line, and one that is cut off says so", async () => {
   }, errors.ServerUnavailable);
   assert.deepEqual(read, ["a"]);
 });
+
+test("the fields of all that is read have names in camel case", async () => {
+  const turn = { id: TURN, number: 3, kind: "completed", created_at: 5, committed_at: 6 };
+  const page = json({ ...CHAT_INFO, turns: [turn], before: 3, attempts: [{ id: TURN, ended_at: null }] });
+  const [, read] = await asked(page, (chat) => chat.read());
+  const { turns, attempts, chat } = read;
+  assert.deepEqual([turns[0].committedAt, attempts[0].endedAt, chat.turnCount, chat.turns], [6, null, 1, undefined]);
+  const [, branches] = await asked(json({ data: [{ is_current: true }], next: null }), (chat) => chat.branches().all());
+  assert.deepEqual(branches, [{ isCurrent: true }]);
+  const [, siblings] = await asked(json({ data: [{ turn, is_current: false }] }), (chat) => chat.siblings(TURN));
+  assert.deepEqual([siblings[0].turn.committedAt, siblings[0].isCurrent], [6, false]);
+  const hits = new ScriptedServer(json({ data: [{ chat: CHAT_INFO, snippet: "so", marks: [] }], next: null }));
+  const [hit] = await hits.client().chats.search("so").all();
+  assert.equal(hit?.chat.turnCount, 1);
+  const answer = await chatOf(new ScriptedServer(events([STARTED, finished()]), standing("a"))).send("Hi");
+  assert.deepEqual([answer.chat.turnCount, answer.turn.committedAt], [1, 2]);
+});

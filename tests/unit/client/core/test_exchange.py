@@ -179,17 +179,6 @@ def test_endless_answer_is_read_only_up_to_the_limit(status: int, little_room: N
     assert len(str(error_reply.value)) < 200
 
 
-@pytest.mark.parametrize("status", [200, 404])
-async def test_async_endless_answer_is_read_only_up_to_the_limit(status: int, little_room: None) -> None:
-    body = Endless()
-    transport = httpx2.MockTransport(lambda _: httpx2.Response(status, stream=body))
-    async with httpx2.AsyncClient(transport=transport) as http, AsyncClient(http=http) as client:
-        with pytest.raises(RequestFailed):
-            await client.chats.open(CHAT).info()
-    assert body.read == ROOM + 100
-    assert body.is_closed
-
-
 def test_endless_error_body_of_a_stream_is_read_only_up_to_the_limit(little_room: None) -> None:
     body = Endless()
     transport = httpx2.MockTransport(lambda _: httpx2.Response(404, stream=body))
