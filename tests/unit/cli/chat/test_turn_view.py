@@ -363,7 +363,7 @@ STREAMS: dict[str, tuple[list[TurnUpdate], list[str]]] = {
         ["Some text", '⚙ look({"city": "Rome"})', "→ a b", "", "A refusal."],
     ),
     "a restarted answer": (
-        [*text_updates("Half a"), AnswerRestarted(), *text_updates("A whole.")],
+        [*text_updates("Half a"), AnswerRestarted(), *done(3, message("assistant", "A whole."))],
         ["Half a", "The answer restarts:", "", "A whole."],
     ),
     "only what came after a turn was resumed": (

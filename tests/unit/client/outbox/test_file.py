@@ -115,6 +115,11 @@ def opened(
     return OPENED[-1]
 
 
+@pytest.fixture
+def file(path: Path, clock: Clock) -> OutboxFile:
+    return opened(path, clock)
+
+
 def leave(file: OutboxFile, *messages: tuple[str, str]) -> None:
     """Record messages to chats, whose outcome stays unknown."""
     for key, chat in messages:
@@ -143,8 +148,7 @@ def test_outbox_file_returns_recorded_messages_to_the_next_program(path: Path, c
     assert (unsent.recorded_at, unsent.first_tried_at, unsent.is_uncertain) == (clock.now, clock.now, False)
 
 
-def test_outbox_file_removes_done_and_forgotten_messages(path: Path, clock: Clock) -> None:
-    file = opened(path, clock)
+def test_outbox_file_removes_done_and_forgotten_messages(file: OutboxFile) -> None:
     for key in "abc":
         file.record(key, body(), HEADERS)
     file.remove("a")
@@ -161,8 +165,9 @@ def test_outbox_file_keeps_the_first_try_time_of_a_message_sent_again(path: Path
     assert (unsent.first_tried_at, unsent.recorded_at, unsent.body) == (first, first, body())
 
 
-def test_outbox_file_marks_a_message_that_cannot_have_arrived_as_untried(path: Path, clock: Clock) -> None:
-    file = opened(path, clock)
+def test_outbox_file_marks_a_message_that_cannot_have_arrived_as_untried(
+    file: OutboxFile, clock: Clock
+) -> None:
     file.record("k", body(), HEADERS)
     file.keep("k", may_have_arrived=False)
     assert [each.first_tried_at for each in file.pending()] == [None]
@@ -183,8 +188,7 @@ def test_outbox_file_keeps_a_message_that_may_have_arrived_as_tried(path: Path, 
     assert [each.first_tried_at for each in file.pending()] == [first, first]
 
 
-def test_outbox_file_with_one_of_two_tries_unarrived_counts_as_tried(path: Path, clock: Clock) -> None:
-    file = opened(path, clock)
+def test_outbox_file_with_one_of_two_tries_unarrived_counts_as_tried(file: OutboxFile, clock: Clock) -> None:
     file.record("k", body(), HEADERS)
     file.record("k", body(), HEADERS)
     file.keep("k", may_have_arrived=False)
@@ -196,9 +200,8 @@ def test_outbox_file_with_one_of_two_tries_unarrived_counts_as_tried(path: Path,
     [(0, False), (23 * 3600_000, False), (23 * 3600_000 + 1, True), (-SKEW_MS, False), (-SKEW_MS - 1, True)],
 )
 def test_outbox_file_marks_old_or_future_tries_as_uncertain(
-    path: Path, clock: Clock, later: int, is_uncertain: bool
+    file: OutboxFile, clock: Clock, later: int, is_uncertain: bool
 ) -> None:
-    file = opened(path, clock)
     leave(file, ("k", "conv_1"))
     clock.now += later
     [unsent] = file.pending()
@@ -233,8 +236,7 @@ def test_outbox_file_keeps_the_order_of_messages_to_one_chat(path: Path, clock: 
     assert claimed(other) == ["a2"]
 
 
-def test_outbox_file_holds_back_messages_behind_an_unsent_one_of_their_chat(path: Path, clock: Clock) -> None:
-    file = opened(path, clock)
+def test_outbox_file_holds_back_messages_behind_an_unsent_one_of_their_chat(file: OutboxFile) -> None:
     leave(file, ("a1", "conv_a"), ("b1", "conv_b"), ("a2", "conv_a"), ("b2", "conv_b"))
     found, after = [], 0
     while (unsent := file.claim(after)) is not None:
@@ -257,8 +259,9 @@ def test_outbox_file_claim_does_not_overtake_a_skipped_message(path: Path, clock
     assert other.claim(passed.id) is None
 
 
-def test_outbox_file_does_not_hold_back_messages_behind_an_uncertain_one(path: Path, clock: Clock) -> None:
-    file = opened(path, clock)
+def test_outbox_file_does_not_hold_back_messages_behind_an_uncertain_one(
+    file: OutboxFile, clock: Clock
+) -> None:
     leave(file, ("old", "conv_1"))
     clock.now += DAY_MS
     leave(file, ("new", "conv_1"))
@@ -293,8 +296,7 @@ def test_outbox_file_contains_no_secret(path: Path, clock: Clock) -> None:
     assert b"Hello" in path.read_bytes()
 
 
-def test_outbox_file_erases_the_text_of_sent_messages(path: Path, clock: Clock) -> None:
-    file = opened(path, clock)
+def test_outbox_file_erases_the_text_of_sent_messages(file: OutboxFile, path: Path) -> None:
     file.record("k", body("marzipan " * 1000), HEADERS)
     file.remove("k")
     assert b"marzipan" not in path.read_bytes()
@@ -379,9 +381,8 @@ except sqlite3.OperationalError as problem:
 """
 
 
-def test_outbox_file_lock_survives_another_client_closing_the_file(path: Path, clock: Clock) -> None:
+def test_outbox_file_lock_survives_another_client_closing_the_file(file: OutboxFile, path: Path) -> None:
     """Closing a file releases all locks of the process on it."""
-    file = opened(path, clock)
     with file._transaction():
         open_file(path).close()
         command = [sys.executable, "-c", WRITING, str(path)]
@@ -399,8 +400,7 @@ def test_outbox_file_that_is_read_only_is_refused_on_open(
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing is forked there")
-def test_outbox_file_connection_inherited_by_a_child_is_left_open(path: Path, clock: Clock) -> None:
-    file = opened(path, clock)
+def test_outbox_file_connection_inherited_by_a_child_is_left_open(file: OutboxFile) -> None:
     file.record("k", body(), HEADERS)
     first = file._db
     file._process = -1  # as a child sees it: that of its parent
@@ -433,23 +433,20 @@ def test_outbox_with_invalid_options_is_refused() -> None:
             Outbox(path="unsent.db", **options)  # type: ignore[arg-type]
 
 
-def test_outbox_file_opens_again_after_close(path: Path, clock: Clock) -> None:
-    file = opened(path, clock)
+def test_outbox_file_opens_again_after_close(file: OutboxFile) -> None:
     file.record("k", body(), HEADERS)
     file.close()
     assert keys(file) == ["k"]
 
 
-def test_outbox_file_that_was_deleted_is_recreated(path: Path, clock: Clock) -> None:
-    file = opened(path, clock)
+def test_outbox_file_that_was_deleted_is_recreated(file: OutboxFile, path: Path, clock: Clock) -> None:
     file.record("lost", body(), HEADERS)
     path.unlink()
     file.record("k", body(), HEADERS)
     assert keys(file) == keys(opened(path, clock)) == ["k"]
 
 
-def test_outbox_file_that_is_damaged_raises_store_corrupt(path: Path, clock: Clock) -> None:
-    file = opened(path, clock)
+def test_outbox_file_that_is_damaged_raises_store_corrupt(file: OutboxFile, path: Path) -> None:
     file.record("k", body(), HEADERS)
     file.close()
     damaged = bytearray(path.read_bytes())
