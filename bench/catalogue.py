@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cache, partial
 from itertools import accumulate
@@ -17,7 +16,7 @@ from statistics import median
 from typing import Any
 
 from bench.measures import one_turn
-from bench.table import Line, show
+from bench.table import Line, alternate, show
 from turnledger import Ledger
 from turnledger.engine.conversations.search import AT_ONCE, index_texts
 from turnledger.engine.ports import WholeStore
@@ -158,13 +157,8 @@ async def _search(ledger: Ledger, sent: dict[str, Any], owner: str) -> None:
 
 
 async def _compare(page: Callable[[str], Awaitable[None]], rounds: int) -> float:
-    took: dict[str, list[float]] = {MANY: [], FEW: []}
-    for _ in range(rounds):
-        for owner, times in took.items():
-            started = time.perf_counter()
-            await page(owner)
-            times.append(time.perf_counter() - started)
-    return median(took[MANY]) / median(took[FEW])
+    many, few = await alternate(rounds, partial(page, MANY), partial(page, FEW))
+    return many / few
 
 
 async def share_of_a_commit(folder: Path, rounds: int) -> list[Line]:

@@ -5,14 +5,14 @@ Turns are compared by the CPU time of the server, alternately; reads by their ti
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 from bench.http.__main__ import CLIENTS, QUESTION, RunningServer, body, kept_in, serving, started
 from bench.http.load import connect, rate, request
-from bench.table import Line, show
+from bench.table import Line, alternate, show
 from turnledger import Ledger
 from turnledger.hosting import OWNER
 
@@ -47,14 +47,11 @@ async def turns(ours: RunningServer, rounds: int, each: int, *, stream: bool) ->
 async def reads(ours: RunningServer, paths: Sequence[str], rounds: int) -> list[float]:
     """Return the median seconds of reading each path, in turns."""
     client = await connect(ours.port)
-    took: list[list[float]] = [[] for _ in paths]
-    for _ in range(rounds + 1):
-        for place, path in enumerate(paths):
-            began = time.perf_counter()
-            await client.fetch(request(b"", path=path))
-            took[place].append(time.perf_counter() - began)
+    reading = [partial(client.fetch, request(b"", path=path)) for path in paths]
+    await alternate(1, *reading)  # warms up
+    took = await alternate(rounds, *reading)
     client.transport.close()
-    return [median(each[1:]) for each in took]
+    return took
 
 
 async def fill(folder: Path, length: int) -> tuple[str, str, str]:

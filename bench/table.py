@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Callable, Coroutine, Iterable
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import uvloop
@@ -33,6 +35,18 @@ class Line:
             return shown
         bound = f"{'≥' if self.at_least else '≤'} {self.target:g}"
         return f"{shown}   {bound:6} {'holds' if self.holds else 'MISSED'}"
+
+
+async def alternate(rounds: int, *works: Callable[[], Awaitable[object]]) -> list[float]:
+    """Run these one after the other, so many times; return the median seconds of each. Noise affects all
+    alike."""
+    took: list[list[float]] = [[] for _ in works]
+    for _ in range(rounds):
+        for work, times in zip(works, took, strict=True):
+            started = time.perf_counter()
+            await work()
+            times.append(time.perf_counter() - started)
+    return list(map(median, took))
 
 
 Measure = Callable[..., Coroutine[Any, Any, Iterable[Line]]]
