@@ -56,7 +56,7 @@ def _open_server(url: str, options: Options, environ: Mapping[str, str]) -> Chat
 
 
 async def _open_store(options: Options, environ: Mapping[str, str]) -> ChatBackend:
-    from turnledger.cli.chat.store import StoreChatBackend, StoreModels, TitleWriter
+    from turnledger.cli.chat.store import StoreChatBackend, TitleWriter
     from turnledger.ledger import Ledger
 
     settings = _settings(options, environ)
@@ -73,7 +73,7 @@ async def _open_store(options: Options, environ: Mapping[str, str]) -> ChatBacke
     titling_model = models.get(title_model) if title_model else None
     return StoreChatBackend(
         ledger,
-        StoreModels(models),
+        models,
         _short_path(settings.store),
         scope=options.scope,
         title_writer=TitleWriter(ledger, titling_model) if titling_model is not None else None,

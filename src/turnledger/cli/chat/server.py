@@ -51,12 +51,8 @@ class ServerChatBackend:
         self.client = client
         self._reader = reader
         self.scope = scope
-        self._name = name
+        self.name = name
         self._new_chats: set[AsyncChat] = set()
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     async def models(self) -> list[str]:
         names = [each.id for each in await self._reader.models()]

@@ -52,17 +52,66 @@ class ModelRegistry(Protocol):
     async def close(self) -> None: ...
 
 
-class StoreModels:
-    """Finds models by name. If the settings name none for an upstream, asks it for the names."""
+PATIENCE = 60.0
+"""Seconds that a model may take for a title."""
 
-    def __init__(self, registry: ModelRegistry) -> None:
+
+class TitleWriter:
+    """Lets a model write titles in the background; if that fails, a chat keeps its first words."""
+
+    def __init__(self, ledger: Ledger, model: NamedModel) -> None:
+        self._ledger = ledger
+        self._model = model
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def begin(self, conversation: str, first: Turn) -> None:
+        """Request the title of a chat with this first turn."""
+        beginning = FirstExchange.of(first)
+        task = asyncio.create_task(self._name(conversation, beginning), name="turnledger title")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _name(self, conversation: str, beginning: FirstExchange) -> None:
+        with suppress(TurnledgerError, TimeoutError):
+            async with asyncio.timeout(PATIENCE):
+                title = await write_title(self._model.model, self._model.upstream_name, beginning)
+            if title is not None:
+                await Host(self._ledger).name_by_model(conversation, title, owner=OWNER)
+
+
+class StoreChatBackend:
+    """The chats of one owner in a store, of one scope or of all."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        registry: ModelRegistry,
+        name: str,
+        *,
+        scope: str | None = None,
+        title_writer: TitleWriter | None = None,
+        is_demo: bool = False,
+    ) -> None:
+        self.ledger = ledger
+        self.all = ledger.for_owner(OWNER)
+        """Its chats of all scopes."""
+        self.listed = ledger.for_owner(OWNER, scope=scope)
+        self.title_writer = title_writer
+        self.is_demo = is_demo
+        self.name = name
         self._registry = registry
 
-    async def names(self) -> list[str]:
+    async def models(self) -> list[str]:
         """Return the names of all models. Raises ModelError if there is none."""
         names = self._registry.names
         other = self._registry.get("")
-        if other is not None:
+        if other is not None:  # the settings do not name the models of an upstream
             try:
                 names += [str(each.get("id")) for each in await other.model.models()]
             except ModelError:
@@ -79,75 +128,6 @@ class StoreModels:
             known = ", ".join(self._registry.names)
             raise InvalidInput(plain(f"Unknown model {name!r}. Known: {known}."))
         return ChatRunner(found.model, {"model": found.upstream_name})
-
-    async def close(self) -> None:
-        await self._registry.close()
-
-
-PATIENCE = 60.0
-"""Seconds that a model may take for a title."""
-
-
-class TitleWriter:
-    """Lets a model write titles in the background; if that fails, a chat keeps its first words."""
-
-    def __init__(self, ledger: Ledger, model: NamedModel) -> None:
-        self._ledger = ledger
-        self._model = model
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def begin(self, conversation: str, owner: str, first: Turn) -> None:
-        """Request the title of a chat with this first turn."""
-        beginning = FirstExchange.of(first)
-        task = asyncio.create_task(self._name(conversation, owner, beginning), name="turnledger title")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-
-    async def _name(self, conversation: str, owner: str, beginning: FirstExchange) -> None:
-        with suppress(TurnledgerError, TimeoutError):
-            async with asyncio.timeout(PATIENCE):
-                title = await write_title(self._model.model, self._model.upstream_name, beginning)
-            if title is not None:
-                await Host(self._ledger).name_by_model(conversation, title, owner=owner)
-
-
-class StoreChatBackend:
-    """The chats of one owner in a store, of one scope or of all."""
-
-    def __init__(
-        self,
-        ledger: Ledger,
-        models: StoreModels,
-        name: str,
-        *,
-        scope: str | None = None,
-        owner: str = OWNER,
-        title_writer: TitleWriter | None = None,
-        is_demo: bool = False,
-    ) -> None:
-        self.ledger = ledger
-        self.all = ledger.for_owner(owner)
-        """Its chats of all scopes."""
-        self.listed = ledger.for_owner(owner, scope=scope)
-        self.title_writer = title_writer
-        self.store_models = models
-        self.scope = scope
-        self.owner = owner
-        self.is_demo = is_demo
-        self._name = name
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    async def models(self) -> list[str]:
-        return await self.store_models.names()
 
     def new(self) -> StoreChat:
         return StoreChat(self, None)
@@ -181,7 +161,7 @@ class StoreChatBackend:
         if self.title_writer is not None:
             await self.title_writer.close()
         await self.ledger.close()
-        await self.store_models.close()
+        await self._registry.close()
 
 
 class StoreChat(ChatHandle[Chat]):
@@ -275,7 +255,7 @@ class LocalTurn:
         self._backend = backend
         self._handle = handle
         self._events: asyncio.Queue[Event | None] = asyncio.Queue()
-        self._runner = backend.store_models.runner(new_turn.model)
+        self._runner = backend.runner(new_turn.model)
         self._block = self._make_block(new_turn)
         self._running: asyncio.Task[None] | None = None
         self._turn: str = self._block.id
@@ -328,7 +308,7 @@ class LocalTurn:
 
     def _request_title(self, running: RunningTurn) -> None:
         if self._backend.title_writer is not None and running.turn is not None and running.turn.number == 1:
-            self._backend.title_writer.begin(running.conversation.id, self._backend.owner, running.turn)
+            self._backend.title_writer.begin(running.conversation.id, running.turn)
 
     async def stop(self) -> None:
         try:

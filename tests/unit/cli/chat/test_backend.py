@@ -13,7 +13,7 @@ from tests.unit.cli.chat.backend_contract import STALLING, BackendContract, answ
 from turnledger.cli.chat.backend import ChatBackend, output_of, question_of
 from turnledger.cli.chat.connect import DemoModels, Options, connect
 from turnledger.cli.chat.server import ServerChatBackend, open_server
-from turnledger.cli.chat.store import StoreChatBackend, StoreModels, TitleWriter
+from turnledger.cli.chat.store import StoreChatBackend, TitleWriter
 from turnledger.errors import InvalidInput, ModelUnavailable
 from turnledger.ledger import Ledger
 from turnledger.runners.chat_model import ModelRequest
@@ -72,11 +72,11 @@ async def test_chat_with_an_invalid_server_variable_names_it() -> None:
 
 
 async def test_unknown_model_is_refused_with_the_known_ones() -> None:
-    models = StoreModels(DemoModels())
-    assert await models.names() == ["demo"]
+    place = StoreChatBackend(await Ledger.open(), DemoModels(), "memory")
+    assert await place.models() == ["demo"]
     with pytest.raises(InvalidInput, match=r"Unknown model 'other'\. Known: demo"):
-        models.runner("other")
-    await models.close()
+        place.runner("other")
+    await place.close()
 
 
 async def at_once(seconds: float) -> None:
@@ -98,7 +98,7 @@ async def on_store() -> AsyncIterator[StoreChatBackend]:
         "demo": ResolvedModel(DemoModel(sleep=at_once), "demo"),
         STALLING: ResolvedModel(stalling, "demo"),
     }
-    place = StoreChatBackend(await Ledger.open(), StoreModels(Models(known)), "memory")
+    place = StoreChatBackend(await Ledger.open(), Models(known), "memory")
     yield place
     await place.close()
 

@@ -28,7 +28,7 @@ from turnledger.cli.chat.picker import MAX_ROWS, PAGE, Picker
 from turnledger.cli.chat.prompt import LARGEST_HISTORY, CommandCompleter, fit_line, history_in
 from turnledger.cli.chat.repl import ChatLoop
 from turnledger.cli.chat.session import Session
-from turnledger.cli.chat.store import StoreChatBackend, StoreModels
+from turnledger.cli.chat.store import StoreChatBackend
 from turnledger.ledger import Ledger
 from turnledger.model.ids import BranchId, ConversationId
 
@@ -176,7 +176,7 @@ class Person:
 
 @pytest.fixture
 async def person() -> AsyncIterator[Person]:
-    place = StoreChatBackend(await Ledger.open(), StoreModels(DemoModels()), "memory")
+    place = StoreChatBackend(await Ledger.open(), DemoModels(), "memory")
     with create_pipe_input() as keyboard, create_app_session(input=keyboard, output=DummyOutput()):
         person = Person(place, keyboard)
         yield person

@@ -14,11 +14,8 @@ from turnledger.cli.chat.backend import question_of
 from turnledger.cli.chat.interrupts import Interrupts
 from turnledger.cli.chat.session import Session, line_for, message_in
 from turnledger.cli.chat.slash_commands import COMMANDS, Commands, command_in
-from turnledger.cli.chat.store import StoreChatBackend, StoreModels
+from turnledger.cli.chat.store import StoreChatBackend
 from turnledger.errors import InvalidInput, ServerUnavailable, TurnledgerError
-from turnledger.ledger import Ledger
-from turnledger.runners.demo import DemoModel
-from turnledger.server.models.models import Models, ResolvedModel
 
 
 @pytest.mark.parametrize(
@@ -109,15 +106,11 @@ class Terminal:
 
 
 @pytest.fixture
-async def terminal() -> AsyncIterator[Terminal]:
-    model = DemoModel(pace=0)
-    models = Models({name: ResolvedModel(model, name) for name in ("small", "large")})
-    place = StoreChatBackend(await Ledger.open(), StoreModels(models), "memory")
+async def terminal(place: StoreChatBackend) -> Terminal:
     terminal = Terminal(place)
     await terminal.talker.send("One")
     await terminal.talker.send("Two")
-    yield terminal
-    await place.close()
+    return terminal
 
 
 async def test_help_lists_every_command(terminal: Terminal) -> None:
