@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from typing import Any
 
@@ -504,64 +503,50 @@ def test_turn_stream_sends_a_pending_stop_once_the_turn_began() -> None:
     assert stopped == [TURN]
 
 
-def reader(after: int = 0) -> Callable[[Script], TurnFollower]:
-    return lambda script: TurnFollower(
-        script.new_retry_count(), script.retries, turn=TurnId(TURN), after=after
-    )
+def reader(script: Script, after: int = 0) -> TurnFollower:
+    return TurnFollower(script.new_retry_count(), script.retries, turn=TurnId(TURN), after=after)
 
 
-def test_turn_reader_resumes_where_it_was_cut_off() -> None:
-    script = Script(event_stream(*WHOLE[:2], end=CUT), event_stream(*WHOLE[2:]))
-    assert followed(script, reader()(script)) == RECEIVED
-    assert paths(script) == ["GET 0", "GET 2"]
+DEAD = event_stream(turn_started(), turn_finished(2, "failed", DIED))
+READS: dict[str, tuple[list[Any], int, list[str], str]] = {
+    "cut": ([event_stream(*WHOLE[:2], end=CUT), event_stream(*WHOLE[2:])], 0, RECEIVED, "GET 0, GET 2"),
+    "ended early": ([event_stream(*WHOLE[:2]), event_stream(*WHOLE[2:])], 0, RECEIVED, "GET 0, GET 2"),
+    "of a failed turn": ([DEAD], 0, ["started", "failed"], "GET 0"),
+    "at the end": ([event_stream()], 4, [], "GET 4"),
+    "beyond the last event": ([event_stream(turn_finished(2))], 4, [], "GET 4"),
+    "ahead of the stored events": (
+        [event_stream(*WHOLE[:3], end=CUT), event_stream(turn_finished(2, "failed", DIED)), DEAD],
+        0,
+        [*RECEIVED[:3], "again 1", "started", "failed"],
+        "GET 0, GET 3, GET 0",
+    ),
+    "ahead of a dead turn": (
+        [event_stream(*WHOLE[:3], end=CUT), event_stream(), DEAD, DEAD],
+        0,
+        [*RECEIVED[:3], "again 1", "started", "failed"],
+        "GET 0, GET 3, GET 0, GET 0",
+    ),
+    "of withdrawn events": (
+        [event_stream(*WHOLE[:2], end=CUT), event_stream(), event_stream(*WHOLE[:2])],
+        0,
+        RECEIVED[:2],
+        "GET 0, GET 2, GET 0",
+    ),
+}
 
 
-def test_turn_reader_yields_a_failure_without_raising() -> None:
-    script = Script(event_stream(turn_started(), turn_finished(2, "failed", "process_died")))
-    assert followed(script, reader()(script)) == ["started", "failed"]
-
-
-def test_turn_reader_at_the_end_yields_no_events() -> None:
-    script = Script(event_stream())
-    assert followed(script, reader(4)(script)) == []
-
-
-def test_turn_reader_beyond_the_last_event_yields_no_events() -> None:
-    script = Script(event_stream(turn_finished(2)))
-    assert followed(script, reader(4)(script)) == []
-
-
-def test_turn_reader_ahead_of_the_stored_events_restarts() -> None:
-    script = Script(
-        event_stream(*WHOLE[:3], end=CUT),
-        event_stream(turn_finished(2, "failed", "process_died")),
-        event_stream(turn_started(), turn_finished(2, "failed", "process_died")),
-    )
-    assert followed(script, reader()(script))[3:] == ["again 1", "started", "failed"]
-    assert paths(script) == ["GET 0", "GET 3", "GET 0"]
-
-
-def test_turn_reader_ahead_of_a_dead_turn_restarts_and_yields_the_failure() -> None:
-    died = event_stream(turn_started(), turn_finished(2, "failed", "process_died"))
-    script = Script(event_stream(*WHOLE[:3], end=CUT), event_stream(), died, died)
-    assert followed(script, reader()(script)) == [*RECEIVED[:3], "again 1", "started", "failed"]
-    assert paths(script) == ["GET 0", "GET 3", "GET 0", "GET 0"]
-
-
-def test_turn_reader_of_withdrawn_events_reads_from_the_start_once() -> None:
-    script = Script(event_stream(*WHOLE[:2], end=CUT), event_stream(), event_stream(*WHOLE[:2]))
-    assert followed(script, reader()(script)) == RECEIVED[:2]
+@pytest.mark.parametrize("read", READS)
+def test_turn_reader_yields_each_event_once_and_raises_no_failure(read: str) -> None:
+    answers, after, events, requests = READS[read]
+    script = Script(*answers)
+    assert followed(script, reader(script, after)) == events
+    assert (", ".join(paths(script)), script.is_over) == (requests, True)
 
 
 def test_turn_reader_of_an_unknown_turn_raises() -> None:
-    script = Script(error_reply(404, "turn_not_found"))
+    script = Script(GONE)
     with pytest.raises(errors.TurnNotFound):
-        followed(script, reader()(script))
-
-
-def test_turn_reader_resumes_a_stream_that_ends_early() -> None:
-    script = Script(event_stream(*WHOLE[:2]), event_stream(*WHOLE[2:]))
-    assert followed(script, reader()(script)) == RECEIVED
+        followed(script, reader(script))
 
 
 WORDS = ["Hello", " there", ", how", " are", " you?"]
