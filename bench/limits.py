@@ -46,8 +46,7 @@ def serving(folder: Path, name: str, upstream: int, *limits: str) -> Iterator[Ru
         f'[models.held]\nupstream = "http://127.0.0.1:{upstream}/held"\nmodel = "m"\n'
     )
     flags = ("--port", "0", "--store", f"sqlite:///{folder}/{name}.db", "--config", str(config))
-    run = "from turnledger.cli import main; main()"
-    with started("-c", run, "serve", *flags, "--log-level", "warning", *limits) as server:
+    with started("-m", "turnledger", "serve", *flags, "--log-level", "warning", *limits) as server:
         yield server
 
 

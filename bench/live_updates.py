@@ -132,14 +132,13 @@ async def measure(folder: Path, *, quick: bool) -> list[Line]:
         store = f"sqlite:///{folder}/{name}.db"
         worker, tokens = await owners(store, followers, own=name == "own")
         made.append((store, worker, [] if name == "nobody" else tokens))
-    run = "from turnledger.cli import main; main()"
     with started("-m", "bench.http.upstream") as upstream:
         url = f"http://127.0.0.1:{upstream.port}/v1"
         flags = ("--port", "0", "--upstream", url, "--log-level", "warning")
         with (
-            started("-c", run, "serve", "--store", made[0][0], *flags) as first,
-            started("-c", run, "serve", "--store", made[1][0], *flags) as second,
-            started("-c", run, "serve", "--store", made[2][0], *flags) as third,
+            started("-m", "turnledger", "serve", "--store", made[0][0], *flags) as first,
+            started("-m", "turnledger", "serve", "--store", made[1][0], *flags) as second,
+            started("-m", "turnledger", "serve", "--store", made[2][0], *flags) as third,
             following(second.port, made[1][2]),
             following(third.port, made[2][2]),
         ):

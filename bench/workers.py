@@ -123,8 +123,7 @@ def serving(folder: Path, upstream: RunningServer, workers: int) -> Iterator[Run
     store = f"sqlite:///{folder}/bench-{workers}.db"
     url = f"http://127.0.0.1:{upstream.port}/v1"
     flags = ("--port", "0", "--store", store, "--upstream", url, "--log-level", "warning")
-    run = "from turnledger.cli import main; main()"
-    with started("-c", run, "serve", *flags, "--workers", str(workers)) as server:
+    with started("-m", "turnledger", "serve", *flags, "--workers", str(workers)) as server:
         yield server
 
 

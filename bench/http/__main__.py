@@ -80,7 +80,7 @@ def serving(folder: Path, upstream: str) -> Iterator[RunningServer]:
     """Start our server with an upstream."""
     store = f"sqlite:///{folder}/bench{upstream.rpartition('/')[2]}.db"
     flags = ("serve", "--port", "0", "--store", store, "--upstream", upstream, "--log-level", "warning")
-    with started("-c", "from turnledger.cli import main; main()", *flags) as ours:
+    with started("-m", "turnledger", *flags) as ours:
         yield ours
 
 
