@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
@@ -125,13 +125,13 @@ class ExistingChat(Protocol):
     async def delete(self) -> object: ...
 
 
-AnyChat = TypeVar("AnyChat", bound=ExistingChat)
+AnyChat_co = TypeVar("AnyChat_co", bound=ExistingChat, covariant=True)
 
 
-class ChatHandle(ABC, Generic[AnyChat]):
+class ChatHandle(ABC, Generic[AnyChat_co]):
     """One chat. All methods raise TurnledgerErrors."""
 
-    def __init__(self, chat: AnyChat | None) -> None:
+    def __init__(self, chat: AnyChat_co | None) -> None:
         self._chat = chat
 
     @property
@@ -140,7 +140,7 @@ class ChatHandle(ABC, Generic[AnyChat]):
         return None if self._chat is None else self._chat.id
 
     @property
-    def existing(self) -> AnyChat:
+    def existing(self) -> AnyChat_co:
         if self._chat is None:
             raise ConversationNotFound("This chat has no turns yet.")
         return self._chat
@@ -156,12 +156,12 @@ class ChatHandle(ABC, Generic[AnyChat]):
     @abstractmethod
     async def branches(self) -> list[Branch]: ...
     @abstractmethod
-    async def fork(self, turn: str | None, title: str) -> ChatHandle[AnyChat]: ...
+    async def fork(self, turn: str | None, title: str) -> ChatHandle[AnyChat_co]: ...
     @abstractmethod
     def export(self, *, is_markdown: bool) -> AsyncIterator[bytes]: ...
 
 
-AnyHandle: TypeAlias = ChatHandle[Any]
+AnyHandle: TypeAlias = ChatHandle[ExistingChat]
 
 
 class ChatBackend(Protocol):
