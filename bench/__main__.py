@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import tempfile
 from pathlib import Path
 
 from bench.branches import branching, memory, parallel_turns
-from bench.measures import Line, against_the_floor, growth, many_at_once
+from bench.measures import against_the_floor, growth, many_at_once
 from bench.readers import read_by_many
 from bench.resend_match import repeated_messages, resent_history
+from bench.table import Line, show
 from bench.work import enqueued_turns
 
 
@@ -28,18 +27,5 @@ async def measure(folder: Path, *, quick: bool) -> list[Line]:
     return lines + await memory(folder, 20, 200 // scale)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a fiftieth of the rounds, to see that it runs")
-    parser.add_argument("--folder", type=Path, default=Path(), help="on the disk to measure (default: here)")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        lines = asyncio.run(measure(Path(folder).resolve(), quick=options.quick))
-    print(f"{'measure':62} {'ratio':>6}   target")
-    for line in lines:
-        bound = f"{'≥' if line.at_least else '≤'} {line.target:g}"
-        print(f"{line.name:62} {line.ratio:6.2f}   {bound:6} {'holds' if line.holds else 'MISSED'}")
-
-
 if __name__ == "__main__":
-    main()
+    show("bench", __doc__, measure, asyncio.run)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 import tracemalloc
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 
-from bench.measures import ANSWER, QUESTION, Line, one_turn
+from bench.measures import ANSWER, QUESTION, one_turn
+from bench.table import Line, alternate
 from turnledger import Chat, Ledger
 from turnledger.engine.turn.block import TurnBlock
 
@@ -32,24 +34,13 @@ async def branching(folder: Path, length: int, edits: int, rounds: int) -> list[
         await one_turn(edited)
     lines = []
     for name, action in (("fork", _fork), ("edit", _edit), (f"last {PAGE}", _read)):
-        slow, often = await _compare(action, fresh, long, edited, rounds)
-        lines.append(Line(f"{name} at {length} turns, p50, of one in a fresh chat", slow, 1.3))
-        lines.append(Line(f"{name} after {edits} edits, p50, of one in a fresh chat", often, 1.3))
+        base, slow, often = await alternate(
+            rounds, *(partial(action, each) for each in (fresh, long, edited))
+        )
+        lines.append(Line(f"{name} at {length} turns, p50, of one in a fresh chat", slow / base, 1.3))
+        lines.append(Line(f"{name} after {edits} edits, p50, of one in a fresh chat", often / base, 1.3))
     await ledger.close()
     return lines
-
-
-async def _compare(
-    action: Callable[[Chat], Awaitable[object]], fresh: Chat, long: Chat, edited: Chat, rounds: int
-) -> tuple[float, float]:
-    took: tuple[list[float], ...] = ([], [], [])
-    for _ in range(rounds):
-        for chat, times in zip((fresh, long, edited), took, strict=True):
-            started = time.perf_counter()
-            await action(chat)
-            times.append(time.perf_counter() - started)
-    base, slow, often = (median(times) for times in took)
-    return slow / base, often / base
 
 
 async def _fork(chat: Chat) -> object:

@@ -6,11 +6,8 @@ that write the rows for lists and followers alternate with turns that do not.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import random
-import tempfile
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cache, partial
 from itertools import accumulate
@@ -18,7 +15,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.measures import Line, one_turn
+from bench.measures import one_turn
+from bench.table import Line, alternate, show
 from turnledger import Ledger
 from turnledger.engine.conversations.search import AT_ONCE, index_texts
 from turnledger.engine.ports import WholeStore
@@ -159,13 +157,8 @@ async def _search(ledger: Ledger, sent: dict[str, Any], owner: str) -> None:
 
 
 async def _compare(page: Callable[[str], Awaitable[None]], rounds: int) -> float:
-    took: dict[str, list[float]] = {MANY: [], FEW: []}
-    for _ in range(rounds):
-        for owner, times in took.items():
-            started = time.perf_counter()
-            await page(owner)
-            times.append(time.perf_counter() - started)
-    return median(took[MANY]) / median(took[FEW])
+    many, few = await alternate(rounds, partial(page, MANY), partial(page, FEW))
+    return many / few
 
 
 async def share_of_a_commit(folder: Path, rounds: int) -> list[Line]:
@@ -198,17 +191,5 @@ async def measure(folder: Path, *, quick: bool) -> list[Line]:
     return await pages(folder, 500 if quick else 100_000, 100, 3 if quick else 200) + lines
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.catalogue", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="few chats and rounds, to see that it runs")
-    parser.add_argument("--folder", type=Path, default=Path(), help="on the disk to measure (default: here)")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        lines = asyncio.run(measure(Path(folder).resolve(), quick=options.quick))
-    print(f"{'measure':74} {'ratio':>6}   target")
-    for line in lines:
-        print(f"{line.name:74} {line.ratio:6.2f}   ≤ {line.target:<4g} {'holds' if line.holds else 'MISSED'}")
-
-
 if __name__ == "__main__":
-    main()
+    show("bench.catalogue", __doc__, measure, asyncio.run)

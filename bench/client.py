@@ -18,7 +18,7 @@ from statistics import median
 
 import httpx2
 
-from bench.measures import Line
+from bench.table import Line
 from turnledger.client import AsyncClient, Client
 
 CHUNKS = 50
@@ -174,7 +174,7 @@ def main() -> None:
         finally:
             server.kill()
     for line in lines:
-        print(f"{line.name:40} {line.ratio:7.3f} {line.target:7.2f} {'' if line.holds else 'too much'}")
+        print(f"{line.name:40} {line.value:7.3f} {line.target:7.2f} {'' if line.holds else 'too much'}")
     sys.exit(0 if options.quick or all(line.holds for line in lines) else 1)
 
 

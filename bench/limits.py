@@ -13,9 +13,10 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from statistics import median
 
-from bench.http.__main__ import QUESTION, RunningServer, body, line, show, started
+from bench.http.__main__ import QUESTION, RunningServer, body, started
 from bench.http.load import Client, connect, request
 from bench.http.upstream import CHUNKS
+from bench.table import Line, show
 from turnledger import Ledger
 from turnledger.engine.clock import SystemClock
 from turnledger.hosting import Host
@@ -45,8 +46,7 @@ def serving(folder: Path, name: str, upstream: int, *limits: str) -> Iterator[Ru
         f'[models.held]\nupstream = "http://127.0.0.1:{upstream}/held"\nmodel = "m"\n'
     )
     flags = ("--port", "0", "--store", f"sqlite:///{folder}/{name}.db", "--config", str(config))
-    run = "from turnledger.cli import main; main()"
-    with started("-c", run, "serve", *flags, "--log-level", "warning", *limits) as server:
+    with started("-m", "turnledger", "serve", *flags, "--log-level", "warning", *limits) as server:
         yield server
 
 
@@ -93,7 +93,7 @@ class Load:
         return used / (len(requests) * each)
 
 
-async def refused(folder: Path, upstream: int, rounds: int, each: int) -> list[str]:
+async def refused(folder: Path, upstream: int, rounds: int, each: int) -> list[Line]:
     """Measure a 429 against a streamed turn, and against one that is not."""
     *tokens, full = await make_tokens(folder, "full", map(str, range(CLIENTS + 1)))
     with serving(folder, "full", upstream, "--owner-turns", "1") as server:
@@ -112,15 +112,12 @@ async def refused(folder: Path, upstream: int, rounds: int, each: int) -> list[s
                 found.append(refusals[-1] / await load.turns(each, stream=stream))
     kinds = {True: f"streamed in {CHUNKS} chunks", False: "not streamed"}
     return [
-        f"{'µs of CPU for a refusal':74} {median(refusals) * 1e6:6.0f}",
-        *(
-            line(f"a refusal, of a turn {kinds[stream]}", ratio, "≤ 0.1", ratio <= 0.1)
-            for stream, ratio in ((stream, median(found)) for stream, found in ratios.items())
-        ),
+        Line("µs of CPU for a refusal", median(refusals) * 1e6),
+        *(Line(f"a refusal, of a turn {kinds[each]}", median(found), 0.1) for each, found in ratios.items()),
     ]
 
 
-async def with_tokens(folder: Path, upstream: int, rounds: int, each: int) -> list[str]:
+async def with_tokens(folder: Path, upstream: int, rounds: int, each: int) -> list[Line]:
     """Measure turns with a token and its owner's limits, against turns without. A third server, equal to the
     second, shows how reliable the figure is. All run at once: noise affects them alike."""
     # One owner, as without tokens: only the token differs.
@@ -142,13 +139,13 @@ async def with_tokens(folder: Path, upstream: int, rounds: int, each: int) -> li
             )
             what = f"streamed in {CHUNKS} chunks" if stream else "not streamed"
             lines += [
-                line(f"% of CPU that a token adds to a turn {what}", added, "≤ 3", added <= 3),
-                f"{'  the same between two servers without tokens, which is noise':74} {noise:6.2f}",
+                Line(f"% of CPU that a token adds to a turn {what}", added, 3),
+                Line("  the same between two servers without tokens, which is noise", noise),
             ]
     return lines
 
 
-def checks(rounds: int) -> list[str]:
+def checks(rounds: int) -> list[Line]:
     """Measure the checks that admit a turn, begin it and release it."""
     lines = []
     shared = SharedCounters.create(parts=4)
@@ -164,7 +161,7 @@ def checks(rounds: int) -> list[str]:
             place.begin()
             place.release()
         took = (time.process_time() - began) / rounds * 1e6
-        lines.append(f"{f'µs of CPU to count a turn in and out, {name}':74} {took:6.1f}")
+        lines.append(Line(f"µs of CPU to count a turn in and out, {name}", took))
     return lines
 
 
@@ -186,17 +183,17 @@ async def authenticate(rounds: int, *, has_token: bool) -> float:
         return (time.process_time() - began) / rounds
 
 
-async def admitting(rounds: int) -> list[str]:
+async def admitting(rounds: int) -> list[Line]:
     """Measure what a token adds to that: the best of several tries, since only noise makes it more."""
     tries = [
         (await authenticate(rounds, has_token=True), await authenticate(rounds, has_token=False))
         for _ in range(5)
     ]
     added = min(one for one, _ in tries) - min(other for _, other in tries)
-    return [f"{'µs of CPU that a token adds to letting a turn in':74} {added * 1e6:6.1f}"]
+    return [Line("µs of CPU that a token adds to letting a turn in", added * 1e6)]
 
 
-async def measure(folder: Path, *, quick: bool) -> list[str]:
+async def measure(folder: Path, *, quick: bool) -> list[Line]:
     rounds, each = (1, 1) if quick else (20, 10)
     repeated = 100 if quick else 50_000
     lines = checks(repeated) + await admitting(repeated // 5)

@@ -18,8 +18,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any, cast
 
-from bench.http.__main__ import CLIENTS, QUESTION, RunningServer, body, line, show, started
+from bench.http.__main__ import CLIENTS, QUESTION, RunningServer, body, started
 from bench.http.load import connect, rate, request
+from bench.table import Line, show
 from turnledger import Ledger
 from turnledger.engine.turn import begin, commit
 from turnledger.hosting import Host
@@ -64,16 +65,11 @@ async def owners(store: str, count: int, own: bool) -> tuple[str, list[str]]:
     async with await Ledger.open(store) as ledger:
         _, worker = await Host(ledger).tokens.create(owner="worker", scopes=["turns:run", "chats:read"])
         followers = [f"owner-{number}" if own else "worker" for number in range(count)]
-        made = [
-            await Host(ledger).tokens.create(owner=owner, scopes=["chats:read"]) for owner in followers[:1]
-        ]
-        if own:
-            made += [
-                await Host(ledger).tokens.create(owner=owner, scopes=["chats:read"])
-                for owner in followers[1:]
-            ]
-        texts = [text for _, text in made]
-        return worker, texts if own else texts * count
+        made = {
+            owner: await Host(ledger).tokens.create(owner=owner, scopes=["chats:read"])
+            for owner in dict.fromkeys(followers)
+        }
+        return worker, [made[owner][1] for owner in followers]
 
 
 class Side:
@@ -128,7 +124,7 @@ def following(port: int, tokens: list[str]) -> Iterator[None]:
             process.kill()
 
 
-async def measure(folder: Path, *, quick: bool) -> list[str]:
+async def measure(folder: Path, *, quick: bool) -> list[Line]:
     rounds, followers = (1, 20) if quick else (8, FOLLOWERS)
     lines = await change_rows(folder, *((1, 1) if quick else (30, 10)))
     made = []
@@ -136,14 +132,13 @@ async def measure(folder: Path, *, quick: bool) -> list[str]:
         store = f"sqlite:///{folder}/{name}.db"
         worker, tokens = await owners(store, followers, own=name == "own")
         made.append((store, worker, [] if name == "nobody" else tokens))
-    run = "from turnledger.cli import main; main()"
     with started("-m", "bench.http.upstream") as upstream:
         url = f"http://127.0.0.1:{upstream.port}/v1"
         flags = ("--port", "0", "--upstream", url, "--log-level", "warning")
         with (
-            started("-c", run, "serve", "--store", made[0][0], *flags) as first,
-            started("-c", run, "serve", "--store", made[1][0], *flags) as second,
-            started("-c", run, "serve", "--store", made[2][0], *flags) as third,
+            started("-m", "turnledger", "serve", "--store", made[0][0], *flags) as first,
+            started("-m", "turnledger", "serve", "--store", made[1][0], *flags) as second,
+            started("-m", "turnledger", "serve", "--store", made[2][0], *flags) as third,
             following(second.port, made[1][2]),
             following(third.port, made[2][2]),
         ):
@@ -162,23 +157,18 @@ async def measure(folder: Path, *, quick: bool) -> list[str]:
     ]
 
 
-def ratios(bare: Side, followed: Side, name: str) -> list[str]:
+def ratios(bare: Side, followed: Side, name: str) -> list[Line]:
     alone = median(followed.alone) / median(bare.alone)
     cpu = median(followed.cpu) / median(bare.cpu)
     rates = median(bare.rates) / median(followed.rates)
     return [
-        line(f"{name}: a turn by itself, p50, of one without followers", alone, "≤ 1.1", alone <= 1.1),
-        line(
-            f"{name}: CPU of a turn of {CLIENTS} at once, of one without followers",
-            cpu,
-            "≤ 1.1",
-            cpu <= 1.1,
-        ),
-        f"{f'{name}: the time that {CLIENTS} at once need, followers beside them':74} {rates:6.2f}",
+        Line(f"{name}: a turn by itself, p50, of one without followers", alone, 1.1),
+        Line(f"{name}: CPU of a turn of {CLIENTS} at once, of one without followers", cpu, 1.1),
+        Line(f"{name}: the time that {CLIENTS} at once need, followers beside them", rates),
     ]
 
 
-async def change_rows(folder: Path, rounds: int, turns: int) -> list[str]:
+async def change_rows(folder: Path, rounds: int, turns: int) -> list[Line]:
     """Measure the rows that a turn writes for followers: rounds with and without them, alternately."""
     ledger = await Ledger.open(f"sqlite:///{folder}/changes.db")
     chats = [await ledger.conversation() for _ in range(CLIENTS)]
@@ -193,7 +183,7 @@ async def change_rows(folder: Path, rounds: int, turns: int) -> list[str]:
     begin.record_change, commit.record_commit = originals
     await ledger.close()
     share = median(cpu[1]) / median(cpu[0])
-    return [line("CPU of a turn with change rows, of one without", share, "≤ 1.1", share <= 1.1)]
+    return [Line("CPU of a turn with change rows, of one without", share, 1.1)]
 
 
 async def _skip(*_: Any, **__: Any) -> None:

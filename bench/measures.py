@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
@@ -12,26 +11,13 @@ import apsw
 import msgspec
 
 from bench.floor import Floor
+from bench.table import Line
 from turnledger import Chat, Ledger
 
 BARE_SLICE, TURNS_SLICE = 1_000, 40
 """Transactions, and turns per conversation, in one slice: about a quarter of a second each."""
 QUESTION = "Where is my order? " * 10
 ANSWER = "It left the warehouse this morning and should reach you by Thursday. " * 10
-
-
-@dataclass(frozen=True)
-class Line:
-    """One line of the table: a ratio, and its target."""
-
-    name: str
-    ratio: float
-    target: float
-    at_least: bool = False
-
-    @property
-    def holds(self) -> bool:
-        return self.ratio >= self.target if self.at_least else self.ratio <= self.target
 
 
 async def one_turn(chat: Chat) -> tuple[float, float]:

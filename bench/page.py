@@ -410,8 +410,7 @@ def main() -> None:
         filling = threading.Thread(target=fill_store)
         filling.start()
         filling.join()
-        run = "from turnledger.cli import main; main()"
-        command = ("-c", run, "serve", "--port", "0", "--store", store, "--config", str(config))
+        command = ("-m", "turnledger", "serve", "--port", "0", "--store", store, "--config", str(config))
         with started(*command, "--log-level", "warning") as server:
             browser = driver.chromium.launch(executable_path=chromium, chromium_sandbox=False)
             url = f"http://127.0.0.1:{server.port}"

@@ -18,7 +18,8 @@ from typing import Any, TypeAlias
 import asyncpg
 import uvloop
 
-from bench.measures import ANSWER, Line, one_turn
+from bench.measures import ANSWER, one_turn
+from bench.table import Line
 from turnledger import Chat, Ledger
 from turnledger.testing.postgresql import PostgresServer
 
@@ -219,8 +220,7 @@ def main() -> None:
     with PostgresServer.start(18, {}, options.folder) as server:
         lines = uvloop.run(measure(server.create_database(), options.rounds, options.long))
     for line in lines:
-        bound = f"{'≥' if line.at_least else '≤'} {line.target:g}"
-        print(f"{line.name:62} {line.ratio:6.2f}   {bound:6} {'holds' if line.holds else 'MISSED'}")
+        print(line)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from bench.measures import Line
+from bench.table import Line
 from turnledger import Chat, Ledger
 
 DELTA = " word"

@@ -11,7 +11,8 @@ from typing import Any
 
 import msgspec
 
-from bench.measures import ANSWER, QUESTION, Line
+from bench.measures import ANSWER, QUESTION
+from bench.table import Line
 from turnledger.engine.history.history import BranchCache, History
 from turnledger.engine.resend.match import Continuation, MatchedEdit, Meaning, decide
 from turnledger.model.ids import BranchId, IdSource, TurnId

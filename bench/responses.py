@@ -5,13 +5,14 @@ Turns are compared by the CPU time of the server, alternately; reads by their ti
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 
-from bench.http.__main__ import CLIENTS, QUESTION, RunningServer, body, kept_in, line, serving, show, started
+from bench.http.__main__ import CLIENTS, QUESTION, RunningServer, body, kept_in, serving, started
 from bench.http.load import connect, rate, request
+from bench.table import Line, alternate, show
 from turnledger import Ledger
 from turnledger.hosting import OWNER
 
@@ -23,7 +24,7 @@ def respond(conversation: str, *, stream: bool) -> bytes:
     return request(sent, [f"x-conversation-id: {conversation}"], "/v1/responses")
 
 
-async def turns(ours: RunningServer, rounds: int, each: int, *, stream: bool) -> list[str]:
+async def turns(ours: RunningServer, rounds: int, each: int, *, stream: bool) -> list[Line]:
     """Measure the CPU time of a turn through each API, in conversations of its own: the median of the ratios
     of neighbouring runs, since other work slows down both."""
     ratios: list[float] = []
@@ -40,22 +41,17 @@ async def turns(ours: RunningServer, rounds: int, each: int, *, stream: bool) ->
         ratios.append(cpu[1] / cpu[0] if run % 2 else cpu[0] / cpu[1])
     ratio = median(ratios)
     what = "streamed" if stream else "whole"
-    return [
-        line(f"CPU of a {what} turn through Responses, of chat completions", ratio, "≤ 1.2", ratio <= 1.2)
-    ]
+    return [Line(f"CPU of a {what} turn through Responses, of chat completions", ratio, 1.2)]
 
 
 async def reads(ours: RunningServer, paths: Sequence[str], rounds: int) -> list[float]:
     """Return the median seconds of reading each path, in turns."""
     client = await connect(ours.port)
-    took: list[list[float]] = [[] for _ in paths]
-    for _ in range(rounds + 1):
-        for place, path in enumerate(paths):
-            began = time.perf_counter()
-            await client.fetch(request(b"", path=path))
-            took[place].append(time.perf_counter() - began)
+    reading = [partial(client.fetch, request(b"", path=path)) for path in paths]
+    await alternate(1, *reading)  # warms up
+    took = await alternate(rounds, *reading)
     client.transport.close()
-    return [median(each[1:]) for each in took]
+    return took
 
 
 async def fill(folder: Path, length: int) -> tuple[str, str, str]:
@@ -76,7 +72,7 @@ async def fill(folder: Path, length: int) -> tuple[str, str, str]:
     return str(streamed.id), made[0], made[1]
 
 
-async def measure(folder: Path, *, quick: bool) -> list[str]:
+async def measure(folder: Path, *, quick: bool) -> list[Line]:
     rounds, each, length = (1, 1, 100) if quick else (6, 20, DELTAS)
     stream, long, short = await fill(folder, length)
     with (
@@ -87,16 +83,12 @@ async def measure(folder: Path, *, quick: bool) -> list[str]:
         lines += await turns(ours, rounds * 4, max(each // 4, 1), stream=True)
         events = f"/v1/responses/{stream}?stream=true", f"/api/turns/{stream}/events"
         again, native = await reads(ours, events, rounds * 5)
-        ratio = again / native
-        lines.append(
-            line(f"{length} events of a response, of those of its turn", ratio, "≤ 1.2", ratio <= 1.2)
-        )
+        lines.append(Line(f"{length} events of a response, of those of its turn", again / native, 1.2))
         for order in ("asc", "desc"):
             pages = [f"/v1/conversations/{id}/items?order={order}" for id in (long, short)]
             of_long, of_short = await reads(ours, pages, rounds * 50)
-            ratio = of_long / of_short
             name = f"first page of items at {length} turns, {order}, of one at 10"
-            lines.append(line(name, ratio, "≤ 1.2", ratio <= 1.2))
+            lines.append(Line(name, of_long / of_short, 1.2))
     return lines
 
 

@@ -351,7 +351,6 @@ upstream = "http://127.0.0.1:{port}/v1"
 [models.held]
 upstream = "http://127.0.0.1:{port}/held"
 """
-RUN = "from turnledger.cli import main; main()"
 
 
 def run(folder: Path, minutes: float, patience: float) -> bool:
@@ -359,7 +358,7 @@ def run(folder: Path, minutes: float, patience: float) -> bool:
     with started("-m", "bench.http.upstream") as upstream:
         config = folder / "turnledger.toml"
         config.write_text(CONFIG.format(store=store, port=upstream.port))
-        with started("-c", RUN, "serve", "--config", str(config)) as server:
+        with started("-m", "turnledger", "serve", "--config", str(config)) as server:
 
             async def measure() -> tuple[Measurements, int]:
                 await Client(server.port, CLIENTS, Measurements(), 0, 1).has_a_turn()  # warms up
@@ -369,7 +368,7 @@ def run(folder: Path, minutes: float, patience: float) -> bool:
             measured, left = uvloop.run(measure())
             server.process.send_signal(signal.SIGTERM)
             server.process.wait(timeout=60)
-    check = [sys.executable, "-c", RUN, "check", store]
+    check = [sys.executable, "-m", "turnledger", "check", store]
     checked = subprocess.run(check, capture_output=True, text=True, check=False)
     return report(measured, left, checked.stdout or checked.stderr)
 

@@ -6,7 +6,8 @@ import time
 from pathlib import Path
 from statistics import median
 
-from bench.measures import QUESTION, Line
+from bench.measures import QUESTION
+from bench.table import Line
 from turnledger import Ledger, Limits
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.validation import turn_request

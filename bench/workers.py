@@ -20,8 +20,9 @@ from pathlib import Path
 from statistics import median
 from typing import cast
 
-from bench.http.__main__ import CLIENTS, RunningServer, line, show, started
+from bench.http.__main__ import CLIENTS, RunningServer, started
 from bench.http.load import request
+from bench.table import Line, show
 
 EXCHANGES = 20
 MESSAGE = "The parcel that I sent for last week has not come, and nobody can tell me where it is. " * 2
@@ -122,8 +123,7 @@ def serving(folder: Path, upstream: RunningServer, workers: int) -> Iterator[Run
     store = f"sqlite:///{folder}/bench-{workers}.db"
     url = f"http://127.0.0.1:{upstream.port}/v1"
     flags = ("--port", "0", "--store", store, "--upstream", url, "--log-level", "warning")
-    run = "from turnledger.cli import main; main()"
-    with started("-c", run, "serve", *flags, "--workers", str(workers)) as server:
+    with started("-m", "turnledger", "serve", *flags, "--workers", str(workers)) as server:
         yield server
 
 
@@ -171,7 +171,7 @@ async def compare(
     rounds: int,
     each: int,
     make: Callable[[int], Make],
-) -> list[str]:
+) -> list[Line]:
     rates: tuple[list[float], list[float]] = ([], [])
     busiest: tuple[list[float], list[float]] = ([], [])
     needs: list[float] = []
@@ -188,13 +188,13 @@ async def compare(
     by_cpu = median(busiest[0]) / median(busiest[1])
     ceiling = 2 / (1 + median(needs))
     return [
-        line(f"{what}: requests/s of two workers, of one's", ratio, f"≥ {target:g}", ratio >= target),
-        f"{'  at most, on two cores that clients and upstream share':74} {ceiling:6.2f}",
-        line("  CPU of one worker, of the busier of two's", by_cpu, f"≥ {target:g}", by_cpu >= target),
+        Line(f"{what}: requests/s of two workers, of one's", ratio, target, at_least=True),
+        Line("  at most, on two cores that clients and upstream share", ceiling),
+        Line("  CPU of one worker, of the busier of two's", by_cpu, target, at_least=True),
     ]
 
 
-async def measure(folder: Path, *, quick: bool) -> list[str]:
+async def measure(folder: Path, *, quick: bool) -> list[Line]:
     rounds, each = (1, 1) if quick else (8, 40)
     with (
         started("-m", "bench.http.upstream") as upstream,
@@ -204,9 +204,8 @@ async def measure(folder: Path, *, quick: bool) -> list[str]:
         servers = (one, two)
         tries, seconds = (1, 0.1) if quick else (5, 1.0)
         cores = median(counted(2, seconds) / counted(1, seconds) for _ in range(tries))
-        bare = f"{'two processes that only count, of one: what a second core is worth':74} {cores:6.2f}"
         return [
-            bare,
+            Line("two processes that only count, of one: what a second core is worth", cores),
             *await compare("passed through", 1.5, upstream, servers, rounds, each, passed_through),
             *await compare("in conversations", 1.5, upstream, servers, rounds, each, in_conversations),
         ]

@@ -6,25 +6,21 @@ both alike.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import re
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
-from typing import Any
-
-import uvloop
 
 from bench.http.load import connect, rate, request
 from bench.http.upstream import CHUNKS
+from bench.table import Line, show
 
 CLIENTS = 64
 QUESTION = "Where is my order? " * 5
@@ -84,7 +80,7 @@ def serving(folder: Path, upstream: str) -> Iterator[RunningServer]:
     """Start our server with an upstream."""
     store = f"sqlite:///{folder}/bench{upstream.rpartition('/')[2]}.db"
     flags = ("serve", "--port", "0", "--store", store, "--upstream", upstream, "--log-level", "warning")
-    with started("-c", "from turnledger.cli import main; main()", *flags) as ours:
+    with started("-m", "turnledger", *flags) as ours:
         yield ours
 
 
@@ -102,7 +98,7 @@ def in_conversation(*, stream: bool, run: int) -> Callable[[int, int], bytes]:
 
 async def throughput(
     bare: RunningServer, ours: RunningServer, rounds: int, each: int, *, stream: bool
-) -> list[str]:
+) -> list[Line]:
     """Measure requests per second, and CPU time per request."""
     plain = request(body(QUESTION, stream=stream))
     rates: tuple[list[float], list[float]] = ([], [])
@@ -118,20 +114,12 @@ async def throughput(
     what = f"streaming {CHUNKS} chunks" if stream else "not streaming"
     share = median(rates[1]) / median(rates[0])
     burden = median(cpu[1]) / median(cpu[0])
-    lines = [
-        line(
-            f"turns/s, {CLIENTS} at once, {what}, of the bare server's requests/s",
-            share,
-            "≥ 0.6",
-            share >= 0.6,
-        )
-    ]
-    if stream:
-        lines.append(line("CPU per streamed chunk, of the bare server's", burden, "≤ 2", burden <= 2))
-    return lines
+    name = f"turns/s, {CLIENTS} at once, {what}, of the bare server's requests/s"
+    lines = [Line(name, share, 0.6, at_least=True)]
+    return [*lines, Line("CPU per streamed chunk, of the bare server's", burden, 2)] if stream else lines
 
 
-async def first_token(bare: RunningServer, ours: RunningServer, rounds: int) -> list[str]:
+async def first_token(bare: RunningServer, ours: RunningServer, rounds: int) -> list[Line]:
     """Measure the time to the first chunk with one client."""
     plain = request(body(QUESTION, stream=True))
     kept = request(body(QUESTION, stream=True), kept_in("alone"))
@@ -143,10 +131,10 @@ async def first_token(bare: RunningServer, ours: RunningServer, rounds: int) -> 
             await clients[side].fetch(sent)
             took[side].append(clients[side].first_at - began)
     over = (median(took[1]) - median(took[0])) * 1000
-    return [line("ms to the first token over the bare server's, one client", over, "≤ 2", over <= 2)]
+    return [Line("ms to the first token over the bare server's, one client", over, 2)]
 
 
-async def idle_streams(ours: RunningServer, count: int) -> list[str]:
+async def idle_streams(ours: RunningServer, count: int) -> list[Line]:
     """Measure the memory of an open stream that waits for its model."""
     before = ours.memory()
     clients = [await connect(ours.port) for _ in range(count)]
@@ -155,14 +143,10 @@ async def idle_streams(ours: RunningServer, count: int) -> list[str]:
     while not all(client.first_at for client in clients):  # noqa: ASYNC110 - this is no test
         await asyncio.sleep(0.01)
     each = (ours.memory() - before) / count / 1024
-    return [f"{f'{count} open streams held; kB of memory for each':74} {each:6.1f}"]
+    return [Line(f"{count} open streams held; kB of memory for each", each)]
 
 
-def line(name: str, value: float, bound: str, holds: bool) -> str:
-    return f"{name:74} {value:6.2f}   {bound:6} {'holds' if holds else 'MISSED'}"
-
-
-async def measure(folder: Path, *, quick: bool) -> list[str]:
+async def measure(folder: Path, *, quick: bool) -> list[Line]:
     rounds, each = (1, 1) if quick else (6, 40)
     with started("-m", "bench.http.upstream") as upstream:
         url = f"http://127.0.0.1:{upstream.port}"
@@ -173,20 +157,6 @@ async def measure(folder: Path, *, quick: bool) -> list[str]:
         with serving(folder, f"{url}/held") as ours:
             lines += await idle_streams(ours, 20 if quick else 2_000)
     return lines
-
-
-Measure = Callable[..., Coroutine[Any, Any, list[str]]]
-"""Called with a folder and `quick`; returns the lines of a table."""
-
-
-def show(module: str, meaning: str | None, measure: Measure) -> None:
-    """Measure with the options of the command line in a temporary folder, and print the table."""
-    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=meaning)
-    parser.add_argument("--quick", action="store_true", help="few rounds, to see that it runs")
-    parser.add_argument("--folder", type=Path, default=Path(), help="on the disk to measure (default: here)")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        print("\n".join(uvloop.run(measure(Path(folder).resolve(), quick=options.quick))))
 
 
 if __name__ == "__main__":

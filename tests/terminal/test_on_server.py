@@ -68,10 +68,7 @@ def test_chat_on_a_server_answers_stops_and_reports_errors(home: Home, stage: St
         window.ready()
         assert f"scripted at {stage.server.url}" in window.text
         stage.model.add_script("Good **morning**.")
-        window.send("Hello")
-        window.see("Good morning.")
-        window.see("Hello  scripted  /help")
-        window.ready()
+        window.ask("Hello", "Good morning.", "Hello  scripted  /help")
         stage.model.add_script("As far", gate)
         window.send("How far?")
         window.see("As far")

@@ -39,9 +39,7 @@ def test_answer_is_rendered_as_markdown_and_kept_when_stopped(home: Home) -> Non
         window.ready()
         assert "Ctrl-C stops" not in window.everything
         assert window.everything.count("Some bold words") == 1
-        window.send("Go on")
-        window.see("Well.")
-        window.ready()
+        window.ask("Go on", "Well.")
         window.type(CTRL_D)
         assert window.ended() == 0
         assert re.search("Continue with: turnledger chat conv_", window.everything)
@@ -62,9 +60,7 @@ def test_greeting_names_the_demo_model_if_no_other_is_configured(home: Home) -> 
 def test_failed_turn_shows_the_error_and_returns_its_text_to_the_prompt(home: Home) -> None:
     with Window("chat", home=home.path) as window:
         window.ready()
-        window.send("Hello")
-        window.see("2 ›")
-        window.ready()
+        window.ask("Hello", "2 ›")
         window.send("//fail after 2")
         window.see("✗ model_unavailable: The demo model failed, as requested.")
         window.see("2 › //fail after 2", times=2)
@@ -82,30 +78,18 @@ def test_failed_turn_shows_the_error_and_returns_its_text_to_the_prompt(home: Ho
 def test_turns_are_edited_regenerated_and_undone(home: Home) -> None:
     with Window("chat", home=home.path, rows=40) as window:
         window.ready()
-        window.send("One")
-        window.see("2 ›")
-        window.ready()
-        window.send("/again")
-        window.see("Version 2 of 2; /prev shows the previous one.")
-        window.ready()
+        window.ask("One", "2 ›")
+        window.ask("/again", "Version 2 of 2; /prev shows the previous one.")
         window.send("/edit")
         window.see("1 edit › One")
         window.type(" and a half", ENTER)
         window.see('You said "One and a half". I remember nothing before that.')
         window.see("Version 3 of 3")
         window.ready()
-        window.send("/prev")
-        window.see("Turn 1, version 2 of 3:")
-        window.ready()
-        window.send("/prev")
-        window.see("Turn 1, version 1 of 3:")
-        window.ready()
-        window.send("/<")
-        window.see("✗ invalid_input: This is the first version of turn 1.")
-        window.ready()
-        window.send("/undo")
-        window.see("Turn 1 is undone.")
-        window.ready()
+        window.ask("/prev", "Turn 1, version 2 of 3:")
+        window.ask("/prev", "Turn 1, version 1 of 3:")
+        window.ask("/<", "✗ invalid_input: This is the first version of turn 1.")
+        window.ask("/undo", "Turn 1 is undone.")
         assert window.last_input == "1 › One"
         window.type(" again", ENTER)
         window.see('You said "One again". I remember nothing before that.')
@@ -135,19 +119,10 @@ def test_chats_are_listed_searched_and_opened(home: Home) -> None:
             window.send("/new")
             window.until(lambda: "new chat  demo" in window.lines[-1] or "new chat" in window.text, "new")
             window.ready()
-            window.send(question)
-            window.see(f'You said "{question}"')
-            window.see(f"{question}  demo  /help")
-            window.ready()
-        window.send("/rename About the sky")
-        window.see("About the sky  demo  /help")
-        window.ready()
-        window.send("/list dogs")
-        window.see("1  Cats and dogs")
-        window.ready()
-        window.send("/open 7")
-        window.see("✗ invalid_input: No chat has this number.")
-        window.ready()
+            window.ask(question, f'You said "{question}"', f"{question}  demo  /help")
+        window.ask("/rename About the sky", "About the sky  demo  /help")
+        window.ask("/list dogs", "1  Cats and dogs")
+        window.ask("/open 7", "✗ invalid_input: No chat has this number.")
         window.send("/open")
         window.see("Type to search, Enter opens, Esc cancels")
         assert any(line.startswith("› About the sky") for line in window.lines)
@@ -175,9 +150,7 @@ def test_multi_line_input_and_history_work_at_the_prompt(home: Home) -> None:
         window.type(ENTER)
         window.see('You said "one two".')
         window.ready()
-        window.send("/nonsense")
-        window.see("Unknown command /nonsense. /help lists them.")
-        window.ready()
+        window.ask("/nonsense", "Unknown command /nonsense. /help lists them.")
         window.type(UP, UP)
         window.see("2 › one")
         assert window.last_input == "    two"
@@ -194,9 +167,7 @@ def test_long_answer_is_printed_once_with_few_rewrites(home: Home) -> None:
         Window("chat", "--upstream", model.url, home=home.path, columns=60, rows=12) as window,
     ):
         window.ready()
-        window.send("Say much")
-        window.see("The end.")
-        window.ready()
+        window.ask("Say much", "The end.")
         shown = window.everything.split("\n")
         assert [line for line in shown if "of the list" in line] == [
             f" • item {number} of the list" for number in range(150)
@@ -213,9 +184,7 @@ def test_model_option_selects_the_model(home: Home) -> None:
     ):
         window.ready()
         assert "named-so at " in window.text
-        window.send("Who is there?")
-        window.see("Here.")
-        window.ready()
+        window.ask("Who is there?", "Here.")
         assert model.requested_models == ["named-so"]
 
 
@@ -252,9 +221,7 @@ def test_hostile_model_output_cannot_control_the_terminal(home: Home) -> None:
         Window("chat", "--upstream", model.url, home=home.path) as window,
     ):
         window.ready()
-        window.send("Hello")
-        window.see("The end.")
-        window.ready()
+        window.ask("Hello", "The end.")
         output = window.raw.decode()
         assert "\x1b]" not in output
         assert "\x9b" not in output
@@ -290,9 +257,7 @@ def test_typed_ahead_input_is_kept_and_sigterm_restores_the_terminal(home: Home)
 def test_resume_after_a_crash_reports_it_and_restores_the_text(home: Home) -> None:
     with Window("chat", home=home.path) as window:
         window.ready()
-        window.send("Hello")
-        window.see("2 ›")
-        window.ready()
+        window.ask("Hello", "2 ›")
         window.send("//stall after 2")
         window.see("You said", times=2)
         window.send_signal(signal.SIGKILL)
@@ -304,12 +269,8 @@ def test_resume_after_a_crash_reports_it_and_restores_the_text(home: Home) -> No
         window.type(CTRL_C)  # clears the line
         window.until(lambda: window.last_input == "2 ›", "an empty prompt")
         assert len(home.turns()) == 1
-        window.send("Again")
-        window.see("3 ›")
-        window.ready()
-        window.send("/undo")
-        window.see("Turn 2 is undone.")
-        window.ready()
+        window.ask("Again", "3 ›")
+        window.ask("/undo", "Turn 2 is undone.")
     with Window("chat", "--resume", home=home.path) as window:  # more has happened since
         window.see("2 ›")
         window.ready()
@@ -322,9 +283,7 @@ def test_resume_after_a_crash_reports_it_and_restores_the_text(home: Home) -> No
 def test_colours_are_used_unless_no_color_is_set(home: Home, wanted: dict[str, str]) -> None:
     with Window("chat", home=home.path, more=wanted) as window:
         window.ready()
-        window.send("//fail")
-        window.see("✗")
-        window.ready()
+        window.ask("//fail", "✗")
         colours = re.findall(
             rb"\x1b\[(?:[0-9;]*;)?(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;[0-9;]*)?m", window.raw
         )

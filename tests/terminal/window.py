@@ -96,6 +96,13 @@ class Window:
             f"{text}, and Enter",
         )
 
+    def ask(self, text: str, *shown: str) -> None:
+        """Send a line, and wait until these texts are shown and the prompt is back."""
+        self.send(text)
+        for each in shown:
+            self.see(each)
+        self.ready()
+
     def send_signal(self, number: signal.Signals) -> None:
         os.kill(self._program, number)
 

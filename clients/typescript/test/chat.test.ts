@@ -20,10 +20,11 @@ import {
   type Heard,
   type Scripted,
 } from "./scripted-server.js";
+import { chatOf } from "./following.js";
 
 async function asked(answer: Scripted, call: (chat: Chat) => Promise<unknown>): Promise<[Heard, any]> {
   const server = new ScriptedServer(answer);
-  const errorIn = await call(server.client().chats.open(CHAT));
+  const errorIn = await call(chatOf(server));
   server.done();
   return [server.only, errorIn];
 }
@@ -41,62 +42,6 @@ test("ids are checked before anything is sent", () => {
     () => chats.open("tlt_secret"),
     (problem) => !problem.message.includes("secret"),
   );
-});
-
-test("what is said of a turn goes into headers and body", async () => {
-  const server = new ScriptedServer(events([STARTED, finished()]), standing("Hello"));
-  await server
-    .client()
-    .chats.open(CHAT)
-    .send([{ role: "user", content: "Hi" }], {
-      model: "other",
-      instructions: "Be brief.",
-      primer: [{ role: "user", content: "Before" }],
-      context: { last: 3 },
-      settings: { temperature: 0 },
-      onBusy: "interrupt",
-      onStop: "discard",
-      onFailure: "keep",
-      onDisconnect: "keep",
-      mustExist: true,
-      idempotencyKey: "Ä 1",
-    });
-  const { headers, body } = server.heard[0] as Heard;
-  assert.deepEqual(body, {
-    model: "other",
-    chat: CHAT,
-    input: [{ role: "user", content: "Hi" }],
-    instructions: "Be brief.",
-    primer: [{ role: "user", content: "Before" }],
-    context: { last: 3 },
-    settings: { temperature: 0 },
-    stream: true,
-  });
-  assert.deepEqual(
-    Object.entries(headers)
-      .filter(([name]) => /^(x-|idem)/.test(name))
-      .sort(),
-    [
-      ["idempotency-key", "%C3%84%201"],
-      ["x-conversation-expect", "continued"],
-      ["x-turn-on-busy", "interrupt"],
-      ["x-turn-on-disconnect", "keep"],
-      ["x-turn-on-failure", "keep"],
-      ["x-turn-on-stop", "discard"],
-    ],
-  );
-});
-
-test("an edit and another answer name the turn whose place they take", async () => {
-  for (const [call, said] of [
-    [(chat: Chat) => chat.edit(TURN, "New", { stream: true }), { input: "New", replaces: TURN }],
-    [(chat: Chat) => chat.edit({ id: TURN }, "New", { stream: true }), { input: "New", replaces: TURN }],
-    [(chat: Chat) => chat.regenerate(TURN, { stream: true }), { regenerates: TURN }],
-    [(chat: Chat) => chat.regenerate(null, { stream: true }), { regenerates: true }],
-  ] as const) {
-    const [heard] = await asked(events([STARTED, finished()]), (chat) => all(call(chat)));
-    assert.deepEqual(heard.body, { model: "demo", chat: CHAT, ...said, stream: true });
-  }
 });
 
 test("a chat that goes by its key learns its id, and still goes by its key", async () => {
@@ -136,34 +81,14 @@ test("the id of a chat is looked up where only its key is known", async () => {
 
 test("without a model there, the only one that the server has answers", async () => {
   const server = new ScriptedServer(json({ data: [{ id: "one" }] }), events([STARTED, finished()]), standing("a"));
-  await server
-    .client({ model: undefined })
-    .chats.open(CHAT)
-    .send("Hi");
+  await chatOf(server, { model: undefined }).send("Hi");
   assert.equal(server.heard[1]?.body.model, "one");
   const several = new ScriptedServer(json({ data: [{ id: "one" }, { id: "two" }] }));
-  const chat = several.client({ model: "" }).chats.open(CHAT);
+  const chat = chatOf(several, { model: "" });
   await assert.rejects(
     chat.send("Hi"),
     (problem) => problem instanceof errors.InvalidInput && /one, two/.test(problem.message),
   );
-});
-
-test("changes are sent with the revision that was read, or without", async () => {
-  const [heard, errorIn] = await asked(LISTED, (chat) => chat.update({ title: "T", tags: [] }, { revision: 3 }));
-  assert.deepEqual(
-    [heard.method, heard.path, heard.headers["if-match"], heard.body],
-    ["PATCH", `/api/chats/${CHAT}`, '"3"', { title: "T", tags: [] }],
-  );
-  assert.equal(errorIn.turnCount, 1);
-  for (const [call, said] of [
-    [(chat: Chat) => chat.rename(null), { title: null }],
-    [(chat: Chat) => chat.pin(), { pinned: true }],
-    [(chat: Chat) => chat.archive(false), { archived: false }],
-  ] as const) {
-    const [changed] = await asked(LISTED, call);
-    assert.deepEqual([changed.body, changed.headers["if-match"]], [said, undefined]);
-  }
 });
 
 test("moves happen once: each has a key of its own", async () => {
@@ -182,23 +107,11 @@ test("moves happen once: each has a key of its own", async () => {
   assert.deepEqual([heard.headers["idempotency-key"], fork.id], ["mine", CHAT]);
 });
 
-test("a page has chat, turns and attempts apart", async () => {
-  const turn = { id: TURN, number: 3, kind: "completed", created_at: 5, committed_at: 6 };
-  const page = json({ ...CHAT_INFO, turns: [turn], before: 3, attempts: [{ id: TURN, ended_at: null }] });
-  const [heard, errorIn] = await asked(page, (chat) => chat.read({ before: 9, limit: 1, branch: BRANCH }));
-  assert.equal(heard.path, `/api/chats/${CHAT}?before=9&limit=1&branch=${BRANCH}`);
-  assert.deepEqual(
-    [errorIn.turns[0].committedAt, errorIn.before, errorIn.attempts[0].endedAt, errorIn.chat.turnCount],
-    [6, 3, null, 1],
-  );
-  assert.equal(errorIn.chat.turns, undefined);
-});
-
 test("turns come newest first, page by page, no more than are wanted", async () => {
   const page = (numbers: number[], before: number | null): Scripted =>
     json({ ...CHAT_INFO, turns: numbers.map((number) => ({ number })), before, attempts: [] });
   const server = new ScriptedServer(page([3, 4], 3), page([1, 2], null));
-  const chat = server.client().chats.open(CHAT);
+  const chat = chatOf(server);
   assert.deepEqual(
     (await chat.turns().all()).map((turn) => turn.number),
     [4, 3, 2, 1],
@@ -208,7 +121,7 @@ test("turns come newest first, page by page, no more than are wanted", async () 
     ["limit=50", "before=3&limit=50"],
   );
   const some = new ScriptedServer(page([3, 4], 3), page([2], 2));
-  const three = await some.client().chats.open(CHAT).turns({ limit: 3 }).all();
+  const three = await chatOf(some).turns({ limit: 3 }).all();
   assert.deepEqual(
     three.map((turn) => turn.number),
     [4, 3, 2],
@@ -221,7 +134,7 @@ test("turns are those of the branch that is shown at first, or that is named, wh
     json({ ...CHAT_INFO, branch, turns: [{ number: before }], before, attempts: [] });
   const queries = async (options: { branch?: string }, ...script: Scripted[]): Promise<string[]> => {
     const server = new ScriptedServer(...script);
-    await server.client().chats.open(CHAT).turns(options).all();
+    await chatOf(server).turns(options).all();
     server.done();
     return server.heard.map((each) => (each.path.split("?")[1] as string).replace("limit=50", "-"));
   };
@@ -233,29 +146,6 @@ test("turns are those of the branch that is shown at first, or that is named, wh
   const reader = await queries({}, page(3), error(404, "branch_not_found"), page(2), page(null));
   assert.deepEqual(reader, ["-", `before=3&-&branch=${BRANCH}`, "before=3&-", "before=2&-"]);
   await assert.rejects(queries({ branch: other }, error(404, "branch_not_found")), errors.BranchNotFound);
-});
-
-test("branches and siblings", async () => {
-  const [heard, branches] = await asked(json({ data: [{ id: BRANCH, is_current: true }], next: null }), (chat) =>
-    chat.branches().all(),
-  );
-  assert.equal(heard.path, `/api/chats/${CHAT}/branches?`);
-  assert.deepEqual(branches, [{ id: BRANCH, isCurrent: true }]);
-  const sibling = { turn: { id: TURN, committed_at: 1 }, branch: BRANCH, is_current: false };
-  const [, siblings] = await asked(json({ data: [sibling] }), (chat) => chat.siblings(TURN));
-  assert.deepEqual(siblings, [{ turn: { id: TURN, committedAt: 1 }, branch: BRANCH, isCurrent: false }]);
-});
-
-test("deleting, restoring, stopping", async () => {
-  const [deleting] = await asked(json({}), (chat) => chat.delete({ purge: true }));
-  assert.deepEqual([deleting.method, deleting.path], ["DELETE", `/api/chats/${CHAT}?purge=true`]);
-  const [restoring] = await asked(LISTED, (chat) => chat.restore());
-  assert.deepEqual([restoring.method, restoring.path], ["POST", `/api/chats/${CHAT}/restore`]);
-  const none = json({ state: null, committed: false, failure: null });
-  const [stopping, ended] = await asked(none, (chat) => chat.stop({ policy: "discard" }));
-  assert.deepEqual([stopping.path, stopping.body, ended], [`/api/chats/${CHAT}/stop`, { policy: "discard" }, null]);
-  const [one] = await asked(none, (chat) => chat.stop({ turn: TURN }));
-  assert.equal(one.path, `/api/turns/${TURN}/stop`);
 });
 
 test("a file comes line by line, and one that is cut off says so", async () => {
@@ -272,7 +162,24 @@ test("a file comes line by line, and one that is cut off says so", async () => {
   );
   const read: string[] = [];
   await assert.rejects(async () => {
-    for await (const line of server.client().chats.open(CHAT).export()) read.push(line);
+    for await (const line of chatOf(server).export()) read.push(line);
   }, errors.ServerUnavailable);
   assert.deepEqual(read, ["a"]);
+});
+
+test("the fields of all that is read have names in camel case", async () => {
+  const turn = { id: TURN, number: 3, kind: "completed", created_at: 5, committed_at: 6 };
+  const page = json({ ...CHAT_INFO, turns: [turn], before: 3, attempts: [{ id: TURN, ended_at: null }] });
+  const [, read] = await asked(page, (chat) => chat.read());
+  const { turns, attempts, chat } = read;
+  assert.deepEqual([turns[0].committedAt, attempts[0].endedAt, chat.turnCount, chat.turns], [6, null, 1, undefined]);
+  const [, branches] = await asked(json({ data: [{ is_current: true }], next: null }), (chat) => chat.branches().all());
+  assert.deepEqual(branches, [{ isCurrent: true }]);
+  const [, siblings] = await asked(json({ data: [{ turn, is_current: false }] }), (chat) => chat.siblings(TURN));
+  assert.deepEqual([siblings[0].turn.committedAt, siblings[0].isCurrent], [6, false]);
+  const hits = new ScriptedServer(json({ data: [{ chat: CHAT_INFO, snippet: "so", marks: [] }], next: null }));
+  const [hit] = await hits.client().chats.search("so").all();
+  assert.equal(hit?.chat.turnCount, 1);
+  const answer = await chatOf(new ScriptedServer(events([STARTED, finished()]), standing("a"))).send("Hi");
+  assert.deepEqual([answer.chat.turnCount, answer.turn.committedAt], [1, 2]);
 });

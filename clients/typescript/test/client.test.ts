@@ -9,16 +9,6 @@ import { all, CHAT, CHAT_INFO, error, json, REFUSED, ScriptedServer, type Script
 const errorIn = (id: string, event: object): string => `id: ${id}\nevent: e\ndata: ${JSON.stringify(event)}\n\n`;
 const SHARE = "share_01a1e29c3b7e74b1824da121735f1ddd";
 
-test("a chat is made once, under a key", async () => {
-  const server = new ScriptedServer(REFUSED, json(CHAT_INFO, 201));
-  const chat = await server.client().chats.create({ conversationKey: "k", scope: "s", tags: ["a"] });
-  assert.equal(chat.id, CHAT);
-  const [first, second] = server.heard;
-  assert.deepEqual(first?.body, { conversation_key: "k", scope: "s", tags: ["a"] });
-  assert.match(first?.headers["idempotency-key"] ?? "", /^\d+(-\d+){3}$/);
-  assert.deepEqual(first, second);
-});
-
 test("the list goes on behind each page", async () => {
   const page = (id: string, next: string | null): Scripted => json({ data: [{ ...CHAT_INFO, id }], next, as_of: "p" });
   const server = new ScriptedServer(page("1", "c"), page("2", null));
@@ -38,32 +28,6 @@ test("the list goes on behind each page", async () => {
   const pages = await all(limited.client().chats.list({ limit: 1 }).pages());
   assert.deepEqual([pages.length, pages[0]?.asOf], [1, "p"]);
   assert.equal(limited.only.path, "/api/chats?archived=false&pinned=any&limit=1");
-});
-
-test("a list with words is what was found, and is wanted", async () => {
-  const hit = (id: string, more: object): object => ({
-    chat: { id, tags: ["t"], archived: false, pinned: false, turn_count: 1, ...more },
-    turn: null,
-    snippet: `in ${id}`,
-    marks: [[0, 2]],
-  });
-  const hits = [hit("1", {}), hit("2", { archived: true }), hit("3", { tags: [] }), hit("4", { pinned: true })];
-  const server = new ScriptedServer(json({ data: hits, next: null, complete: true }));
-  const found = await server.client().chats.list({ q: "a b", tag: "t", pinned: false }).all();
-  assert.deepEqual(
-    found.map((chat) => [chat.id, chat.snippet, chat.turnCount]),
-    [["1", "in 1", 1]],
-  );
-  assert.equal(server.only.path, "/api/search?q=a+b");
-  const searched = new ScriptedServer(json({ data: hits, next: null, complete: true }));
-  const [first] = await searched.client().chats.search("x", { limit: 1 }).all();
-  assert.deepEqual([first?.chat.turnCount, first?.marks], [1, [[0, 2]]]);
-});
-
-test("a reset names the chat that is over", async () => {
-  const server = new ScriptedServer(json(CHAT_INFO));
-  await server.client().chats.reset("k", { replaces: CHAT });
-  assert.deepEqual(server.only.body, { conversation_key: "k", replaces: CHAT });
 });
 
 test("changes are followed through lost connections, from the last position that was told", async () => {

@@ -18,6 +18,7 @@ import {
   text,
   type Scripted,
 } from "./scripted-server.js";
+import { chatOf } from "./following.js";
 
 class Memory implements OutboxStorage {
   readonly kept = new Map<string, string>();
@@ -51,10 +52,7 @@ test("a message is there before it is sent, and gone when its end is known", asy
     { ...whole(), meanwhile: () => (pending = outbox.pending().length) },
     standing("Hello"),
   );
-  await server
-    .client({ outbox, apiKey: "tlt_secret" })
-    .chats.open(CHAT)
-    .send("Hi", { idempotencyKey: "k", onBusy: "reject" });
+  await chatOf(server, { outbox, apiKey: "tlt_secret" }).send("Hi", { idempotencyKey: "k", onBusy: "reject" });
   assert.equal(pending, 1);
   assert.equal(storage.length, 0);
 });
@@ -239,11 +237,11 @@ test("a message that no server has heard stays: who is not let in, or something 
   ]) {
     const outbox = new Outbox(new Memory(), "ann");
     const server = new ScriptedServer(answer);
-    await assert.rejects(server.client({ ...ONCE, outbox }).chats.open(CHAT).send("Hi"), errors.RequestFailed);
+    await assert.rejects(chatOf(server, { ...ONCE, outbox }).send("Hi"), errors.RequestFailed);
     assert.equal(outbox.pending().length, 1, JSON.stringify(answer));
   }
   const outbox = new Outbox(new Memory(), "ann");
   const server = new ScriptedServer(error(409, "conversation_busy"));
-  await assert.rejects(server.client({ ...ONCE, outbox }).chats.open(CHAT).send("Hi"), errors.ConversationBusy);
+  await assert.rejects(chatOf(server, { ...ONCE, outbox }).send("Hi"), errors.ConversationBusy);
   assert.equal(outbox.pending().length, 0);
 });

@@ -25,7 +25,7 @@ import {
 
 test("a turn that nothing happens to is asked for once", async () => {
   const server = new ScriptedServer(events(WHOLE));
-  assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);
+  assert.deepEqual(await heard(server), ALL);
   assert.deepEqual(server.only.body, { model: "demo", chat: CHAT, input: "Hi", stream: true });
   assert.equal(server.only.headers["idempotency-key"], "k");
 });
@@ -37,7 +37,7 @@ for (const ending of ["cut", "silence"] as const) {
         events(WHOLE.slice(0, after), ending),
         events(WHOLE.slice(after), "end", after + 1),
       );
-      assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);
+      assert.deepEqual(await heard(server), ALL);
       assert.deepEqual(asked(server), [ASKED, READ(after)]);
     });
   }
@@ -48,7 +48,7 @@ test("a stream cut within an event is read on behind the last whole one", async 
   for (let place = 0; place < second.length; place++) {
     const broken = { ...events([]), pieces: [first, second.slice(0, place)], ending: "cut" } as const;
     const server = new ScriptedServer(broken, events(WHOLE.slice(1), "end", 2));
-    assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);
+    assert.deepEqual(await heard(server), ALL);
     assert.deepEqual(asked(server), [ASKED, READ(1)]);
   }
 });
@@ -60,7 +60,7 @@ test("before the turn is known, the same request is sent again under the same ke
     { ...events([]), ending: "cut", status: 502 },
     events(WHOLE),
   );
-  assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);
+  assert.deepEqual(await heard(server), ALL);
   assert.deepEqual(asked(server), [ASKED, ASKED, ASKED, ASKED]);
   assert.equal(new Set(server.heard.map((each) => JSON.stringify([each.headers, each.body]))).size, 1);
 });
@@ -72,13 +72,6 @@ test("before it is sent again and not begun, what goes before it is waited for",
   const stream = chatOf(server).send("Hi", { stream: true, model: "demo", idempotencyKey: "k", beforeRetry });
   assert.deepEqual((await all(stream)).length, 4);
   assert.deepEqual([sentBefore, asked(server)], [[1], [ASKED, ASKED, READ(1)]]);
-});
-
-test("events that were told before are dropped, and a gap is a broken stream", async () => {
-  const gap: Scripted = { ...events([]), pieces: [sent(2, text("Hel")), sent(4, finished())] };
-  const server = new ScriptedServer(events(WHOLE.slice(0, 1), "cut"), gap, events(WHOLE));
-  assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);
-  assert.deepEqual(asked(server), [ASKED, READ(1), READ(2)]);
 });
 
 test("a turn that is not there to be edited, or read, is an error", async () => {
@@ -96,20 +89,118 @@ test("what is no Turnledger is not asked twice", async () => {
   assert.equal(server.heard.length, 1);
 });
 
-test("the beginning of a head, which browsers take for all of it, is no answer", async () => {
-  const whole = { "content-type": "text/event-stream", "x-conversation-id": CHAT, "x-turn-id": TURN };
-  for (const headers of [{}, { ...whole, "x-turn-id": TURN.slice(0, -1) }]) {
-    const server = new ScriptedServer({ headers, pieces: [] }, events(WHOLE));
-    assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);
-    assert.deepEqual(asked(server), [ASKED, ASKED]);
-  }
+const ALL = ["1 started", "2 Hel", "3 lo", "4 finished"];
+const TOLD = ALL.slice(0, 3);
+const CUT = events(WHOLE.slice(0, 3), "cut");
+const ANEW = events(WHOLE, "end", 1, OTHER_TURN);
+const DIED = [STARTED, failed("process_died")];
+const STAYS_DEAD = events(DIED);
+const RESTARTED = ["restarted 1", "1 started", "2 finished"];
+const LOST = error(404, "turn_not_found");
+const inStream = (data: string, before: string[] = []): Scripted => ({
+  ...events([]),
+  pieces: [...before, `event: error\ndata: ${data}\n\n`],
 });
+const errorInStream = (code: string, type: string): string =>
+  `{"error":{"message":"m","type":"${type}","param":null,"code":"${code}"}}`;
 
-test("a stream that ends early has lost its turn, and is asked for again", async () => {
-  for (const before of [WHOLE.slice(0, 2), []]) {
-    const server = new ScriptedServer(events(before), events(WHOLE));
-    assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);
-    assert.deepEqual(asked(server), [ASKED, ASKED]);
+/** What is heard of a turn through these answers, and what is asked for. */
+function follows(name: string, script: Scripted[], told: string[], requests: string[], isReader = false): void {
+  test(name, async () => {
+    const server = new ScriptedServer(...script);
+    const chat = chatOf(server);
+    const stream = isReader ? chat.events(TURN) : chat.send("Hi", { stream: true, idempotencyKey: "k" });
+    assert.deepEqual((await all(stream)).map(short), told);
+    assert.deepEqual(asked(server), requests);
+    server.done();
+  });
+}
+
+const gap = { ...events([]), pieces: [sent(2, text("Hel")), sent(4, finished())] };
+const told = [events(WHOLE.slice(0, 1), "cut"), gap, events(WHOLE)];
+follows("events that were told before are dropped, and a gap is a broken stream", told, ALL, [ASKED, READ(1), READ(2)]);
+const whole = { "content-type": "text/event-stream", "x-conversation-id": CHAT, "x-turn-id": TURN };
+for (const headers of [{}, { ...whole, "x-turn-id": TURN.slice(0, -1) }]) {
+  const begun = { headers, pieces: [] };
+  follows("the beginning of a head, which browsers take for all of it", [begun, events(WHOLE)], ALL, [ASKED, ASKED]);
+}
+for (const before of [WHOLE.slice(0, 2), []]) {
+  follows("a stream that ends early has lost its turn", [events(before), events(WHOLE)], ALL, [ASKED, ASKED]);
+}
+const kept = [STARTED, text("He"), finished("kept")];
+follows(
+  "of a turn that was kept shorter than it was told, all is told again",
+  [CUT, events(kept.slice(2), "end", 3), events(kept)],
+  [...TOLD, "restarted 1", "1 started", "2 He", "3 finished"],
+  [ASKED, READ(3), ASKED],
+);
+follows(
+  "a turn that failed where it was told beyond is asked for again",
+  [CUT, events(DIED.slice(1), "end", 2), ANEW],
+  [...TOLD, "restarted 2", ...ALL],
+  [ASKED, READ(3), ASKED],
+);
+follows(
+  "a turn that the store lost with its power is asked for again",
+  [events([STARTED], "cut"), LOST, ANEW],
+  ["1 started", "restarted 2", ...ALL],
+  [ASKED, READ(1), ASKED],
+);
+follows("an attempt of which nothing was told takes nothing back", [events([], "cut"), LOST, ANEW], ALL, [
+  ASKED,
+  READ(0),
+  ASKED,
+]);
+const moved = inStream(errorInStream("turn_moved", "server_error"), [": \n\n"]);
+follows("a turn that another request runs after all", [moved, LOST, ANEW], ALL, [ASKED, READ(0), ASKED]);
+const unreadable = error(403, "missing_scope");
+follows(
+  "who may run turns but not read them asks again",
+  [events([STARTED], "cut"), unreadable, events(WHOLE)],
+  ALL,
+  [ASKED, READ(1), ASKED],
+);
+const rest = events(WHOLE.slice(1), "end", 2);
+const passing = ["oops", "null", '{"error":null}', '{"error":{"code":7,"type":"server_error"}}'];
+for (const data of [errorInStream("shutting_down", "server_error"), ...passing]) {
+  follows(`an error in the stream is passing: ${data}`, [inStream(data, [sent(1, STARTED)]), rest], ALL, [ASKED, READ(1)]);
+}
+const unnumbered = [sent(1, STARTED), 'id: x\ndata: {"type":"text.delta","text":"?"}\n\n'];
+follows("an event without a number is none", [{ ...events([]), pieces: unnumbered }, rest], ALL, [ASKED, ASKED]);
+follows(
+  "a reader that was told more than was kept is told all again",
+  [CUT, events(DIED.slice(1), "end", 2), STAYS_DEAD],
+  [...TOLD, ...RESTARTED],
+  [READ(0), READ(3), READ(0)],
+  true,
+);
+follows(
+  "a reader that was told beyond the end, and finds nothing behind it, looks back",
+  [CUT, events([]), STAYS_DEAD, STAYS_DEAD],
+  [...TOLD, ...RESTARTED],
+  [READ(0), READ(3), READ(0), READ(0)],
+  true,
+);
+const some = WHOLE.slice(0, 2);
+follows(
+  "who looks back and finds nothing has heard it all",
+  [events(some, "cut"), events([]), events(some)],
+  TOLD.slice(0, 2),
+  [READ(0), READ(2), READ(0)],
+  true,
+);
+follows("what was withdrawn is read once more to be sure", [events([]), events([])], [], [READ(0), READ(0)], true);
+follows("what broke off before its first event is read", [events([]), events(WHOLE)], ALL, [READ(0), READ(0)], true);
+
+test("an error in the stream is thrown if it is for good", async () => {
+  for (const [code, type] of [
+    ["wait_ended", "invalid_request_error"],
+    ["token_ended", "invalid_request_error"],
+    ["store_corrupt", "server_error"],
+  ] as const) {
+    const server = new ScriptedServer(inStream(errorInStream(code, type), [sent(1, STARTED)]));
+    await assert.rejects(heard(server), { code, requestId: "req_1" });
+    assert.equal(server.heard.length, 1);
   }
 });
 
@@ -126,38 +217,6 @@ test("what its process did not survive begins anew, and that is told", async () 
   assert.equal(stream.turnId, OTHER_TURN);
   assert.equal((await stream.answer()).turn.id, OTHER_TURN);
   assert.deepEqual(asked(server), [ASKED, ASKED, `GET /api/turns/${OTHER_TURN}`]);
-});
-
-test("of a turn that was kept shorter than it was told, all is told again", async () => {
-  const kept = [STARTED, text("He"), finished("kept")];
-  const server = new ScriptedServer(events(WHOLE.slice(0, 3), "cut"), events(kept.slice(2), "end", 3), events(kept));
-  const stream = chatOf(server).send("Hi", { stream: true });
-  const errorIn = (await all(stream)).map(short);
-  assert.deepEqual(errorIn, ["1 started", "2 Hel", "3 lo", "restarted 1", "1 started", "2 He", "3 finished"]);
-  assert.equal(stream.text, "He");
-  assert.deepEqual(asked(server), [ASKED, READ(3), ASKED]);
-});
-
-test("a turn that failed where it was told beyond is asked for again", async () => {
-  const server = new ScriptedServer(
-    events(WHOLE.slice(0, 3), "cut"),
-    events([failed("process_died")], "end", 2),
-    events(WHOLE, "end", 1, OTHER_TURN),
-  );
-  const errorIn = await heard(server);
-  assert.deepEqual(errorIn.slice(3), ["restarted 2", "1 started", "2 Hel", "3 lo", "4 finished"]);
-});
-
-test("a reader that was told more than was kept is told all again", async () => {
-  const died = [STARTED, failed("process_died")];
-  const server = new ScriptedServer(
-    events(WHOLE.slice(0, 3), "cut"),
-    events(died.slice(1), "end", 2),
-    events(died),
-  );
-  const errorIn = await all(chatOf(server).events(TURN));
-  assert.deepEqual(errorIn.map(short).slice(3), ["restarted 1", "1 started", "2 finished"]);
-  assert.deepEqual(asked(server), [READ(0), READ(3), READ(0)]);
 });
 
 test("a turn that ends its process each time is not asked for for ever", async () => {
@@ -183,56 +242,6 @@ test("whoever waits for a server for ever does not ask for such a turn for ever"
   const endless = { times: Infinity, patience: Infinity };
   await assert.rejects(heard(server, { retries: endless }), errors.TurnFailed);
   server.done();
-});
-
-test("a turn that the store lost with its power is asked for again", async () => {
-  const server = new ScriptedServer(
-    events([STARTED], "cut"),
-    error(404, "turn_not_found"),
-    events(WHOLE, "end", 1, OTHER_TURN),
-  );
-  assert.deepEqual(await heard(server), ["1 started", "restarted 2", "1 started", "2 Hel", "3 lo", "4 finished"]);
-  assert.deepEqual(asked(server), [ASKED, READ(1), ASKED]);
-});
-
-test("an attempt of which nothing was told takes nothing back", async () => {
-  const server = new ScriptedServer(
-    events([], "cut"),
-    error(404, "turn_not_found"),
-    events(WHOLE, "end", 1, OTHER_TURN),
-  );
-  assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);
-});
-
-test("a turn that another request runs after all is asked for again; one whose wait ended is not", async () => {
-  const errorIn = (code: string, type: string): string =>
-    `event: error\ndata: {"error":{"message":"m","type":"${type}","param":null,"code":"${code}"}}\n\n`;
-  const waits = { ...events([]), pieces: [": \n\n", errorIn("turn_moved", "server_error")] };
-  const server = new ScriptedServer(waits, error(404, "turn_not_found"), events(WHOLE, "end", 1, OTHER_TURN));
-  assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);
-  const ended = { ...events([]), pieces: [errorIn("wait_ended", "invalid_request_error")] };
-  await assert.rejects(heard(new ScriptedServer(ended)), errors.WaitEnded);
-});
-
-test("who may run turns but not read them asks again", async () => {
-  const server = new ScriptedServer(events([STARTED], "cut"), error(403, "missing_scope"), events(WHOLE));
-  assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);
-  assert.deepEqual(asked(server), [ASKED, READ(1), ASKED]);
-});
-
-test("an error in the stream is passing if it is the server's", async () => {
-  const errorIn = `event: error\ndata: {"error":{"message":"m","type":"server_error","param":null,"code":"shutting_down"}}\n\n`;
-  const server = new ScriptedServer(
-    { ...events([]), pieces: [sent(1, STARTED), errorIn] },
-    events(WHOLE.slice(1), "end", 2),
-  );
-  assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);
-  const ended = errorIn.replace("server_error", "invalid_request_error").replace("shutting_down", "token_ended");
-  const refusing = new ScriptedServer({ ...events([]), pieces: [sent(1, STARTED), ended] });
-  await assert.rejects(
-    heard(refusing),
-    (problem) => problem instanceof errors.TokenEnded && problem.requestId === "req_1",
-  );
 });
 
 test("a model's failure is thrown behind its event, and not tried again", async () => {
@@ -268,7 +277,7 @@ test("a reader who was there at the end is told nothing more", async () => {
 test("progress begins the count of retries anew", async () => {
   const script = WHOLE.map((event, place) => events([event], place < 3 ? "cut" : "end", place + 1));
   const server = new ScriptedServer(...script);
-  assert.deepEqual(await heard(server, { retries: { times: 1 } }), ["1 started", "2 Hel", "3 lo", "4 finished"]);
+  assert.deepEqual(await heard(server, { retries: { times: 1 } }), ALL);
   assert.deepEqual(server.pauses, [100, 100, 100]);
 });
 
@@ -298,47 +307,6 @@ test("events of a turn that is only read are read on, and its failure is no erro
   const errorIn = await all(chatOf(server).events(TURN, { after: 1 }));
   assert.deepEqual(errorIn.map(short), ["2 b", "3 c", "4 finished"]);
   assert.deepEqual(asked(server), [READ(1), READ(2), READ(3)]);
-});
-
-test("what was withdrawn is read once more to be sure, and then no more", async () => {
-  const withdrawn = new ScriptedServer(events([]), events([]));
-  assert.deepEqual(await all(chatOf(withdrawn).events(TURN)), []);
-  assert.deepEqual(asked(withdrawn), [READ(0), READ(0)]);
-  const broken = new ScriptedServer(events([]), events(WHOLE));
-  assert.equal((await all(chatOf(broken).events(TURN))).length, 4);
-});
-
-test("a reader that was told beyond the end, and finds nothing behind it, looks back", async () => {
-  const died = [STARTED, failed("process_died")];
-  const server = new ScriptedServer(events(WHOLE.slice(0, 3), "cut"), events([]), events(died), events(died));
-  const errorIn = await all(chatOf(server).events(TURN));
-  assert.deepEqual(errorIn.map(short).slice(3), ["restarted 1", "1 started", "2 finished"]);
-  assert.deepEqual(asked(server), [READ(0), READ(3), READ(0), READ(0)]);
-  server.done();
-});
-
-test("who looks back and finds nothing has heard it all", async () => {
-  const server = new ScriptedServer(events(WHOLE.slice(0, 2), "cut"), events([]), events(WHOLE.slice(0, 2)));
-  assert.equal((await all(chatOf(server).events(TURN))).length, 2);
-  server.done();
-});
-
-test("an error in the stream that says nothing is passing; of a broken store it is for good", async () => {
-  for (const data of ["oops", "null", '{"error":null}', '{"error":{"code":7,"type":"server_error"}}']) {
-    const pieces = [sent(1, STARTED), `event: error\ndata: ${data}\n\n`];
-    const server = new ScriptedServer({ ...events([]), pieces }, events(WHOLE.slice(1), "end", 2));
-    assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);
-  }
-  const data = '{"error":{"message":"m","type":"server_error","code":"store_corrupt"}}';
-  const server = new ScriptedServer({ ...events([]), pieces: [`event: error\ndata: ${data}\n\n`] });
-  await assert.rejects(heard(server), { code: "store_corrupt" });
-  assert.equal(server.heard.length, 1);
-});
-
-test("an event without a number is none", async () => {
-  const pieces = [sent(1, STARTED), 'id: x\ndata: {"type":"text.delta","text":"?"}\n\n'];
-  const server = new ScriptedServer({ ...events([]), pieces }, events(WHOLE.slice(1), "end", 2));
-  assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);
 });
 
 test("events of every kind are yielded, and the text is that of a resumed turn without its void part", async () => {

@@ -19,16 +19,6 @@ import {
   TURN,
 } from "./scripted-server.js";
 
-test("an answer is the turn as it was committed", async () => {
-  const server = new ScriptedServer(events(WHOLE), standing("Hello"));
-  const answer = await chatOf(server).send("Hi");
-  assert.deepEqual(
-    [answer.text, answer.state, answer.isReplayed, answer.chat.turnCount, answer.turn.committedAt],
-    ["Hello", "created", false, 1, 2],
-  );
-  server.done();
-});
-
 test("an answer that is there no more is an error of the tree", async () => {
   const gone = json({ turn: null, state: "completed", failure: null, chat: {}, branch: null });
   await assert.rejects(chatOf(new ScriptedServer(events(WHOLE), gone)).send("Hi"), errors.TurnFailed);
@@ -38,13 +28,6 @@ test("an answer that cannot be read says under which key it is told again", asyn
   const server = new ScriptedServer(events(WHOLE), REFUSED);
   const sending = chatOf(server, { retries: { times: 0 } }).send("Hi", { idempotencyKey: "k" });
   await assert.rejects(sending, { name: "ServerUnavailable", idempotencyKey: "k" });
-});
-
-test("an answer that was there before says so", async () => {
-  const headers = { ...events([]).headers, "idempotency-replayed": "true", "x-conversation-state": "continued" };
-  const server = new ScriptedServer({ ...events(WHOLE), headers }, standing("Hello"));
-  const { isReplayed, state } = await chatOf(server).send("Hi", { idempotencyKey: "k" });
-  assert.deepEqual([isReplayed, state], [true, "continued"]);
 });
 
 test("the text of an answer is what the assistant says in it", () => {

@@ -17,22 +17,17 @@ import {
   SILENCE,
   STARTED,
 } from "./scripted-server.js";
+import { chatOf } from "./following.js";
 
 const info = json({ ...CHAT_INFO, turns: [], before: null, attempts: [] });
 
 test("pauses double up to the longest, each a random part shorter", async () => {
   const refused = Array.from({ length: 8 }, () => REFUSED) as (typeof REFUSED)[];
   const server = new ScriptedServer(...refused, info);
-  await server
-    .client({ retries: { times: 8, maxPause: 1_000 } })
-    .chats.open(CHAT)
-    .info();
+  await chatOf(server, { retries: { times: 8, maxPause: 1_000 } }).info();
   assert.deepEqual(server.pauses, [100, 200, 400, 800, 1000, 1000, 1000, 1000]);
   const lucky = new ScriptedServer(REFUSED, info);
-  await lucky
-    .client({ random: () => 0 })
-    .chats.open(CHAT)
-    .info();
+  await chatOf(lucky, { random: () => 0 }).info();
   assert.deepEqual(lucky.pauses, [50]);
 });
 
@@ -49,15 +44,12 @@ test("as long as a server asks for is waited, and no two clients come back at on
 test("no retry is begun when patience is at its end", async () => {
   const server = new ScriptedServer(REFUSED, REFUSED, REFUSED);
   await assert.rejects(
-    server
-      .client({ retries: { patience: 500 } })
-      .chats.open(CHAT)
-      .info(),
+    chatOf(server, { retries: { patience: 500 } }).info(),
     errors.ServerUnavailable,
   );
   assert.deepEqual(server.pauses, [100, 200]);
   const asking = new ScriptedServer(error(503, "store_unavailable", { "retry-after": "3600" }));
-  await assert.rejects(asking.client().chats.open(CHAT).info(), errors.StoreUnavailable);
+  await assert.rejects(chatOf(asking).info(), errors.StoreUnavailable);
   assert.deepEqual(asking.pauses, []);
 });
 
@@ -71,7 +63,7 @@ test("what says not to be repeated is not, nor what another request would not me
   ];
   for (const refusal of refusals) {
     const server = new ScriptedServer(refusal);
-    await assert.rejects(server.client().chats.open(CHAT).info(), errors.TurnledgerError);
+    await assert.rejects(chatOf(server).info(), errors.TurnledgerError);
     server.done();
   }
 });
@@ -83,7 +75,7 @@ test("an answer that is not whole is asked for again", async () => {
     { pieces: [], ending: "silence" },
     info,
   );
-  assert.equal((await server.client().chats.open(CHAT).info()).id, CHAT);
+  assert.equal((await chatOf(server).info()).id, CHAT);
   server.done();
 });
 
@@ -92,7 +84,7 @@ test("a text in pieces of bytes is whole", async () => {
     JSON.stringify({ ...CHAT_INFO, title: "é🦊", turns: [], before: null, attempts: [] }),
   );
   const server = new ScriptedServer({ pieces: Array.from(bytes, (byte) => Uint8Array.of(byte)) });
-  assert.equal((await server.client().chats.open(CHAT).info()).title, "é🦊");
+  assert.equal((await chatOf(server).info()).title, "é🦊");
 });
 
 test("what is told once is not asked for twice", async () => {
@@ -112,7 +104,7 @@ test("what is told once is not asked for twice", async () => {
 
 test("a chat is deleted again where the answer was lost: to the server that is the same", async () => {
   const server = new ScriptedServer({ pieces: [], ending: "cut" }, json({ id: CHAT, state: "deleted", purge_at: 1 }));
-  await server.client().chats.open(CHAT).delete();
+  await chatOf(server).delete();
   assert.deepEqual(server.heard[0], server.heard[1]);
   server.done();
 });
@@ -126,10 +118,7 @@ test("what is long has time to arrive", async () => {
 test("the token goes with each request, and may be another each time", async () => {
   let count = 0;
   const server = new ScriptedServer(REFUSED, info);
-  await server
-    .client({ apiKey: async () => `tlt_${++count}` })
-    .chats.open(CHAT)
-    .info();
+  await chatOf(server, { apiKey: async () => `tlt_${++count}` }).info();
   assert.deepEqual(
     server.heard.map((each) => each.headers["authorization"]),
     ["Bearer tlt_1", "Bearer tlt_2"],
@@ -157,23 +146,23 @@ test("a signal that outlives a call knows nothing of it any more", async () => {
   signal.addEventListener = (...given: any[]) => (++listeners, (addEventListener as any).apply(signal, given));
   signal.removeEventListener = (...given: any[]) => (--listeners, (removeEventListener as any).apply(signal, given));
   const server = new ScriptedServer(REFUSED, error(503, "shutting_down"), info);
-  await server.client().chats.open(CHAT).info({ signal });
+  await chatOf(server).info({ signal });
   const streaming = new ScriptedServer(events([STARTED], "cut"), events([finished()], "end", 2));
-  await all(streaming.client().chats.open(CHAT).send("Hi", { stream: true, signal }));
+  await all(chatOf(streaming).send("Hi", { stream: true, signal }));
   const left = new ScriptedServer(events([STARTED], "silence"));
-  for await (const _ of left.client().chats.open(CHAT).send("Hi", { stream: true, signal })) break;
+  for await (const _ of chatOf(left).send("Hi", { stream: true, signal })) break;
   const failing = new ScriptedServer(error(400, "invalid_input"));
-  await assert.rejects(failing.client().chats.open(CHAT).send("Hi", { signal }), errors.InvalidInput);
+  await assert.rejects(chatOf(failing).send("Hi", { signal }), errors.InvalidInput);
   assert.equal(listeners, 0);
 });
 
 test("who leaves leaves no connection open", async () => {
   const server = new ScriptedServer(events([STARTED, STARTED], "silence"));
-  for await (const _ of server.client().chats.open(CHAT).send("Hi", { stream: true })) break;
+  for await (const _ of chatOf(server).send("Hi", { stream: true })) break;
   server.done();
   const headers = { "content-type": "application/x-ndjson" };
   const lines = new ScriptedServer({ headers, pieces: ["a\nb\n"], ending: "silence" });
-  for await (const _ of lines.client().chats.open(CHAT).export()) break;
+  for await (const _ of chatOf(lines).export()) break;
   await Promise.resolve();
   lines.done();
 });
@@ -181,7 +170,7 @@ test("who leaves leaves no connection open", async () => {
 test("a signal that was given before anything is sent sends nothing", async () => {
   const server = new ScriptedServer();
   const signal = AbortSignal.abort("never mind");
-  await assert.rejects(server.client().chats.open(CHAT).info({ signal }), (problem) => problem === "never mind");
+  await assert.rejects(chatOf(server).info({ signal }), (problem) => problem === "never mind");
   server.done();
 });
 
@@ -257,7 +246,7 @@ test("options that are undefined are left out, and a silence may be endless", as
 test("nobody is sent away for longer than a day", async () => {
   for (const long of ["1e30", "Infinity"]) {
     const sent = new ScriptedServer(error(503, "shutting_down", { "retry-after": long }));
-    await assert.rejects(sent.client().chats.open(CHAT).info(), { retryAfter: 86_400_000 });
+    await assert.rejects(chatOf(sent).info(), { retryAfter: 86_400_000 });
   }
 });
 
@@ -275,7 +264,7 @@ test("whether there is a server is told whenever that changes", async () => {
     error(404, "conversation_not_found"),
   );
   const onConnection = (isLost: boolean): number => errorIn.push(isLost);
-  const chat = server.client({ onConnection }).chats.open(CHAT);
+  const chat = chatOf(server, { onConnection });
   for (const call of ["first", "second", "third"]) {
     errorIn.push(call);
     await chat.info().catch(() => errorIn.push("refused"));

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -85,3 +86,15 @@ def date_of(time: int) -> str:
         return datetime.fromtimestamp(time / 1000, UTC).strftime("%Y-%m-%d %H:%M")
     except (ValueError, OverflowError, OSError):
         return f"{time} ms"
+
+
+def expiry_text(expires_at: int | None) -> str:
+    return "never expires" if expires_at is None else f"expires {date_of(expires_at)} UTC"
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def split_names(text: str) -> list[str]:
+    return [name for name in (each.strip() for each in text.split(",")) if name]

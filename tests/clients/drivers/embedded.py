@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import traceback
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
-from tests.clients.drivers.driver import ClientError, Command, Driver, OnEvent
-from tests.clients.drivers.python import context
+from tests.clients.drivers import replies
+from tests.clients.drivers.driver import Command, Driver, OnEvent
 from turnledger import Ledger
 from turnledger.api.chats import ChatInfo
-from turnledger.api.json import encode
 from turnledger.api.views import show_chat, show_flags, show_listed
 from turnledger.chat import Chat
 from turnledger.engine.attempt.end import Outcome
@@ -23,12 +19,7 @@ from turnledger.engine.turn.block import TurnBlock
 from turnledger.errors import TurnAttached, TurnledgerError, TurnReplayed, TurnStopped
 from turnledger.hosting import OWNER
 from turnledger.model.event import (
-    ArgumentsDelta,
     Event,
-    ReasoningDelta,
-    RefusalDelta,
-    TextDelta,
-    TurnFinished,
 )
 from turnledger.model.ids import ConversationId
 from turnledger.model.reset_policy import policy_of
@@ -79,7 +70,7 @@ class Run:
     is_replayed: bool = False
 
     def add(self, event: Event) -> None:
-        self.events.append(event_shown(event))
+        self.events.append(replies.event(event))
         self.on_event(self.events[-1])
 
 
@@ -94,7 +85,7 @@ class EmbeddedDriver(Driver):
         self._running: dict[int, asyncio.Task[Any]] = {}
 
     async def do(self, command: Command, on_event: OnEvent) -> Any:
-        return plain(await self._do(command, on_event))
+        return replies.plain(await self._do(command, on_event))
 
     async def _do(self, command: Command, on_event: OnEvent) -> Any:
         task = asyncio.current_task()
@@ -112,9 +103,9 @@ class EmbeddedDriver(Driver):
                 return self._keep(command, await verb(on, **command.arguments))
             return self._keep(command, await verb(**command.arguments))
         except TurnledgerError as problem:
-            raise error_of(problem) from problem
+            raise replies.refusal(problem) from problem
         except (AssertionError, TypeError, AttributeError) as problem:
-            raise driver_failure(problem) from problem
+            raise replies.driver_failure(problem) from problem
         finally:
             del self._running[command.id]
 
@@ -152,13 +143,13 @@ class EmbeddedDriver(Driver):
         if q is not None:
             hits = await self._ledger.for_owner("local", scope=options.get("scope")).search(q)
             opened = [await self._ledger.conversation(hit.conversation.id) for hit in hits.hits]
-            return [plain(show_listed(await chat.summary())) for chat in opened]
+            return [replies.plain(show_listed(await chat.summary())) for chat in opened]
         shown: list[Any] = []
         cursor: str | None = None
         chats = self._ledger.for_owner(OWNER, scope=options.pop("scope", None))
         while True:
             page = await chats.list(cursor=cursor, **options)
-            shown += [plain(show_listed(each)) for each in page.chats]
+            shown += [replies.plain(show_listed(each)) for each in page.chats]
             if page.next is None or (limit is not None and len(shown) >= limit):
                 return shown[:limit]
             cursor = page.next
@@ -170,7 +161,7 @@ class EmbeddedDriver(Driver):
                 "chat": hit.conversation.id,
                 "turn": hit.turn,
                 "snippet": hit.snippet,
-                "marks": plain(hit.marks),
+                "marks": replies.plain(hit.marks),
             }
             for hit in page.hits
         ]
@@ -201,7 +192,7 @@ class EmbeddedDriver(Driver):
     async def _client_import(self, *, lines: list[str], scope: str | None = None) -> list[Any]:
         text = [line.encode() + b"\n" for line in lines]
         reports = self._ledger.for_owner("local", scope=scope).import_lines(text)
-        return [plain(report) async for report in reports]
+        return [replies.plain(report) async for report in reports]
 
     async def _client_models(self) -> list[str]:
         return [each["id"] for each in await self._model.models()]
@@ -262,9 +253,9 @@ class EmbeddedDriver(Driver):
             runner = ChatRunner(self._model, {"model": model, **(settings or {})})
             turn = await self._run(chat, run, block, runner)
         except TurnledgerError as problem:
-            raise error_of(problem, run.events if stream else None) from problem
+            raise replies.refusal(problem, run.events if stream else None) from problem
         answer = {
-            "turn": turn_shown(turn),
+            "turn": replies.turn(turn),
             "chat": chat.id,
             "branch": turn.branch,
             "state": run.state,
@@ -304,7 +295,7 @@ class EmbeddedDriver(Driver):
             run.add(event)
 
     async def _chat_append(self, chat: NamedChat, *, items: Any, **options: Any) -> Any:
-        return turn_shown(await (await chat.opened()).append(items, **options))
+        return replies.turn(await (await chat.opened()).append(items, **options))
 
     async def _stream_stop(self, stream: Stream, *, policy: str | None = None) -> Any:
         return await self._chat_stop(stream.chat, turn=stream.turn, policy=policy)
@@ -314,7 +305,7 @@ class EmbeddedDriver(Driver):
 
     async def _chat_events(self, chat: NamedChat, *, turn: str, after: int = 0) -> Any:
         events = (await chat.opened()).events(turn, after=after)
-        return {"events": [event_shown(event) async for event in events]}
+        return {"events": [replies.event(event) async for event in events]}
 
     async def _chat_id(self, chat: NamedChat) -> Any:
         return {"id": chat.id}
@@ -327,24 +318,12 @@ class EmbeddedDriver(Driver):
     ) -> Any:
         opened = await chat.opened()
         page = await opened.read(before=before, limit=limit, branch=branch)
-        return {
-            "chat": await info(opened),
-            "turns": [turn_shown(turn) for turn in page.turns],
-            "before": page.before,
-            "attempts": [
-                {
-                    "id": a.id,
-                    "state": str(a.state),
-                    "replaces": a.replaces,
-                    "failure": a.failure.code if a.failure else None,
-                }
-                for a in (each.attempt for each in page.attempts)
-            ],
-        }
+        attempts = [each.attempt for each in page.attempts]
+        return replies.page(await info(opened), page.turns, page.before, attempts)
 
     async def _chat_turns(self, chat: NamedChat) -> Any:
         turns = await (await chat.opened()).turns(limit=1000)  # no scenario has more
-        return [turn_shown(turn) for turn in reversed(turns)]
+        return [replies.turn(turn) for turn in reversed(turns)]
 
     async def _chat_update(self, chat: NamedChat, **changes: Any) -> Any:
         opened = await chat.opened()
@@ -363,7 +342,7 @@ class EmbeddedDriver(Driver):
     async def _chat_flag(
         self, chat: NamedChat, *, turn: str, items: list[int] | None = None, **flags: bool
     ) -> Any:
-        return plain(show_flags(turn, await (await chat.opened()).flag(turn, items, **flags)))
+        return replies.plain(show_flags(turn, await (await chat.opened()).flag(turn, items, **flags)))
 
     async def _chat_fork(self, chat: NamedChat, *, at: str | None = None, **details: Any) -> NamedChat:
         made = await (await chat.opened()).fork(at, **details)
@@ -395,15 +374,11 @@ class EmbeddedDriver(Driver):
         self, chat: NamedChat, *, last: int | None = None, budget: int | None = None, after: str | None = None
     ) -> Any:
         selected = context_of(last, budget)
-        return context(await (await chat.opened()).snapshot(context=selected, after=after))
+        return replies.context(await (await chat.opened()).snapshot(context=selected, after=after))
 
     async def _chat_siblings(self, chat: NamedChat, *, turn: str) -> Any:
         return [
-            {
-                "turn": turn_shown(each.turn),
-                "branch": each.branch,
-                "is_current": each.turn.id == turn,
-            }
+            {"turn": replies.turn(each.turn), "branch": each.branch, "is_current": each.turn.id == turn}
             for each in await (await chat.opened()).siblings(turn)
         ]
 
@@ -413,7 +388,7 @@ class EmbeddedDriver(Driver):
 
     async def _chat_restore(self, chat: NamedChat) -> Any:
         assert chat.id is not None
-        return plain(show_chat(ChatInfo, (await self._ledger.restore(chat.id)).as_opened))
+        return replies.plain(show_chat(ChatInfo, (await self._ledger.restore(chat.id)).as_opened))
 
     async def _chat_export(self, chat: NamedChat, *, format: str = "jsonl") -> list[str]:
         assert chat.id is not None
@@ -423,48 +398,7 @@ class EmbeddedDriver(Driver):
 
 
 async def info(chat: Chat) -> Any:
-    return plain(show_listed(await chat.summary()))
-
-
-def turn_shown(turn: Turn) -> dict[str, Any]:
-    questions = [item.text for item in turn.input if item.role == "user"]
-    return {
-        "id": turn.id,
-        "number": turn.number,
-        "kind": str(turn.kind),
-        "input": "\n".join(questions),
-        "text": turn.text,
-    }
-
-
-def event_shown(event: Event) -> list[Any]:
-    shown: list[Any] = [str(event.__struct_config__.tag), event.number]
-    if isinstance(event, TextDelta | ReasoningDelta | RefusalDelta | ArgumentsDelta):
-        shown.append(event.text)
-    elif isinstance(event, TurnFinished):
-        shown.append(str(event.state))
-    return shown
-
-
-def plain(value: Any) -> Any:
-    """Convert to plain JSON values."""
-    return msgspec.json.decode(encode(value))
-
-
-def error_of(problem: TurnledgerError, events: list[Any] | None = None) -> ClientError:
-    error = {
-        "code": problem.code,
-        "status": getattr(problem, "status", None),
-        "message": str(problem),
-        "request_id": getattr(problem, "request_id", None),
-    }
-    return ClientError(error, events)
-
-
-def driver_failure(problem: BaseException) -> ClientError:
-    """Report an error of the driver itself."""
-    trace = "".join(traceback.format_exception(problem))
-    return ClientError({"code": "driver_broke", "status": None, "message": trace, "request_id": None})
+    return replies.plain(show_listed(await chat.summary()))
 
 
 def stop_shown(ended: Outcome | None) -> Any:

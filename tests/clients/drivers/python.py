@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import traceback
 from abc import abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import msgspec
-
+from tests.clients.drivers import replies
 from tests.clients.drivers.driver import ClientError, Command, Driver, OnEvent
 from turnledger.client import AsyncClient, Client, Retries, Timeouts
 from turnledger.errors import TurnledgerError
-from turnledger.model.event import ArgumentsDelta, ReasoningDelta, RefusalDelta, TextDelta, TurnFinished
 
 TURN_HEADER_NAMES = frozenset({"chat.send", "chat.edit", "chat.regenerate"})
 MAKERS = frozenset({"chats.create", "chats.open", "chats.reset", "chat.fork"})
@@ -50,32 +47,24 @@ class PythonDriver(Driver):
         events: list[Any] = []
         self._running[command.id] = self._canceller(command)
         try:
-            return plain(await self._do(command, on_event, events))
+            return replies.plain(await self._do(command, on_event, events))
         except TurnledgerError as problem:
             raise self._refused(command, problem, events) from problem
         except asyncio.CancelledError:
             if command.id not in self._cancelled:
                 raise
-            raise ClientError(error("cancelled", "it was cancelled"), events) from None
+            raise replies.failure("cancelled", "it was cancelled", events) from None
         except Exception as problem:
             if command.id in self._cancelled:
-                raise ClientError(error("cancelled", repr(problem)), events) from None
-            raise ClientError(
-                error("driver_broke", "".join(traceback.format_exception(problem)))
-            ) from problem
+                raise replies.failure("cancelled", repr(problem), events) from None
+            raise replies.driver_failure(problem) from problem
         finally:
             del self._running[command.id]
 
     def _refused(self, command: Command, problem: TurnledgerError, events: list[Any]) -> ClientError:
         if command.id in self._cancelled:
-            return ClientError(error("cancelled", str(problem)), events)
-        shown = {
-            "code": problem.code,
-            "status": getattr(problem, "status", None),
-            "message": str(problem),
-            "request_id": getattr(problem, "request_id", None),
-        }
-        return ClientError(shown, events if command.arguments.get("stream") else None)
+            return replies.failure("cancelled", str(problem), events)
+        return replies.refusal(problem, events if command.arguments.get("stream") else None)
 
     async def _do(self, command: Command, on_event: OnEvent, events: list[Any]) -> Any:
         verb, on, given = command.do, self._named.get(command.on), dict(command.arguments)
@@ -124,7 +113,7 @@ class PythonDriver(Driver):
         self._running[command.id] = self._stream_canceller(command, stream)
 
         def take(event: Any) -> None:
-            events.append(event_shown(event))
+            events.append(replies.event(event))
             on_event(events[-1])
 
         await self._each(stream, take)
@@ -143,7 +132,7 @@ class PythonDriver(Driver):
 
         def take(change: Any) -> bool:
             shown = {name: getattr(change, name) for name in ("type", "position", "chat", "turn")}
-            changes.append(plain(shown))
+            changes.append(replies.plain(shown))
             on_event(changes[-1])
             return len(changes) < count
 
@@ -167,12 +156,12 @@ class PythonDriver(Driver):
             is_awaited = name in ("events", "export")
             opened = await self._call(method, **given) if is_awaited else method(**given)
             await self._each(opened, found.append)
-            shown = [SHOWN.get(verb, plain)(each) for each in found]
+            shown = [SHOWN.get(verb, replies.plain)(each) for each in found]
             return {"events": shown} if name == "events" else shown
         result = await self._call(method, **given)
         if name == "siblings":
             return [SHOWN[verb](each) for each in result]
-        return SHOWN.get(verb, plain)(result)
+        return SHOWN.get(verb, replies.plain)(result)
 
     async def close(self) -> None:
         for client in list(self._clients):
@@ -272,23 +261,9 @@ async def _later(take: Callable[[Any], Any], each: Any) -> None:
     take(each)
 
 
-def error(code: str, message: str) -> dict[str, Any]:
-    return {"code": code, "status": None, "message": message, "request_id": None}
-
-
-def turn(value: Any) -> dict[str, Any]:
-    return {
-        "id": str(value.id),
-        "number": value.number,
-        "kind": str(value.kind),
-        "input": "\n".join(item.text for item in value.input if item.role == "user"),
-        "text": value.text,
-    }
-
-
 def answer(value: Any) -> dict[str, Any]:
     return {
-        "turn": turn(value.turn),
+        "turn": replies.turn(value.turn),
         "chat": str(value.chat.id),
         "branch": str(value.branch),
         "state": value.state,
@@ -297,47 +272,13 @@ def answer(value: Any) -> dict[str, Any]:
     }
 
 
-def event_shown(event: Any) -> list[Any]:
-    kind = str(event.__struct_config__.tag)
-    if kind == "turn.restarted":
-        return [kind, 0]
-    shown: list[Any] = [kind, event.number]
-    if isinstance(event, TextDelta | ReasoningDelta | RefusalDelta | ArgumentsDelta):
-        shown.append(event.text)
-    elif isinstance(event, TurnFinished):
-        shown.append(str(event.state))
-    return shown
-
-
-def page(value: Any) -> dict[str, Any]:
-    return {
-        "chat": plain(value.chat),
-        "turns": [turn(each) for each in value.turns],
-        "before": value.before,
-        "attempts": [
-            {
-                "id": str(a.id),
-                "state": str(a.state),
-                "replaces": a.replaces,
-                "failure": a.failure.code if a.failure else None,
-            }
-            for a in value.attempts
-        ],
-    }
-
-
 def hit(value: Any) -> dict[str, Any]:
     shown = {"chat": value.chat.id, "turn": value.turn, "snippet": value.snippet, "marks": value.marks}
-    return dict(plain(shown))
-
-
-def context(value: Any) -> dict[str, Any]:
-    counts = {name: getattr(value, name) for name in ("turns", "tokens", "budget", "left")}
-    return counts | {"items": [item.text for item in value.items]}
+    return dict(replies.plain(shown))
 
 
 def sibling(value: Any) -> dict[str, Any]:
-    return {"turn": turn(value.turn), "branch": str(value.branch), "is_current": value.is_current}
+    return {"turn": replies.turn(value.turn), "branch": str(value.branch), "is_current": value.is_current}
 
 
 def line(value: Any) -> str:
@@ -345,11 +286,11 @@ def line(value: Any) -> str:
 
 
 SHOWN: dict[str, Callable[[Any], Any]] = {
-    "chat.read": page,
-    "chat.turns": turn,
-    "chat.append": turn,
-    "chat.events": event_shown,
-    "chat.context": context,
+    "chat.read": lambda page: replies.page(page.chat, page.turns, page.before, page.attempts),
+    "chat.turns": replies.turn,
+    "chat.append": replies.turn,
+    "chat.events": replies.event,
+    "chat.context": replies.context,
     "chat.siblings": sibling,
     "chat.export": line,
     "chats.search": hit,
@@ -358,8 +299,3 @@ SHOWN: dict[str, Callable[[Any], Any]] = {
     "tokens.revoke": lambda _: None,
     "shares.revoke": lambda _: None,
 }
-
-
-def plain(value: Any) -> Any:
-    """Convert to plain JSON values."""
-    return msgspec.json.decode(msgspec.json.encode(value, enc_hook=str))

@@ -93,6 +93,11 @@ def turn_finished(number: int, state: str = "completed", failure: str | None = N
     return event(number, "turn.finished", state=state, failure=why)
 
 
+WHOLE = (turn_started(), text(2, "Hello"), turn_finished(3))
+COMMITTED = {"id": TURN, "number": 1, "kind": "completed", "input": [], "output": []}
+ANSWER = reply({"turn": COMMITTED, "state": "committed", "chat": INFO, "branch": BRANCH})
+
+
 class Script:
     """Plays a server, and records requests and pauses. Only pauses advance time."""
 

@@ -1,21 +1,22 @@
-"""Where chats are: in a store that is opened here, or on a server. Commands see no difference."""
+"""Where chats are: in a store that is opened here, or on a server. Both have the same methods."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from turnledger.cli.output.streams import print_message
 from turnledger.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from turnledger.api.access import Share, Token
-    from turnledger.api.chats import ChatInfo, Deletion, Hit, Page
-    from turnledger.api.turns import ChatContext, ChatHistory, Job, StopAnswer, Turn, TurnFlags
-    from turnledger.model.transfer import ImportReport
+    from turnledger.api.chats import ChatInfo
+    from turnledger.cli.backend.server import ServerBackend
+    from turnledger.cli.backend.store import StoreBackend
+
+    Backend: TypeAlias = StoreBackend | ServerBackend
 
 SERVER, API_KEY = "TURNLEDGER_SERVER", "TURNLEDGER_API_KEY"
 """Environment variables: the URL of a server, and its token. Everybody on the machine could read a token on
@@ -40,91 +41,6 @@ class Source(Protocol):
     def seekable(self) -> bool: ...
     def seek(self, position: int, /) -> object: ...
     def tell(self) -> int: ...
-
-
-class Backend(Protocol):
-    """Operations on chats and tokens. A chat is named by its id, or by its conversation_key in `scope`."""
-
-    is_new: bool
-    """Whether this command created the store."""
-
-    async def list(
-        self,
-        *,
-        scope: str | None,
-        tag: str | None,
-        pinned: bool | None,
-        archived: bool,
-        deleted: bool,
-        limit: int,
-        cursor: str | None,
-    ) -> Page[ChatInfo]: ...
-
-    async def search(self, text: str, *, scope: str | None, limit: int, cursor: str | None) -> Page[Hit]: ...
-
-    async def create(self, *, scope: str, **details: Any) -> ChatInfo:
-        """Create a chat, or find the one with the conversation_key."""
-        ...
-
-    async def show(self, chat: str, *, scope: str, turns: int) -> ChatHistory: ...
-
-    async def context(
-        self, chat: str, *, scope: str, last: int | None, budget: int | None
-    ) -> ChatContext: ...
-
-    async def jobs(self, *, limit: int, cursor: str | None) -> Page[Job]:
-        """Return background turns that wait or run."""
-        ...
-
-    async def stop(self, chat: str, *, scope: str, policy: str | None) -> StopAnswer:
-        """Stop the running turn, and return how it ended, once that is final."""
-        ...
-
-    async def stop_turn(self, turn: str, *, policy: str | None) -> StopAnswer: ...
-
-    async def stop_key(self, idempotency_key: str, *, policy: str | None) -> StopAnswer: ...
-
-    async def update(self, chat: str, *, scope: str, **changes: Any) -> ChatInfo: ...
-
-    async def append(self, chat: str, items: Sequence[Any], *, scope: str, **options: Any) -> Turn:
-        """Add a turn that no model answers; once under the same `idempotency_key`."""
-        ...
-
-    async def flag(self, chat: str, turn: str, *, scope: str, **flags: Any) -> TurnFlags: ...
-
-    async def delete(self, chat: str, *, scope: str, purge: bool) -> Deletion:
-        """Delete a chat; a deleted one can be named by its id."""
-        ...
-
-    async def restore(self, id: str) -> ChatInfo: ...
-
-    def export(self, chat: str, *, scope: str, format: str) -> AsyncIterator[bytes]: ...
-
-    def export_all(self, *, scope: str | None) -> AsyncIterator[bytes]:
-        """Yield all listed chats as lines of a file."""
-        ...
-
-    def import_lines(self, source: Source, *, scope: str | None) -> AsyncIterator[ImportReport]: ...
-
-    async def create_token(self, *, expires_at: int | None, **fields: Any) -> tuple[Token, bool]:
-        """Create a token; also return whether it is the first one, after which callers without a token are
-        refused."""
-        ...
-
-    async def list_tokens(self, owner: str | None) -> Sequence[Token]: ...
-
-    async def revoke_token(self, token: str) -> Sequence[Token]:
-        """Revoke a token, given by its id or its text, with all its descendants; itself comes first."""
-        ...
-
-    async def create_share(self, **fields: Any) -> tuple[Share, bool]:
-        """Create a link, with the fields of ShareBody; also return whether callers without a token are
-        refused from now on."""
-        ...
-
-    async def list_shares(self) -> Sequence[Share]: ...
-
-    async def revoke_share(self, share: str) -> Share: ...
 
 
 class BackendSelector:

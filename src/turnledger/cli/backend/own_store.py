@@ -21,14 +21,7 @@ def limits_of(store: str | None, config: Path | None) -> Limits:
     from turnledger.server.config.folders import config_folder
 
     folder = config_folder(os.environ, Path.home())
-    chats = find_chat_settings(config=config, config_folder=folder)
-    return Limits(
-        lifetimes=chats.lifetimes,
-        restore_time=chats.restore_for,
-        side_branches_kept=chats.retain_side_branches_for,
-        clock_tolerance=chats.clock_tolerance,
-        clock_agreement=chats.clock_agreement,
-    )
+    return Limits(**find_chat_settings(config=config, config_folder=folder).limits)
 
 
 def store_url(store: str | None, config: Path | None, *, create: bool = False) -> str:

@@ -60,12 +60,14 @@ async def open_store(
 
 
 class StoreBackend:
-    """The chats of one owner, and the tokens of all."""
+    """The chats of one owner, and the tokens of all. A chat is named by its id, or by its conversation_key in
+    `scope`."""
 
     def __init__(
         self, url: str, owner: str, limits: Limits | None, stack: AsyncExitStack, *, is_new: bool
     ) -> None:
         self.is_new = is_new
+        """Whether this command created the store."""
         self._url = url
         self._owner = owner
         self._limits = limits
@@ -92,6 +94,7 @@ class StoreBackend:
         return SearchPage(hits, page.next, page.is_complete)
 
     async def create(self, *, scope: str, reset: str | None = None, **details: Any) -> ChatInfo:
+        """Create a chat, or find the one with the conversation_key."""
         chat = await (await self._chats(scope)).conversation(reset=policy_of(reset), **details)
         return show_listed(await chat.summary())
 
@@ -120,6 +123,7 @@ class StoreBackend:
         return Page(tuple(map(show_job, found)), found[-1].id if len(found) == limit else None)
 
     async def stop(self, chat: str, *, scope: str, policy: str | None) -> StopAnswer:
+        """Stop the running turn, and return how it ended, once that is final."""
         return _show_end(await (await self._chat(chat, scope)).stop(policy=policy))
 
     async def stop_turn(self, turn: str, *, policy: str | None) -> StopAnswer:
@@ -144,6 +148,7 @@ class StoreBackend:
         return show_flags(turn, hidden)
 
     async def delete(self, chat: str, *, scope: str, purge: bool) -> Deletion:
+        """Delete a chat; a deleted one can be named by its id."""
         chats, id = await self._chats(), await self._id(chat, scope)
         return view(Deletion, await chats.delete(id, purge=purge))
 
@@ -170,6 +175,8 @@ class StoreBackend:
             yield report
 
     async def create_token(self, *, expires_at: int | None, **fields: Any) -> tuple[Token, bool]:
+        """Create a token; also return whether it is the first one, after which callers without a token are
+        refused."""
         tokens = Host(await self._ledger()).tokens
         is_first = not (await tokens.find(None)).any_tokens
         created, text = await tokens.create(**fields, expires_at=expires_at)
@@ -179,6 +186,7 @@ class StoreBackend:
         return await all_tokens(self._url, owner)
 
     async def revoke_token(self, token: str) -> Sequence[Token]:
+        """Revoke a token, given by its id or its text, with all its descendants; itself comes first."""
         tokens = Host(await self._ledger()).tokens
         if is_token_text(token):
             # A leaked token may be known by its text only.
@@ -191,6 +199,8 @@ class StoreBackend:
     async def create_share(
         self, *, expires_in: float | None = None, visitor_expires_in: float | None = VISIT, **fields: Any
     ) -> tuple[Share, bool]:
+        """Create a link, with the fields of ShareBody; also return whether callers without a token are
+        refused from now on."""
         host = Host(await self._ledger())
         is_first = not (await host.tokens.find(None)).any_tokens
         created, code = await host.shares.create(

@@ -2,125 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from turnledger.api.turns import Turn
-from turnledger.errors import InvalidInput
+from turnledger.api.chats import ChatInfo, ListedChat, Mark
+from turnledger.api.turns import Attempt, Branch, Turn
+from turnledger.errors import ConversationNotFound, InvalidInput
 from turnledger.model.event import Event
 from turnledger.model.flags import visible_items
+from turnledger.model.ids import ConversationId
 from turnledger.model.item import Item
-from turnledger.model.turn import AttemptState, Failure, TurnKind
+from turnledger.model.turn import AttemptState
 
 DIED = "process_died"
 
 
-class ChatSummary(Struct, frozen=True, kw_only=True):
-    """A chat in a list. `found` is the passage that a search found, `marks` the matches in it."""
+class FoundChat(ListedChat, frozen=True, kw_only=True):
+    """A chat with the passage that a search found, and the matches in it."""
 
-    id: str
-    title: str | None
-    preview: str
-    turns: int
-    touched_at: int
-    is_running: bool = False
-    is_pinned: bool = False
-    found: str = ""
-    marks: tuple[tuple[int, int], ...] = ()
+    snippet: str
+    marks: tuple[Mark, ...]
 
 
-class DisplayedTurn(Struct, frozen=True, kw_only=True):
-    id: str
-    number: int
-    kind: TurnKind
-    question: str
-    """The text of its messages."""
-    output: tuple[Item, ...]
-    """Everything else in order: tool results sent with it, and the output."""
-    details: Mapping[str, Any] = {}
-    took_ms: int = 0
-    """From the request to the end."""
+def question_of(turn: Turn | Attempt) -> str:
+    """Return the text of its messages that its owner sees."""
+    return "\n\n".join(item.text for item in _visible_input(turn) if item.is_user_message)
 
 
-def make_displayed_turn(turn: Turn) -> DisplayedTurn:
-    """Return a turn without the items hidden from its owner."""
-    question = visible_items(turn.input, turn.hidden)
-    return DisplayedTurn(
-        id=turn.id,
-        number=turn.number,
-        kind=turn.kind,
-        question=text_of(question),
-        output=(*without_messages(question), *visible_items(turn.output, turn.hidden, len(turn.input))),
-        details=turn.details,
-        took_ms=turn.committed_at - turn.created_at,
-    )
+def output_of(turn: Turn) -> tuple[Item, ...]:
+    """Return everything else that its owner sees, in order: tool results sent with it, and the output."""
+    results = (item for item in _visible_input(turn) if not item.is_user_message)
+    return (*results, *visible_items(turn.output, turn.hidden, len(turn.input)))
 
 
-class UnfinishedTurn(Struct, frozen=True):
-    id: str
-    question: str
+def _visible_input(turn: Turn | Attempt) -> Sequence[Item]:
+    return visible_items(turn.input, turn.hidden) if isinstance(turn, Turn) else turn.input
 
 
 class ChatState(Struct, frozen=True):
-    """A chat, some of its turns in order, and the running one. `died` is the attempt whose process died, if
-    nothing happened since: a starting process may have ended it before it could be seen running."""
+    """A chat, some of its turns in order, and the attempts outside its history."""
 
-    chat: ChatSummary
-    branch: str
-    turns: Sequence[DisplayedTurn]
-    running: UnfinishedTurn | None = None
-    died: UnfinishedTurn | None = None
-
-
-class AttemptLike(Protocol):
-    """An attempt outside the history."""
+    chat: ChatInfo
+    turns: Sequence[Turn]
+    attempts: Sequence[Attempt] = ()
 
     @property
-    def id(self) -> str: ...
+    def running(self) -> Attempt | None:
+        return next((each for each in self.attempts if each.state is AttemptState.RUNNING), None)
+
     @property
-    def state(self) -> AttemptState: ...
-    @property
-    def failure(self) -> Failure | None: ...
-    @property
-    def ended_at(self) -> int | None: ...
-    @property
-    def input(self) -> tuple[Item, ...]: ...
+    def died(self) -> Attempt | None:
+        """The attempt whose process died, if no turn began or ended since: a starting process may have ended
+        it before it could be seen running."""
+        return next(filter(self._has_died, self.attempts), None)
+
+    def _has_died(self, attempt: Attempt) -> bool:
+        is_dead = attempt.failure is not None and attempt.failure.code == DIED
+        is_last = attempt.ended_at is not None and attempt.ended_at >= self.chat.touched_at
+        return attempt.state is AttemptState.FAILED and is_dead and is_last
 
 
-def find_running(attempts: Iterable[AttemptLike]) -> UnfinishedTurn | None:
-    return next((_unfinished_of(each) for each in attempts if each.state is AttemptState.RUNNING), None)
-
-
-def find_died(attempts: Iterable[AttemptLike], touched_at: int) -> UnfinishedTurn | None:
-    """Return the attempt whose process died, if no turn began or ended since."""
-    return next((_unfinished_of(each) for each in attempts if _has_died(each, touched_at)), None)
-
-
-def _unfinished_of(attempt: AttemptLike) -> UnfinishedTurn:
-    return UnfinishedTurn(attempt.id, text_of(attempt.input))
-
-
-def _has_died(attempt: AttemptLike, touched_at: int) -> bool:
-    is_dead = attempt.failure is not None and attempt.failure.code == DIED
-    is_last = attempt.ended_at is not None and attempt.ended_at >= touched_at
-    return attempt.state is AttemptState.FAILED and is_dead and is_last
-
-
-class Version(Struct, frozen=True):
+class Version(NamedTuple):
     """One of several turns at the same place, and the branch that shows it."""
 
-    turn: DisplayedTurn
+    turn: Turn
     branch: str
-
-
-class BranchSummary(Struct, frozen=True):
-    id: str
-    length: int
-    preview: str
-    is_current: bool
-    is_side: bool
 
 
 class NewTurn(Struct, frozen=True, kw_only=True):
@@ -165,29 +114,54 @@ class TurnInProgress(Protocol):
         ...
 
 
-class ChatHandle(Protocol):
+class ExistingChat(Protocol):
+    """What a chat of the library and one of the client have in common."""
+
+    @property
+    def id(self) -> ConversationId | None: ...
+    async def update(self, *, title: str = ..., pinned: bool = ..., archived: bool = ...) -> object: ...
+    async def switch(self, branch: str) -> object: ...
+    async def undo(self, turn: str) -> object: ...
+    async def delete(self) -> object: ...
+
+
+AnyChat_co = TypeVar("AnyChat_co", bound=ExistingChat, covariant=True)
+
+
+class ChatHandle(ABC, Generic[AnyChat_co]):
     """One chat. All methods raise TurnledgerErrors."""
+
+    def __init__(self, chat: AnyChat_co | None) -> None:
+        self._chat = chat
 
     @property
     def id(self) -> str | None:
         """None until its first turn has begun."""
-        ...
+        return None if self._chat is None else self._chat.id
 
+    @property
+    def existing(self) -> AnyChat_co:
+        if self._chat is None:
+            raise ConversationNotFound("This chat has no turns yet.")
+        return self._chat
+
+    @abstractmethod
     def start(self, new_turn: NewTurn) -> TurnInProgress: ...
+    @abstractmethod
     def follow(self, turn: str) -> TurnInProgress: ...
-
+    @abstractmethod
     async def read(self, *, before: int | None = None, limit: int = 50) -> ChatState: ...
-
+    @abstractmethod
     async def versions(self, turn: str) -> list[Version]: ...
-    async def branches(self) -> list[BranchSummary]: ...
-    async def switch(self, branch: str) -> None: ...
-    async def undo(self, turn: str) -> None: ...
-    async def fork(self, turn: str | None, title: str) -> ChatHandle: ...
-    async def rename(self, title: str) -> None: ...
-    async def pin(self, on: bool) -> None: ...
-    async def archive(self) -> None: ...
-    async def delete(self) -> None: ...
+    @abstractmethod
+    async def branches(self) -> list[Branch]: ...
+    @abstractmethod
+    async def fork(self, turn: str | None, title: str) -> ChatHandle[AnyChat_co]: ...
+    @abstractmethod
     def export(self, *, is_markdown: bool) -> AsyncIterator[bytes]: ...
+
+
+AnyHandle: TypeAlias = ChatHandle[ExistingChat]
 
 
 class ChatBackend(Protocol):
@@ -205,11 +179,11 @@ class ChatBackend(Protocol):
         """Return the names of the models, the default first."""
         ...
 
-    def new(self) -> ChatHandle: ...
+    def new(self) -> AnyHandle: ...
 
-    async def open(self, name: str) -> ChatHandle: ...
+    async def open(self, name: str) -> AnyHandle: ...
 
-    async def chats(self, words: str = "", *, limit: int = 20) -> list[ChatSummary]:
+    async def chats(self, words: str = "", *, limit: int = 20) -> Sequence[ChatInfo]:
         """Return the chats used last; with words, those that contain them."""
         ...
 
@@ -220,7 +194,7 @@ class ChatBackend(Protocol):
     async def close(self) -> None: ...
 
 
-def last_model(turns: Iterable[DisplayedTurn]) -> str | None:
+def last_model(turns: Iterable[Turn]) -> str | None:
     """Return the last model that the turns name."""
     models = [model for each in turns if isinstance(model := each.details.get("model"), str)]
     return models[-1] if models else None
@@ -234,12 +208,3 @@ def check_demo(answered: str | None, demo: str, choice: str) -> None:
             f"{answered!r} answered last, but only the demo model is configured. Use --server URL, "
             f"turnledger.toml, or {choice}."
         )
-
-
-def text_of(items: Iterable[Item]) -> str:
-    return "\n\n".join(item.text for item in items if item.is_user_message)
-
-
-def without_messages(items: Iterable[Item]) -> tuple[Item, ...]:
-    """Return the other items: tool results."""
-    return tuple(item for item in items if not item.is_user_message)

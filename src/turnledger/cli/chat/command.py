@@ -21,7 +21,7 @@ from turnledger.cli.output.streams import print_message
 from turnledger.errors import InvalidInput, NotAdmitted, TurnStopped
 
 if TYPE_CHECKING:
-    from turnledger.cli.chat.backend import ChatBackend, ChatHandle
+    from turnledger.cli.chat.backend import AnyHandle, ChatBackend
     from turnledger.cli.chat.connect import Options
 
 TERMINATED = 143
@@ -136,14 +136,14 @@ def _cancel_on(*signals: signal.Signals) -> None:
             loop.add_signal_handler(each, task.cancel)
 
 
-async def _find_chat(backend: ChatBackend, name: str | None, *, resume: bool) -> ChatHandle | None:
+async def _find_chat(backend: ChatBackend, name: str | None, *, resume: bool) -> AnyHandle | None:
     if name is not None:
         return await backend.open(name)
     last = await backend.chats(limit=1) if resume else []
     return await backend.open(last[0].id) if last else None
 
 
-async def _check_demo(handle: ChatHandle | None, model: str) -> None:
+async def _check_demo(handle: AnyHandle | None, model: str) -> None:
     """Print that the demo model answers. Raises InvalidInput in a chat that another model answered."""
     from turnledger.cli.chat.backend import check_demo, last_model
 
@@ -155,7 +155,7 @@ async def _check_demo(handle: ChatHandle | None, model: str) -> None:
 async def _interact(
     backend: ChatBackend,
     models: list[str],
-    handle: ChatHandle | None,
+    handle: AnyHandle | None,
     *,
     is_resumed: bool,
     is_model_chosen: bool,
@@ -185,6 +185,6 @@ async def _interact(
         elif is_resumed:
             screen.print(Text(NO_CHAT_TO_CONTINUE, DIM))
         await ChatLoop(session, interrupts, history_in(history_folder(os.environ))).run()
-    if session.chat is not None and session.chat.turns:
+    if session.chat is not None and session.chat.turn_count:
         place = f" --server {backend.name}" if backend.name.startswith("http") else ""
         screen.print(Text(f"Continue with: turnledger chat {session.handle.id}{place}", DIM))

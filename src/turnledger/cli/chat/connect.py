@@ -56,7 +56,7 @@ def _open_server(url: str, options: Options, environ: Mapping[str, str]) -> Chat
 
 
 async def _open_store(options: Options, environ: Mapping[str, str]) -> ChatBackend:
-    from turnledger.cli.chat.store import StoreChatBackend, StoreModels, TitleWriter
+    from turnledger.cli.chat.store import StoreChatBackend, TitleWriter
     from turnledger.ledger import Ledger
 
     settings = _settings(options, environ)
@@ -66,18 +66,14 @@ async def _open_store(options: Options, environ: Mapping[str, str]) -> ChatBacke
         owner_chats=settings.limits.owner_chats,
         input_items=settings.limits.input_items,
         turn_bytes=settings.limits.turn_bytes,
-        lifetimes=settings.chats.lifetimes,
-        restore_time=settings.chats.restore_for,
-        side_branches_kept=settings.chats.retain_side_branches_for,
-        clock_tolerance=settings.chats.clock_tolerance,
-        clock_agreement=settings.chats.clock_agreement,
+        **settings.chats.limits,
     )
     models, title_model = _models(settings, environ), settings.chats.title_model
     ledger = await Ledger.open(settings.store, limits=limits)
     titling_model = models.get(title_model) if title_model else None
     return StoreChatBackend(
         ledger,
-        StoreModels(models),
+        models,
         _short_path(settings.store),
         scope=options.scope,
         title_writer=TitleWriter(ledger, titling_model) if titling_model is not None else None,

@@ -14,13 +14,13 @@ from prompt_toolkit.layout.processors import BeforeInput
 from prompt_toolkit.styles import Style
 from prompt_toolkit.utils import get_cwidth
 
-from turnledger.cli.chat.backend import ChatSummary
+from turnledger.api.chats import ChatInfo
 from turnledger.cli.chat.prompt import fit_line, truncate
 from turnledger.cli.chat.turn_view import age_of
 from turnledger.cli.output.sanitize import sanitize, sanitize_line
 from turnledger.errors import TurnledgerError
 
-Search = Callable[[str, int], Awaitable[list[ChatSummary]]]
+Search = Callable[[str, int], Awaitable[Sequence[ChatInfo]]]
 
 MAX_ROWS = 12
 PAGE = 50
@@ -45,7 +45,7 @@ class Picker:
     def __init__(self, search: Search, words: str, now: Callable[[], float]) -> None:
         self._search = search
         self._now = now
-        self._chats: Sequence[ChatSummary] = ()
+        self._chats: Sequence[ChatInfo] = ()
         self._selected = 0
         self._limit = PAGE
         self._results_query: str | None = None  # the search text of the current list
@@ -57,7 +57,7 @@ class Picker:
         self._words.cursor_position = len(words)
         self._application = self._make_application()
 
-    async def pick(self) -> ChatSummary | None:
+    async def pick(self) -> ChatInfo | None:
         self._start_search(0)
         try:
             return await self._application.run_async(handle_sigint=False)
@@ -65,11 +65,11 @@ class Picker:
             if self._search_task is not None:
                 self._search_task.cancel()
 
-    def _make_application(self) -> Application[ChatSummary | None]:
+    def _make_application(self) -> Application[ChatInfo | None]:
         field = Window(BufferControl(self._words, [BeforeInput("Search: ", "class:dim")]), height=1)
         rows = Window(FormattedTextControl(self._rows), height=self._height, dont_extend_height=True)
         hint = Window(FormattedTextControl(lambda: [("class:hint", self._hint_line())]), height=1)
-        application: Application[ChatSummary | None] = Application(
+        application: Application[ChatInfo | None] = Application(
             Layout(HSplit([field, rows, hint]), field),
             key_bindings=self._bindings(),
             style=STYLE,
@@ -86,7 +86,7 @@ class Picker:
         return max(1, min(room, self._lines_per_chat() * len(self._chats)))
 
     def _lines_per_chat(self) -> int:
-        return 2 if any(chat.found for chat in self._chats) else 1
+        return 2 if any(chat.snippet for chat in self._chats) else 1
 
     def _hint_line(self) -> str:
         return fit_line(self._hint or "Type to search, Enter opens, Esc cancels", self._columns() - 1)
@@ -99,9 +99,9 @@ class Picker:
             fragments += self._row(chat, is_selected=index == self._selected)
         return fragments[:-1]
 
-    def _row(self, chat: ChatSummary, *, is_selected: bool) -> StyleAndTextTuples:
+    def _row(self, chat: ChatInfo, *, is_selected: bool) -> StyleAndTextTuples:
         age = age_of(chat.touched_at, self._now())
-        marks = [*(["pinned"] if chat.is_pinned else []), *(["running"] if chat.is_running else [])]
+        marks = [*(["pinned"] if chat.pinned else []), *(["running"] if chat.is_running else [])]
         details = f"  {', '.join([*marks, age])}"
         columns = self._columns() - 3
         details = details if columns > 40 else ""
@@ -182,16 +182,16 @@ class Picker:
         self._application.invalidate()
 
 
-def title_of(chat: ChatSummary) -> str:
+def title_of(chat: ChatInfo) -> str:
     return sanitize_line(chat.title or chat.preview or "(empty chat)")
 
 
-def _highlight(chat: ChatSummary, columns: int) -> StyleAndTextTuples:
+def _highlight(chat: ChatInfo, columns: int) -> StyleAndTextTuples:
     """Return the found passage on one line, with the matches marked."""
     pieces: list[tuple[str, str]] = []
     end = 0
-    for start, stop in (*chat.marks, (len(chat.found), len(chat.found))):
-        pieces += [("class:dim", chat.found[end:start]), ("class:mark", chat.found[start:stop])]
+    for start, stop in (*chat.marks, (len(chat.snippet), len(chat.snippet))):
+        pieces += [("class:dim", chat.snippet[end:start]), ("class:mark", chat.snippet[start:stop])]
         end = stop
     fragments: StyleAndTextTuples = []
     for style, text in pieces:

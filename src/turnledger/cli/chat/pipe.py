@@ -6,7 +6,7 @@ import asyncio
 from typing import TextIO
 from uuid import uuid4
 
-from turnledger.cli.chat.backend import AnswerRestarted, ChatHandle, NewTurn, TurnInProgress, TurnUpdate
+from turnledger.cli.chat.backend import AnswerRestarted, AnyHandle, NewTurn, TurnInProgress, TurnUpdate
 from turnledger.cli.chat.interrupts import catch_interrupts
 from turnledger.cli.output.sanitize import escape_controls, sanitize
 from turnledger.cli.output.streams import print_message
@@ -16,7 +16,7 @@ from turnledger.model.item import Item
 from turnledger.model.turn import AttemptState
 
 
-async def run_piped(handle: ChatHandle, model: str, text: str, out: TextIO) -> None:
+async def run_piped(handle: AnyHandle, model: str, text: str, out: TextIO) -> None:
     """Send the message, and write the answer as it arrives. Raises the error of the turn; TurnStopped after
     Ctrl-C, and BrokenPipeError if the reader is gone: the answer so far is kept."""
     message = text.rstrip("\n")

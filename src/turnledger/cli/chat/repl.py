@@ -10,7 +10,7 @@ from prompt_toolkit.application import get_app, in_terminal
 from prompt_toolkit.history import History
 from rich.text import Text
 
-from turnledger.cli.chat.backend import ChatSummary
+from turnledger.api.chats import ChatInfo
 from turnledger.cli.chat.interrupts import Interrupts
 from turnledger.cli.chat.picker import Picker, title_of
 from turnledger.cli.chat.prompt import CommandCompleter, Prompt, fit_line
@@ -156,7 +156,7 @@ class ChatLoop:
                 is_shown = session.show_news(view)
                 get_app().invalidate()  # the line below the prompt has the title
 
-    async def pick(self, words: str) -> ChatSummary | None:
+    async def pick(self, words: str) -> ChatInfo | None:
         backend = self._session.backend
         picker = Picker(lambda query, limit: backend.chats(query, limit=limit), words, self._session.now)
         with self._dialog():

@@ -4,31 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 
 from turnledger.cli.backend.backend import allows_http
 from turnledger.cli.chat.backend import (
     AnswerRestarted,
-    BranchSummary,
+    ChatHandle,
     ChatState,
-    ChatSummary,
     NewTurn,
     TurnUpdate,
     Version,
-    find_died,
-    find_running,
-    make_displayed_turn,
 )
 from turnledger.client import (
     AsyncChat,
     AsyncClient,
     AsyncTurnStream,
+    Branch,
     ChatInfo,
     Retries,
     TurnRestarted,
 )
-from turnledger.errors import ConversationNotFound, ModelError, ServerUnavailable, TurnledgerError
+from turnledger.errors import ModelError, ServerUnavailable, TurnledgerError
 from turnledger.model.ids import ConversationId
 from turnledger.model.turn import OnStop
 
@@ -54,12 +51,8 @@ class ServerChatBackend:
         self.client = client
         self._reader = reader
         self.scope = scope
-        self._name = name
+        self.name = name
         self._new_chats: set[AsyncChat] = set()
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     async def models(self) -> list[str]:
         names = [each.id for each in await self._reader.models()]
@@ -76,9 +69,9 @@ class ServerChatBackend:
         chat = self.client.chats.open(conversation_key=name, scope=self.scope)
         return ServerChat(self, self.client.chats.open((await chat.info()).id))
 
-    async def chats(self, words: str = "", *, limit: int = 20) -> list[ChatSummary]:
+    async def chats(self, words: str = "", *, limit: int = 20) -> Sequence[ChatInfo]:
         found = self._reader.chats.list(q=words.strip() or None, scope=self.scope, limit=limit)
-        return [summarize_chat(each) async for each in found]
+        return [chat async for chat in found]
 
     async def changes(self) -> AsyncIterator[str]:
         async with await self.client.events() as changes:
@@ -117,26 +110,16 @@ class ServerChatBackend:
         await self.client.close()
 
 
-class ServerChat:
+class ServerChat(ChatHandle[AsyncChat]):
     def __init__(self, backend: ServerChatBackend, chat: AsyncChat | None) -> None:
+        super().__init__(chat)
         self.backend = backend
-        self._chat = chat
-
-    @property
-    def id(self) -> str | None:
-        return None if self._chat is None else self._chat.id
-
-    @property
-    def _existing(self) -> AsyncChat:
-        if self._chat is None:
-            raise ConversationNotFound("This chat has no turns yet.")
-        return self._chat
 
     def start(self, new_turn: NewTurn) -> RequestedTurn:
         return RequestedTurn(self, new_turn)
 
     def follow(self, turn: str) -> ServerTurn:
-        return ServerTurn(self._existing, turn)
+        return ServerTurn(self.existing, turn)
 
     async def get_or_create(self) -> AsyncChat:
         """Return the chat, created for its first turn if needed."""
@@ -145,50 +128,20 @@ class ServerChat:
         return self._chat
 
     async def read(self, *, before: int | None = None, limit: int = 50) -> ChatState:
-        page = await self._existing.read(before=before, limit=limit)
-        attempts = page.attempts if before is None else ()
-        return ChatState(
-            summarize_chat(page.chat),
-            page.chat.branch or "",
-            [make_displayed_turn(each) for each in page.turns],
-            find_running(attempts),
-            find_died(attempts, page.chat.touched_at),
-        )
+        page = await self.existing.read(before=before, limit=limit)
+        return ChatState(page.chat, page.turns, page.attempts if before is None else ())
 
     async def versions(self, turn: str) -> list[Version]:
-        found = await self._existing.siblings(turn)
-        return [Version(make_displayed_turn(each.turn), each.branch) for each in found]
+        return [Version(each.turn, each.branch) for each in await self.existing.siblings(turn)]
 
-    async def branches(self) -> list[BranchSummary]:
-        found = self._existing.branches()
-        return [
-            BranchSummary(each.id, each.turns, each.preview, each.is_current, each.is_side)
-            async for each in found
-        ]
-
-    async def switch(self, branch: str) -> None:
-        await self._existing.switch(branch)
-
-    async def undo(self, turn: str) -> None:
-        await self._existing.undo(turn)
+    async def branches(self) -> list[Branch]:
+        return [branch async for branch in self.existing.branches()]
 
     async def fork(self, turn: str | None, title: str) -> ServerChat:
-        return ServerChat(self.backend, await self._existing.fork(turn, title))
-
-    async def rename(self, title: str) -> None:
-        await self._existing.rename(title)
-
-    async def pin(self, on: bool) -> None:
-        await self._existing.pin(on)
-
-    async def archive(self) -> None:
-        await self._existing.archive()
-
-    async def delete(self) -> None:
-        await self._existing.delete()
+        return ServerChat(self.backend, await self.existing.fork(turn, title))
 
     async def export(self, *, is_markdown: bool) -> AsyncIterator[bytes]:
-        async with await self._existing.export("markdown" if is_markdown else "jsonl") as pieces:
+        async with await self.existing.export("markdown" if is_markdown else "jsonl") as pieces:
             async for piece in pieces:
                 yield piece
 
@@ -273,17 +226,3 @@ class ServerTurn(_StreamedTurn):
 
     async def stop(self) -> None:
         await self._chat.stop(self._turn, policy=OnStop.KEEP.value)
-
-
-def summarize_chat(info: ChatInfo) -> ChatSummary:
-    return ChatSummary(
-        id=info.id,
-        title=info.title,
-        preview=info.preview,
-        turns=info.turn_count or 0,
-        touched_at=info.touched_at,
-        is_running=info.is_running,
-        is_pinned=info.pinned,
-        found=info.snippet,
-        marks=info.marks,
-    )

@@ -12,16 +12,17 @@ from uuid import uuid4
 from msgspec.structs import replace
 from rich.text import Text
 
+from turnledger.api.chats import ChatInfo
+from turnledger.api.turns import Turn
 from turnledger.cli.chat.backend import (
+    AnyHandle,
     ChatBackend,
-    ChatHandle,
     ChatState,
-    ChatSummary,
-    DisplayedTurn,
     NewTurn,
     TurnInProgress,
     check_demo,
     last_model,
+    question_of,
 )
 from turnledger.cli.chat.interrupts import Interrupts, drop_keys
 from turnledger.cli.chat.picker import title_of
@@ -52,7 +53,7 @@ PATIENCE = 2.0
 class ChatView(NamedTuple):
     """A chat as read, and the version of the screen then."""
 
-    handle: ChatHandle
+    handle: AnyHandle
     version: int
     state: ChatState
 
@@ -81,8 +82,8 @@ class Session:
         self.is_following = False
         """Whether a turn is on the screen; Ctrl-C stops it."""
         self._interrupts = interrupts
-        self.handle: ChatHandle = backend.new()
-        self.chat: ChatSummary | None = None
+        self.handle: AnyHandle = backend.new()
+        self.chat: ChatInfo | None = None
         """None until it exists."""
         self.unsent = ""
         """Typed and not answered: it returns to the prompt."""
@@ -101,7 +102,7 @@ class Session:
     def begin(self) -> None:
         self._reset(self.backend.new())
 
-    async def open(self, handle: ChatHandle) -> None:
+    async def open(self, handle: AnyHandle) -> None:
         """Continue this chat: show its last turns, and the running one, or the one whose process died."""
         state = await handle.read(limit=OPENED_TURNS)
         self._reset(handle)
@@ -112,9 +113,9 @@ class Session:
             show_turn(self.screen, turn)
         unfinished = state.running or state.died
         if unfinished is not None:
-            await self._follow_running(unfinished.id, unfinished.question)
+            await self._follow_running(unfinished.id, question_of(unfinished))
 
-    def _reset(self, handle: ChatHandle) -> None:
+    def _reset(self, handle: AnyHandle) -> None:
         self.handle, self.chat = handle, None
         self._version += 1
         self._on_screen.clear()
@@ -131,14 +132,14 @@ class Session:
         chat, first = state.chat, state.turns[0].number if state.turns else 1
         self.screen.blank()
         self.screen.print(Text(title_of(chat), "bold"))
-        details = f"{chat.id}, {count_text(chat.turns, 'turn')}, {age_of(chat.touched_at, self.now())}"
-        self.screen.print(Text(details, DIM))
+        turns, age = count_text(chat.turn_count or 0, "turn"), age_of(chat.touched_at, self.now())
+        self.screen.print(Text(f"{chat.id}, {turns}, {age}", DIM))
         if first > 1:
             self.screen.print(Text(f"{count_text(first - 1, 'earlier turn')}: /history shows them", DIM))
 
     async def show_from(self, number: int) -> None:
         """Print the turns from this number on, as the chat shows them now."""
-        turns: list[DisplayedTurn] = []
+        turns: list[Turn] = []
         before: int | None = None
         while before is None or before > number:
             state = await self.handle.read(before=before)
@@ -160,7 +161,7 @@ class Session:
         self._on_screen = {number: id for number, id in self._on_screen.items() if number <= last}
         self._on_screen |= {turn.number: turn.id for turn in state.turns}
 
-    async def catch_up(self, own_turn: str | None = None) -> DisplayedTurn | None:
+    async def catch_up(self, own_turn: str | None = None) -> Turn | None:
         """Show what happened in the chat since it was last read; return the own turn, if it is there."""
         view = await self.read_news()
         while view is not None and not self.show_news(view, own_turn):
@@ -200,7 +201,7 @@ class Session:
         last = state.turns[-1].number if state.turns else 0
         return sum(number > last for number in self._on_screen)
 
-    def _is_news(self, turn: DisplayedTurn) -> bool:
+    def _is_news(self, turn: Turn) -> bool:
         version = self._on_screen.get(turn.number)
         # Turns before all those on the screen are old.
         return version != turn.id and turn.number >= min(self._on_screen, default=0)
@@ -264,7 +265,7 @@ class Session:
                 for note in render_notes(own_turn) if own_turn is not None else ():
                     self.screen.print(note)
                 if own_turn is not None and label not in (None, prompt_label(own_turn.number)):
-                    beginning = sanitize_line(own_turn.question)[:QUOTED_LENGTH]
+                    beginning = sanitize_line(question_of(own_turn))[:QUOTED_LENGTH]
                     self.screen.print(Text(f"Your message is turn {own_turn.number}: {beginning}", DIM))
 
     async def _show_version(self, turn: str | None) -> None:
@@ -273,7 +274,7 @@ class Session:
             return
         with suppress(TurnledgerError, TimeoutError):
             async with asyncio.timeout(PATIENCE):
-                ids = [version.turn.id for version in await self.handle.versions(turn)]
+                ids: list[str] = [version.turn.id for version in await self.handle.versions(turn)]
                 hint = f"Version {ids.index(turn) + 1} of {len(ids)}; /prev shows the previous one."
                 self.screen.print(Text(hint, DIM))
 

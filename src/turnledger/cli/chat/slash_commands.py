@@ -12,7 +12,9 @@ from msgspec import Struct
 from rich.table import Table
 from rich.text import Text
 
-from turnledger.cli.chat.backend import BranchSummary, ChatSummary, DisplayedTurn, NewTurn, Version
+from turnledger.api.chats import ChatInfo
+from turnledger.api.turns import Branch, Turn
+from turnledger.cli.chat.backend import NewTurn, Version, output_of, question_of
 from turnledger.cli.chat.picker import title_of
 from turnledger.cli.chat.prompt import truncate
 from turnledger.cli.chat.session import Session, count_text, line_for
@@ -96,7 +98,7 @@ TITLE_LENGTH = 60
 
 
 class Dialogs(Protocol):
-    async def pick(self, words: str) -> ChatSummary | None: ...
+    async def pick(self, words: str) -> ChatInfo | None: ...
     async def edit(self, label: str, text: str) -> str | None: ...
     async def confirm(self, question: str) -> bool: ...
 
@@ -106,7 +108,7 @@ class Commands:
         self._session = session
         self._screen = session.screen
         self._dialogs = dialogs
-        self._listed: Sequence[ChatSummary] = ()
+        self._listed: Sequence[ChatInfo] = ()
         self._branch_ids: Sequence[str] = ()
         self._numbered_chat: str | None = None  # the chat that has these branches
 
@@ -159,7 +161,7 @@ class Commands:
         for number, chat in enumerate(self._listed, 1):
             is_here = chat.id == self._session.handle.id
             title = Text(title_of(chat), "bold" if is_here else "")
-            if chat.found and sanitize_line(chat.found) != title_of(chat):
+            if chat.snippet and sanitize_line(chat.snippet) != title_of(chat):
                 title.append_text(Text("\n").append_text(_highlight(chat)))
             table.add_row(str(number), title, age_of(chat.touched_at, self._session.now()))
         self._screen.print(table)
@@ -193,10 +195,10 @@ class Commands:
     async def _info(self, rest: str) -> None:
         turn = await self._turn(rest)
         chat = (await self._session.handle.read(limit=1)).chat
-        marks = ", pinned" if chat.is_pinned else ""
+        marks = ", pinned" if chat.pinned else ""
         self._print(title_of(chat), "bold")
         age = age_of(chat.touched_at, self._session.now())
-        self._print(f"{chat.id}, {count_text(chat.turns, 'turn')}, {age}{marks}")
+        self._print(f"{chat.id}, {count_text(chat.turn_count or 0, 'turn')}, {age}{marks}")
         self._print(f"Turn {turn.number}: {describe_turn(turn)}")
 
     async def _again(self, rest: str) -> None:
@@ -205,7 +207,7 @@ class Commands:
 
     async def _edit(self, rest: str) -> None:
         turn = await self._turn(rest)
-        text = self._session.edits.pop(turn.id, turn.question)
+        text = self._session.edits.pop(turn.id, question_of(turn))
         edited = await self._dialogs.edit(f"{turn.number} edit › ", text)
         if edited is None or not edited.strip():
             self._print("Nothing changed.")
@@ -224,7 +226,7 @@ class Commands:
         at = [version.turn.id for version in versions].index(turn.id) + by
         if not 0 <= at < len(versions):
             raise InvalidInput(f"This is the {'last' if by > 0 else 'first'} version of turn {turn.number}.")
-        await self._session.handle.switch(versions[at].branch)
+        await self._session.handle.existing.switch(versions[at].branch)
         self._print(f"Turn {turn.number}, version {at + 1} of {len(versions)}:")
         await self._session.show_from(turn.number)
 
@@ -232,20 +234,20 @@ class Commands:
         turn, versions = await self._turn_with_versions(rest)
         for number, version in enumerate(versions, 1):
             marker = "›" if version.turn.id == turn.id else " "
-            answer = " ".join(item.text for item in version.turn.output if item.role == "assistant")
-            self._print_line(f"{marker} {number}  ", f"{version.turn.question} → {answer or '(empty)'}")
+            answer = " ".join(item.text for item in output_of(version.turn) if item.role == "assistant")
+            self._print_line(f"{marker} {number}  ", f"{question_of(version.turn)} → {answer or '(empty)'}")
         self._print("/prev and /next move between them.")
 
     async def _branches(self, rest: str) -> None:
         found = await self._number_branches()
         for number, each in enumerate(found, 1):
             marker = "›" if each.is_current else " "
-            turns = count_text(each.length, "turn") + (", beside" if each.is_side else "")
+            turns = count_text(each.turns, "turn") + (", beside" if each.is_side else "")
             self._print_line(f"{marker} {number}  ", f"{turns}: {each.preview or '(empty)'}")
         if len(found) > 1:
             self._print("/switch N switches to one.")
 
-    async def _number_branches(self) -> list[BranchSummary]:
+    async def _number_branches(self) -> list[Branch]:
         """Return the branches of the chat, and number them for /switch."""
         found = await self._session.handle.branches()
         self._branch_ids, self._numbered_chat = [each.id for each in found], self._session.handle.id
@@ -256,14 +258,14 @@ class Commands:
             await self._number_branches()
         if not rest.isascii() or not rest.isdigit() or not 0 < int(rest) <= len(self._branch_ids):
             raise InvalidInput("Give a number from /branches, as in /switch 2.")
-        await self._session.handle.switch(self._branch_ids[int(rest) - 1])
+        await self._session.handle.existing.switch(self._branch_ids[int(rest) - 1])
         await self._session.open(self._session.handle)
 
     async def _undo(self, rest: str) -> None:
         last = await self._turn("")
-        await self._session.handle.undo(last.id)
+        await self._session.handle.existing.undo(last.id)
         await self._session.refresh()
-        self._session.unsent = line_for(last.question)
+        self._session.unsent = line_for(question_of(last))
         self._print(f"Turn {last.number} is undone. Your message is back in the prompt.")
 
     async def _fork(self, rest: str) -> None:
@@ -274,7 +276,7 @@ class Commands:
     async def _rename(self, title: str) -> None:
         if not title:
             raise InvalidInput("Give a title, as in /rename May order.")
-        await self._session.handle.rename(title)
+        await self._session.handle.existing.update(title=title)
         await self._session.catch_up()
         self._print(f"Renamed to {sanitize_line(title)!r}.")
 
@@ -290,13 +292,13 @@ class Commands:
             self._print(f"{marker} {sanitize_line(each)}", "" if marker == "›" else DIM)
 
     async def _pin(self, rest: str) -> None:
-        is_on = self._session.chat is None or not self._session.chat.is_pinned
-        await self._session.handle.pin(is_on)
+        is_on = self._session.chat is None or not self._session.chat.pinned
+        await self._session.handle.existing.update(pinned=is_on)
         await self._session.catch_up()
         self._print("Pinned." if is_on else "Unpinned.")
 
     async def _archive(self, rest: str) -> None:
-        await self._session.handle.archive()
+        await self._session.handle.existing.update(archived=True)
         self._session.begin()
         self._print("Archived. This is a new chat.")
 
@@ -305,7 +307,7 @@ class Commands:
         if not await self._dialogs.confirm(f"Delete {title_of(chat)[:TITLE_LENGTH]!r}?"):
             self._print("Nothing was deleted.")
             return
-        await self._session.handle.delete()
+        await self._session.handle.existing.delete()
         self._session.begin()
         self._print(f"Deleted. To restore it: turnledger chats restore {chat.id}. This is a new chat.")
 
@@ -323,7 +325,7 @@ class Commands:
                 write(piece)
         self._print(f"Written to {sanitize_line(str(path))}.")
 
-    async def _turn(self, rest: str) -> DisplayedTurn:
+    async def _turn(self, rest: str) -> Turn:
         """Return the turn with this number, or the last one."""
         if rest and not (rest.isascii() and rest.isdigit() and 0 < int(rest) < 10**9):
             raise InvalidInput("Give the number of a turn, as shown before your message.")
@@ -334,7 +336,7 @@ class Commands:
             raise InvalidInput("No such turn." if rest else "This chat has no turns yet.")
         return state.turns[-1]
 
-    async def _turn_with_versions(self, rest: str) -> tuple[DisplayedTurn, list[Version]]:
+    async def _turn_with_versions(self, rest: str) -> tuple[Turn, list[Version]]:
         """Return the turn with this number, or the last one with several versions; and its versions."""
         if rest:
             turn = await self._turn(rest)
@@ -352,8 +354,8 @@ def _path(name: str) -> Path:
     return Path(name).expanduser()
 
 
-def _highlight(chat: ChatSummary) -> Text:
-    text = Text(chat.found, DIM)
+def _highlight(chat: ChatInfo) -> Text:
+    text = Text(chat.snippet, DIM)
     for start, stop in chat.marks:
         text.stylize("bold", start, stop)
     return text

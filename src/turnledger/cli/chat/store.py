@@ -6,27 +6,18 @@ Its models are those of a server with the same settings.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from turnledger.api.views import show_turn
+from turnledger.api.chats import ChatInfo
+from turnledger.api.turns import Branch
+from turnledger.api.views import show_attempt, show_listed, show_listed_as, show_turn
 from turnledger.chat import Chat
-from turnledger.cli.chat.backend import (
-    BranchSummary,
-    ChatState,
-    ChatSummary,
-    DisplayedTurn,
-    NewTurn,
-    Version,
-    find_died,
-    find_running,
-    make_displayed_turn,
-)
+from turnledger.cli.chat.backend import ChatHandle, ChatState, FoundChat, NewTurn, Version
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import (
-    ConversationNotFound,
     InvalidInput,
     ModelError,
     TurnledgerError,
@@ -36,9 +27,7 @@ from turnledger.errors import (
 )
 from turnledger.hosting import Host
 from turnledger.ledger import OWNER, Ledger
-from turnledger.model.catalogue import ChatEntry
 from turnledger.model.event import Event
-from turnledger.model.flags import HiddenItems
 from turnledger.model.ids import ConversationId
 from turnledger.model.text.plain import plain
 from turnledger.model.turn import OnStop, Turn
@@ -63,17 +52,66 @@ class ModelRegistry(Protocol):
     async def close(self) -> None: ...
 
 
-class StoreModels:
-    """Finds models by name. If the settings name none for an upstream, asks it for the names."""
+PATIENCE = 60.0
+"""Seconds that a model may take for a title."""
 
-    def __init__(self, registry: ModelRegistry) -> None:
+
+class TitleWriter:
+    """Lets a model write titles in the background; if that fails, a chat keeps its first words."""
+
+    def __init__(self, ledger: Ledger, model: NamedModel) -> None:
+        self._ledger = ledger
+        self._model = model
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def begin(self, conversation: str, first: Turn) -> None:
+        """Request the title of a chat with this first turn."""
+        beginning = FirstExchange.of(first)
+        task = asyncio.create_task(self._name(conversation, beginning), name="turnledger title")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _name(self, conversation: str, beginning: FirstExchange) -> None:
+        with suppress(TurnledgerError, TimeoutError):
+            async with asyncio.timeout(PATIENCE):
+                title = await write_title(self._model.model, self._model.upstream_name, beginning)
+            if title is not None:
+                await Host(self._ledger).name_by_model(conversation, title, owner=OWNER)
+
+
+class StoreChatBackend:
+    """The chats of one owner in a store, of one scope or of all."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        registry: ModelRegistry,
+        name: str,
+        *,
+        scope: str | None = None,
+        title_writer: TitleWriter | None = None,
+        is_demo: bool = False,
+    ) -> None:
+        self.ledger = ledger
+        self.all = ledger.for_owner(OWNER)
+        """Its chats of all scopes."""
+        self.listed = ledger.for_owner(OWNER, scope=scope)
+        self.title_writer = title_writer
+        self.is_demo = is_demo
+        self.name = name
         self._registry = registry
 
-    async def names(self) -> list[str]:
+    async def models(self) -> list[str]:
         """Return the names of all models. Raises ModelError if there is none."""
         names = self._registry.names
         other = self._registry.get("")
-        if other is not None:
+        if other is not None:  # the settings do not name the models of an upstream
             try:
                 names += [str(each.get("id")) for each in await other.model.models()]
             except ModelError:
@@ -91,75 +129,6 @@ class StoreModels:
             raise InvalidInput(plain(f"Unknown model {name!r}. Known: {known}."))
         return ChatRunner(found.model, {"model": found.upstream_name})
 
-    async def close(self) -> None:
-        await self._registry.close()
-
-
-PATIENCE = 60.0
-"""Seconds that a model may take for a title."""
-
-
-class TitleWriter:
-    """Lets a model write titles in the background; if that fails, a chat keeps its first words."""
-
-    def __init__(self, ledger: Ledger, model: NamedModel) -> None:
-        self._ledger = ledger
-        self._model = model
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def begin(self, conversation: str, owner: str, first: Turn) -> None:
-        """Request the title of a chat with this first turn."""
-        beginning = FirstExchange.of(first)
-        task = asyncio.create_task(self._name(conversation, owner, beginning), name="turnledger title")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-
-    async def _name(self, conversation: str, owner: str, beginning: FirstExchange) -> None:
-        with suppress(TurnledgerError, TimeoutError):
-            async with asyncio.timeout(PATIENCE):
-                title = await write_title(self._model.model, self._model.upstream_name, beginning)
-            if title is not None:
-                await Host(self._ledger).name_by_model(conversation, title, owner=owner)
-
-
-class StoreChatBackend:
-    """The chats of one owner in a store, of one scope or of all."""
-
-    def __init__(
-        self,
-        ledger: Ledger,
-        models: StoreModels,
-        name: str,
-        *,
-        scope: str | None = None,
-        owner: str = OWNER,
-        title_writer: TitleWriter | None = None,
-        is_demo: bool = False,
-    ) -> None:
-        self.ledger = ledger
-        self.all = ledger.for_owner(owner)
-        """Its chats of all scopes."""
-        self.listed = ledger.for_owner(owner, scope=scope)
-        self.title_writer = title_writer
-        self.store_models = models
-        self.scope = scope
-        self.owner = owner
-        self.is_demo = is_demo
-        self._name = name
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    async def models(self) -> list[str]:
-        return await self.store_models.names()
-
     def new(self) -> StoreChat:
         return StoreChat(self, None)
 
@@ -170,16 +139,17 @@ class StoreChatBackend:
         chat = await chats.conversation(id, conversation_key=conversation_key, create=False)
         return StoreChat(self, chat)
 
-    async def chats(self, words: str = "", *, limit: int = 20) -> list[ChatSummary]:
+    async def chats(self, words: str = "", *, limit: int = 20) -> Sequence[ChatInfo]:
         if not words.strip():
             page = await self.listed.list(limit=limit)
-            return [summarize_chat(each) for each in page.chats]
+            return list(map(show_listed, page.chats))
         found = await self.listed.search(words, limit=limit)
         hits = []
         for hit in found.hits:
             with suppress(TurnledgerError):  # deleted since
                 chat = await self.all.conversation(hit.conversation.id)
-                hits.append(summarize_chat(await chat.summary(), hit.snippet, hit.marks))
+                listed = await chat.summary()
+                hits.append(show_listed_as(FoundChat, listed, snippet=hit.snippet, marks=hit.marks))
         return hits
 
     async def changes(self) -> AsyncIterator[str]:
@@ -191,86 +161,64 @@ class StoreChatBackend:
         if self.title_writer is not None:
             await self.title_writer.close()
         await self.ledger.close()
-        await self.store_models.close()
+        await self._registry.close()
 
 
-class StoreChat:
+class StoreChat(ChatHandle[Chat]):
     def __init__(self, backend: StoreChatBackend, chat: Chat | None) -> None:
+        super().__init__(chat)
         self._backend = backend
-        self._chat = chat
-
-    @property
-    def id(self) -> str | None:
-        return None if self._chat is None else self._chat.id
-
-    @property
-    def _existing(self) -> Chat:
-        if self._chat is None:
-            raise ConversationNotFound("This chat has no turns yet.")
-        return self._chat
 
     def start(self, new_turn: NewTurn) -> LocalTurn:
         return LocalTurn(self._backend, self, new_turn)
 
     def follow(self, turn: str) -> StoreTurn:
-        return StoreTurn(self._existing, turn)
+        return StoreTurn(self.existing, turn)
 
     async def set_chat(self, conversation: str) -> None:
         if self._chat is None:
             self._chat = await self._backend.all.conversation(conversation)
 
     async def read(self, *, before: int | None = None, limit: int = 50) -> ChatState:
-        chat = self._existing
-        page = await chat.read(before=before, limit=limit)
+        page = await self.existing.read(before=before, limit=limit)
         attempts = [each.attempt for each in page.attempts] if before is None else []
         return ChatState(
-            summarize_chat(page.chat),
-            page.chat.conversation.branch,
-            _displayed(page.turns, page.hidden),
-            find_running(attempts),
-            find_died(attempts, page.chat.conversation.touched_at),
+            show_listed(page.chat),
+            list(map(show_turn, page.turns, page.hidden)),
+            [show_attempt(each, (), each.failure) for each in attempts],
         )
 
     async def versions(self, turn: str) -> list[Version]:
-        chat = self._existing
-        found = await chat.siblings(turn)
-        return [Version((await make_displayed_turns(chat, [each.turn]))[0], each.branch) for each in found]
-
-    async def branches(self) -> list[BranchSummary]:
+        found = await self.existing.siblings(turn)
+        hidden = await self.existing.hidden([each.turn for each in found])
         return [
-            BranchSummary(each.id, each.length, each.preview, line.is_current, each.is_side)
-            for line in await self._existing.branches()
-            for each in (line.branch,)
+            Version(show_turn(each.turn, of_turn), each.branch)
+            for each, of_turn in zip(found, hidden, strict=True)
         ]
 
-    async def switch(self, branch: str) -> None:
-        await self._existing.switch(branch)
-
-    async def undo(self, turn: str) -> None:
-        await self._existing.undo(turn)
+    async def branches(self) -> list[Branch]:
+        return [
+            Branch(
+                id=each.id,
+                is_current=listed.is_current,
+                turns=each.length,
+                is_side=each.is_side,
+                preview=each.preview,
+            )
+            for listed in await self.existing.branches()
+            for each in (listed.branch,)
+        ]
 
     async def fork(self, turn: str | None, title: str) -> StoreChat:
-        return StoreChat(self._backend, await self._existing.fork(turn, title=title))
-
-    async def rename(self, title: str) -> None:
-        await self._existing.update(title=title)
-
-    async def pin(self, on: bool) -> None:
-        await self._existing.update(pinned=on)
-
-    async def archive(self) -> None:
-        await self._existing.update(archived=True)
-
-    async def delete(self) -> None:
-        await self._existing.delete()
+        return StoreChat(self._backend, await self.existing.fork(turn, title=title))
 
     async def export(self, *, is_markdown: bool) -> AsyncIterator[bytes]:
         chats = self._backend.all
         if is_markdown:
-            async for part in chats.markdown(self._existing.id):
+            async for part in chats.markdown(self.existing.id):
                 yield part.encode()
         else:
-            async for line in chats.export(self._existing.id):
+            async for line in chats.export(self.existing.id):
                 yield line
 
 
@@ -307,7 +255,7 @@ class LocalTurn:
         self._backend = backend
         self._handle = handle
         self._events: asyncio.Queue[Event | None] = asyncio.Queue()
-        self._runner = backend.store_models.runner(new_turn.model)
+        self._runner = backend.runner(new_turn.model)
         self._block = self._make_block(new_turn)
         self._running: asyncio.Task[None] | None = None
         self._turn: str = self._block.id
@@ -360,7 +308,7 @@ class LocalTurn:
 
     def _request_title(self, running: RunningTurn) -> None:
         if self._backend.title_writer is not None and running.turn is not None and running.turn.number == 1:
-            self._backend.title_writer.begin(running.conversation.id, self._backend.owner, running.turn)
+            self._backend.title_writer.begin(running.conversation.id, running.turn)
 
     async def stop(self) -> None:
         try:
@@ -376,26 +324,3 @@ class LocalTurn:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
         return False
-
-
-def summarize_chat(listed: ChatEntry, found: str = "", marks: Iterable[tuple[int, int]] = ()) -> ChatSummary:
-    conversation = listed.conversation
-    return ChatSummary(
-        id=conversation.id,
-        title=conversation.title,
-        preview=listed.preview,
-        turns=listed.turns,
-        touched_at=conversation.touched_at,
-        is_running=listed.is_running,
-        is_pinned=conversation.pinned,
-        found=found,
-        marks=tuple(marks),
-    )
-
-
-async def make_displayed_turns(chat: Chat, turns: list[Turn]) -> list[DisplayedTurn]:
-    return _displayed(turns, await chat.hidden(turns))
-
-
-def _displayed(turns: list[Turn], hidden: list[HiddenItems]) -> list[DisplayedTurn]:
-    return [make_displayed_turn(each) for each in map(show_turn, turns, hidden)]

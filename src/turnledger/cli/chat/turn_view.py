@@ -15,7 +15,8 @@ from enum import Enum
 from msgspec.structs import replace
 from rich.text import Text
 
-from turnledger.cli.chat.backend import AnswerRestarted, DisplayedTurn, TurnInProgress, TurnUpdate
+from turnledger.api.turns import Turn
+from turnledger.cli.chat.backend import AnswerRestarted, TurnInProgress, TurnUpdate, output_of, question_of
 from turnledger.cli.chat.interrupts import Interrupts
 from turnledger.cli.chat.markdown import MAX_BLOCK, MarkdownBlock, blocks_of
 from turnledger.cli.chat.screen import Screen
@@ -70,11 +71,11 @@ def render_item(item: Item) -> Text | None:
     return None
 
 
-def show_turn(screen: Screen, turn: DisplayedTurn) -> None:
+def show_turn(screen: Screen, turn: Turn) -> None:
     screen.blank()
-    screen.print(render_question(turn.number, turn.question))
+    screen.print(render_question(turn.number, question_of(turn)))
     screen.blank()
-    for item in turn.output:
+    for item in output_of(turn):
         if item.role == "assistant":
             screen.blocks(blocks_of(sanitize(item.text)))
         elif (line := render_item(item)) is not None:
@@ -94,19 +95,19 @@ def prompt_label(number: int) -> str:
     return f"{number} › "
 
 
-def render_notes(turn: DisplayedTurn) -> Iterator[Text]:
+def render_notes(turn: Turn) -> Iterator[Text]:
     if turn.kind in _KINDS:
         yield Text(f"■ {_KINDS[turn.kind]}", "yellow")
-    if turn.output and turn.output[-1].is_empty_answer:
+    if any(item.is_empty_answer for item in output_of(turn)[-1:]):
         yield Text("■ The model returned an empty answer.", "yellow")
     reason = turn.details.get("finish_reason")
     if isinstance(reason, str) and reason in _ENDS:
         yield Text(f"■ {_ENDS[reason]}", "yellow")
 
 
-def describe_turn(turn: DisplayedTurn) -> str:
+def describe_turn(turn: Turn) -> str:
     """Return the model, the time and the tokens of a turn, as far as known."""
-    facts = [f"{turn.took_ms / 1000:.1f} s"]
+    facts = [f"{(turn.committed_at - turn.created_at) / 1000:.1f} s"]
     model, usage = turn.details.get("model"), turn.details.get("usage")
     if isinstance(model, str):
         facts.insert(0, sanitize_line(model))

@@ -3,38 +3,33 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from turnledger.cli.backend.backend import Backend, BackendSelector
 from turnledger.cli.backend.completion import complete_chat
 from turnledger.cli.commands.batch import run_each
+from turnledger.cli.commands.target import Target, on_target
 from turnledger.cli.options import (
     PAGE,
-    AsJson,
     ChatName,
     ChatNames,
-    Config,
     Cursor,
     DeletedIds,
     Limit,
-    Owner,
-    Scope,
     ScopeFilter,
-    Server,
-    Store,
     date_of,
     seconds_of,
 )
-from turnledger.cli.output.streams import is_terminal, json_of, print_message, print_result
+from turnledger.cli.output.streams import is_terminal, print_message, print_result
 from turnledger.cli.output.table import GAP, print_records
 from turnledger.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from turnledger.api.chats import ChatInfo, Deletion, Hit
-    from turnledger.api.turns import StopAnswer
+    from turnledger.api.chats import ChatInfo, Deletion, Hit, Page
+    from turnledger.api.turns import ChatContext, ChatHistory, Job, StopAnswer, Turn, TurnFlags
+    from turnledger.cli.backend.backend import Backend
     from turnledger.cli.output.chat_text import TextLine
 
 NO_CHATS = "No chats of this owner found."
@@ -49,7 +44,9 @@ chats = typer.Typer(
 
 
 @chats.command()
+@on_target(uses_settings=True)
 def create(
+    target: Target,
     conversation_key: Annotated[
         str | None, typer.Option("--key", metavar="KEY", help="Its conversation_key, unique in its scope.")
     ] = None,
@@ -67,35 +64,29 @@ def create(
             metavar="POLICY", help='When the key moves to a fresh chat: never, "idle 1800" or "daily 4 UTC".'
         ),
     ] = None,
-    owner: Owner = None,
-    scope: Scope = "",
-    server: Server = None,
-    store: Store = None,
-    config: Config = None,
-    as_json: AsJson = False,
 ) -> None:
     """Create a chat, or find the one with the key, and print its id.
 
     Without --expires-after and --reset, the settings of the server apply.
     """
     seconds = None if expires_after is None else seconds_of("--expires-after", expires_after)
-    selector = BackendSelector(server=server, store=store, config=config, owner=owner, uses_settings=True)
-    chat = selector.run(
+    target.print(
         lambda backend: backend.create(
-            scope=scope,
+            scope=target.scope,
             conversation_key=conversation_key,
             title=title,
             internal=internal,
             expires_after=seconds,
             reset=reset,
-        )
+        ),
+        lambda chat: typer.echo(chat.id),
     )
-    typer.echo(json_of(chat) if as_json else chat.id)
 
 
 @chats.command("list")
+@on_target("scope")
 def list_(
-    owner: Owner = None,
+    target: Target,
     scope: ScopeFilter = None,
     tag: Annotated[str | None, typer.Option(help="Only chats with this tag.")] = None,
     pinned: Annotated[bool, typer.Option("--pinned", help="Only pinned chats.")] = False,
@@ -105,14 +96,9 @@ def list_(
     ] = False,
     limit: Limit = PAGE,
     cursor: Cursor = None,
-    server: Server = None,
-    store: Store = None,
-    config: Config = None,
-    as_json: AsJson = False,
 ) -> None:
     """List chats, most recently used first."""
-    selector = BackendSelector(server=server, store=store, config=config, owner=owner)
-    page = selector.run(
+    target.print(
         lambda backend: backend.list(
             scope=scope,
             tag=tag,
@@ -121,114 +107,65 @@ def list_(
             deleted=deleted,
             limit=limit,
             cursor=cursor,
-        )
+        ),
+        _print_chats,
     )
-    if as_json:
-        typer.echo(json_of(page))
-        return
-    from turnledger.cli.output.chat_text import COLUMNS, record_of
-
-    print_records(COLUMNS, list(map(record_of, page.data)))
-    _print_cursor(page.data, page.next, NO_CHATS)
 
 
 @chats.command()
+@on_target("scope")
 def search(
+    target: Target,
     text: Annotated[list[str], typer.Argument(metavar="WORD…", help="Words to search for; quote a phrase.")],
-    owner: Owner = None,
     scope: ScopeFilter = None,
     limit: Limit = PAGE,
     cursor: Cursor = None,
-    server: Server = None,
-    store: Store = None,
-    config: Config = None,
-    as_json: AsJson = False,
 ) -> None:
     """Find chats by the words of their titles and messages, newest first."""
-    selector = BackendSelector(server=server, store=store, config=config, owner=owner)
-    page = selector.run(
-        lambda backend: backend.search(" ".join(text), scope=scope, limit=limit, cursor=cursor)
+    target.print(
+        lambda backend: backend.search(" ".join(text), scope=scope, limit=limit, cursor=cursor),
+        _print_hits,
     )
-    if as_json:
-        typer.echo(json_of(page))
-        return
-    _print_hits(page.data)
-    _print_cursor(page.data, page.next, NO_CHATS)
-    if not page.complete:
-        print_message("The newest turns are not indexed yet. Search again in a moment.")
 
 
 @chats.command()
+@on_target()
 def show(
+    target: Target,
     chat: ChatName,
     turns: Annotated[int, typer.Option(min=1, help="Number of turns, from the end.")] = PAGE,
-    owner: Owner = None,
-    scope: Scope = "",
-    server: Server = None,
-    store: Store = None,
-    config: Config = None,
-    as_json: AsJson = False,
 ) -> None:
     """Print a chat, as its owner sees it."""
-    selector = BackendSelector(server=server, store=store, config=config, owner=owner)
-    history = selector.run(lambda backend: backend.show(chat, scope=scope, turns=turns))
-    if as_json:
-        typer.echo(json_of(history))
-        return
-    from turnledger.cli.output.chat_text import lines_of
-
-    _print_lines(lines_of(history))
+    target.print(lambda backend: backend.show(chat, scope=target.scope, turns=turns), _print_history)
 
 
 @chats.command()
+@on_target()
 def context(
+    target: Target,
     chat: ChatName,
     last: Annotated[int | None, typer.Option(min=0, help="Only this many of the last turns.")] = None,
     budget: Annotated[
         int | None, typer.Option(min=0, help="As many of the last turns as fit into these tokens.")
     ] = None,
-    owner: Owner = None,
-    scope: Scope = "",
-    server: Server = None,
-    store: Store = None,
-    config: Config = None,
-    as_json: AsJson = False,
 ) -> None:
     """Print what a model would be shown of a chat now, and its estimated tokens."""
-    selector = BackendSelector(server=server, store=store, config=config, owner=owner)
-    shown = selector.run(lambda backend: backend.context(chat, scope=scope, last=last, budget=budget))
-    if as_json:
-        typer.echo(json_of(shown))
-        return
-    from turnledger.cli.output.chat_text import lines_of_context
-
-    _print_lines(lines_of_context(shown))
+    target.print(
+        lambda backend: backend.context(chat, scope=target.scope, last=last, budget=budget), _print_context
+    )
 
 
 @chats.command()
-def jobs(
-    owner: Owner = None,
-    limit: Limit = PAGE,
-    cursor: Cursor = None,
-    server: Server = None,
-    store: Store = None,
-    config: Config = None,
-    as_json: AsJson = False,
-) -> None:
+@on_target("scope")
+def jobs(target: Target, limit: Limit = PAGE, cursor: Cursor = None) -> None:
     """List the background turns that wait or run, oldest first."""
-    selector = BackendSelector(server=server, store=store, config=config, owner=owner)
-    page = selector.run(lambda backend: backend.jobs(limit=limit, cursor=cursor))
-    if as_json:
-        typer.echo(json_of(page))
-        return
-    from turnledger.cli.output.chat_text import JOB_COLUMNS, record_of_job
-
-    print_records(JOB_COLUMNS, list(map(record_of_job, page.data)))
-    _print_cursor(page.data, page.next, "No background turns wait or run.")
+    target.print(lambda backend: backend.jobs(limit=limit, cursor=cursor), _print_jobs)
 
 
 @chats.command()
+@on_target()
 def stop(
+    target: Target,
     chat: Annotated[
         str | None,
         typer.Argument(
@@ -246,18 +183,12 @@ def stop(
     policy: Annotated[
         str | None, typer.Option(help="keep or discard its answer so far. Default: as it was requested.")
     ] = None,
-    owner: Owner = None,
-    scope: Scope = "",
-    server: Server = None,
-    store: Store = None,
-    config: Config = None,
-    as_json: AsJson = False,
 ) -> None:
     """Stop a turn, in any process, and print how it ended."""
 
     async def stop_it(backend: Backend) -> StopAnswer:
         if chat is not None:
-            return await backend.stop(chat, scope=scope, policy=policy)
+            return await backend.stop(chat, scope=target.scope, policy=policy)
         if turn is not None:
             return await backend.stop_turn(turn, policy=policy)
         assert idempotency_key is not None  # noqa: S101 - one of the three is named
@@ -265,11 +196,37 @@ def stop(
 
     if [chat, turn, idempotency_key].count(None) != 2:
         raise InvalidInput("Name one of a chat, whose running turn is stopped, --turn and --key.")
-    selector = BackendSelector(server=server, store=store, config=config, owner=owner)
-    ended = selector.run(stop_it)
-    if as_json:
-        typer.echo(json_of(ended))
-    elif ended.state is None:
+    target.print(stop_it, _print_end)
+
+
+def _print_chats(page: Page[ChatInfo]) -> None:
+    from turnledger.cli.output.chat_text import COLUMNS, record_of
+
+    print_records(COLUMNS, list(map(record_of, page.data)))
+    _print_cursor(page, NO_CHATS)
+
+
+def _print_jobs(page: Page[Job]) -> None:
+    from turnledger.cli.output.chat_text import JOB_COLUMNS, record_of_job
+
+    print_records(JOB_COLUMNS, list(map(record_of_job, page.data)))
+    _print_cursor(page, "No background turns wait or run.")
+
+
+def _print_history(history: ChatHistory) -> None:
+    from turnledger.cli.output.chat_text import lines_of
+
+    _print_lines(lines_of(history))
+
+
+def _print_context(context: ChatContext) -> None:
+    from turnledger.cli.output.chat_text import lines_of_context
+
+    _print_lines(lines_of_context(context))
+
+
+def _print_end(ended: StopAnswer) -> None:
+    if ended.state is None:
         print_message("No such turn waits or runs.")
     else:
         print_result(f"{ended.turn} is {ended.state}.")
@@ -289,15 +246,18 @@ def _print_lines(lines: Iterable[TextLine]) -> None:
         screen.text(Text(line.text, line.style), line.indent)
 
 
-def _print_hits(hits: Iterable[Hit]) -> None:
+def _print_hits(page: Page[Hit]) -> None:
     from turnledger.cli.output.chat_text import TextLine, pieces_of, title_of
 
-    for hit in hits:
+    for hit in page:
         title, pieces = f"{hit.chat.id}  {title_of(hit.chat) or '-'}", pieces_of(hit)
         if is_terminal():
             _print_marked(title, pieces)
         else:
             _print_lines([TextLine(title), TextLine("".join(piece for piece, _ in pieces), 2)])
+    _print_cursor(page, NO_CHATS)
+    if not page.complete:
+        print_message("The newest turns are not indexed yet. Search again in a moment.")
 
 
 def _print_marked(title: str, pieces: Iterable[tuple[str, bool]]) -> None:
@@ -312,15 +272,17 @@ def _print_marked(title: str, pieces: Iterable[tuple[str, bool]]) -> None:
     )
 
 
-def _print_cursor(found: tuple[object, ...], cursor: str | None, empty_message: str) -> None:
-    if not found:
+def _print_cursor(page: Page[Any], empty_message: str) -> None:
+    if not page.data:
         print_message(empty_message)
-    if cursor is not None:
-        print_message(f"More: --cursor {cursor}")
+    if page.next is not None:
+        print_message(f"More: --cursor {page.next}")
 
 
 @chats.command()
+@on_target()
 def append(
+    target: Target,
     chat: ChatName,
     text: Annotated[
         str | None,
@@ -335,27 +297,17 @@ def append(
     no_interaction: Annotated[
         bool, typer.Option("--no-interaction", help="Postpone neither the expiry of the chat nor a reset.")
     ] = False,
-    owner: Owner = None,
-    scope: Scope = "",
-    server: Server = None,
-    store: Store = None,
-    config: Config = None,
-    as_json: AsJson = False,
 ) -> None:
     """Add a turn that no model answers, such as a message from another system."""
     items: list[Any] = [] if text is None else [text]
     items += [] if answer is None else [{"role": "assistant", "content": answer}]
     items = items or _read_items()
-    selector = BackendSelector(server=server, store=store, config=config, owner=owner)
-    turn = selector.run(
-        lambda backend: backend.append(
-            chat, items, scope=scope, idempotency_key=idempotency_key, interaction=not no_interaction
-        )
-    )
-    if as_json:
-        typer.echo(json_of(turn))
-    else:
-        print_result(f"Added {turn.id} as turn {turn.number}.")
+
+    async def add(backend: Backend) -> Turn:
+        options = {"idempotency_key": idempotency_key, "interaction": not no_interaction}
+        return await backend.append(chat, items, scope=target.scope, **options)
+
+    target.print(add, lambda turn: print_result(f"Added {turn.id} as turn {turn.number}."))
 
 
 def _read_items() -> list[Any]:
@@ -381,27 +333,21 @@ def _item_of(line: bytes, number: int) -> dict[str, Any]:
 
 
 @chats.command()
+@on_target()
 def rename(
-    chat: ChatName,
-    title: Annotated[str, typer.Argument(help="The new title.")],
-    owner: Owner = None,
-    scope: Scope = "",
-    server: Server = None,
-    store: Store = None,
-    config: Config = None,
-    as_json: AsJson = False,
+    target: Target, chat: ChatName, title: Annotated[str, typer.Argument(help="The new title.")]
 ) -> None:
     """Set the title of a chat; only a person can change it again."""
-    selector = BackendSelector(server=server, store=store, config=config, owner=owner)
-    found = selector.run(lambda backend: backend.update(chat, scope=scope, title=title))
-    if as_json:
-        typer.echo(json_of(found))
-    else:
-        print_result(f"Renamed {found.id} to {found.title!r}.")
+    target.print(
+        lambda backend: backend.update(chat, scope=target.scope, title=title),
+        lambda found: print_result(f"Renamed {found.id} to {found.title!r}."),
+    )
 
 
 @chats.command()
+@on_target()
 def flag(
+    target: Target,
     chat: ChatName,
     turn: Annotated[str, typer.Argument(metavar="TURN", help="The id of a turn, as in turn_….")],
     item: Annotated[
@@ -414,106 +360,70 @@ def flag(
     to_user: Annotated[
         bool | None, typer.Option("--to-user/--not-to-user", help="Whether the user sees it.")
     ] = None,
-    owner: Owner = None,
-    scope: Scope = "",
-    server: Server = None,
-    store: Store = None,
-    config: Config = None,
-    as_json: AsJson = False,
 ) -> None:
     """Show items of a turn to the model and the user, or hide them; without a flag, print what is hidden."""
-    selector = BackendSelector(server=server, store=store, config=config, owner=owner)
-    hidden = selector.run(
+    target.print(
         lambda backend: backend.flag(
-            chat, turn, scope=scope, items=item or None, to_model=to_model, to_user=to_user
-        )
+            chat, turn, scope=target.scope, items=item or None, to_model=to_model, to_user=to_user
+        ),
+        _print_flags,
     )
-    if as_json:
-        typer.echo(json_of(hidden))
-        return
-    for name, places in (("model", hidden.hidden_from_model), ("user", hidden.hidden)):
+
+
+def _print_flags(flags: TurnFlags) -> None:
+    for name, places in (("model", flags.hidden_from_model), ("user", flags.hidden)):
         print_result(f"Hidden from the {name}: {', '.join(map(str, places)) or 'nothing'}.")
 
 
 @chats.command()
-def pin(
-    chats: ChatNames,
-    off: Off = False,
-    owner: Owner = None,
-    scope: Scope = "",
-    server: Server = None,
-    store: Store = None,
-    config: Config = None,
-    as_json: AsJson = False,
-) -> None:
+@on_target()
+def pin(target: Target, chats: ChatNames, off: Off = False) -> None:
     """Pin chats, so that `list --pinned` shows them; --off unpins them."""
-    selector = BackendSelector(server=server, store=store, config=config, owner=owner)
-    result = "is no longer pinned" if off else "is pinned"
-    _update_each(selector, chats, scope, result, as_json=as_json, pinned=not off)
+    _update_each(target, chats, "is no longer pinned" if off else "is pinned", pinned=not off)
 
 
 @chats.command()
-def archive(
-    chats: ChatNames,
-    off: Off = False,
-    owner: Owner = None,
-    scope: Scope = "",
-    server: Server = None,
-    store: Store = None,
-    config: Config = None,
-    as_json: AsJson = False,
-) -> None:
+@on_target()
+def archive(target: Target, chats: ChatNames, off: Off = False) -> None:
     """Archive chats, so that only `list --archived` shows them; --off unarchives them."""
-    selector = BackendSelector(server=server, store=store, config=config, owner=owner)
-    result = "is no longer archived" if off else "is archived"
-    _update_each(selector, chats, scope, result, as_json=as_json, archived=not off)
+    _update_each(target, chats, "is no longer archived" if off else "is archived", archived=not off)
+
+
+def _update_each(target: Target, names: list[str], result: str, **changes: bool) -> None:
+    run_each(
+        "Changing",
+        target,
+        names,
+        lambda backend, name: backend.update(name, scope=target.scope, **changes),
+        lambda chat: f"{chat.id} {result}.",
+    )
 
 
 @chats.command()
+@on_target(uses_settings=True)
 def delete(
+    target: Target,
     chats: ChatNames,
     purge: Annotated[
         bool,
         typer.Option("--purge", help="Delete permanently, even if already deleted. Default: restorable."),
     ] = False,
-    owner: Owner = None,
-    scope: Scope = "",
-    server: Server = None,
-    store: Store = None,
-    config: Config = None,
-    as_json: AsJson = False,
 ) -> None:
     """Delete chats, and end the turns running there."""
-
-    async def change_one(backend: Backend, name: str) -> str:
-        deleted = await backend.delete(name, scope=scope, purge=purge)
-        return json_of(deleted) if as_json else _deletion_message(deleted)
-
-    selector = BackendSelector(server=server, store=store, config=config, owner=owner, uses_settings=True)
-    run_each(selector, chats, change_one, "Deleting")
+    run_each(
+        "Deleting",
+        target,
+        chats,
+        lambda backend, name: backend.delete(name, scope=target.scope, purge=purge),
+        _deletion_message,
+    )
 
 
 @chats.command()
-def restore(
-    chats: DeletedIds,
-    owner: Owner = None,
-    server: Server = None,
-    store: Store = None,
-    config: Config = None,
-    as_json: AsJson = False,
-) -> None:
+@on_target("scope")
+def restore(target: Target, chats: DeletedIds) -> None:
     """Restore deleted chats."""
-
-    async def change_one(backend: Backend, name: str) -> str:
-        chat = await backend.restore(name)
-        return json_of(chat) if as_json else _restore_message(chat)
-
-    run_each(
-        BackendSelector(server=server, store=store, config=config, owner=owner),
-        chats,
-        change_one,
-        "Restoring",
-    )
+    run_each("Restoring", target, chats, lambda backend, id: backend.restore(id), _restore_message)
 
 
 def _deletion_message(chat: Deletion) -> str:
@@ -526,13 +436,3 @@ def _restore_message(chat: ChatInfo) -> str:
     former_key = chat.former_conversation_key
     note = "" if former_key is None else f" Another chat now has its conversation_key {former_key!r}."
     return f"Restored {chat.id}.{note}"
-
-
-def _update_each(
-    selector: BackendSelector, names: Sequence[str], scope: str, result: str, *, as_json: bool, **changes: Any
-) -> None:
-    async def change_one(backend: Backend, name: str) -> str:
-        chat = await backend.update(name, scope=scope, **changes)
-        return json_of(chat) if as_json else f"{chat.id} {result}."
-
-    run_each(selector, names, change_one, "Changing")

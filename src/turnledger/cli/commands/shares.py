@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from turnledger.cli.backend.backend import Backend, BackendSelector
 from turnledger.cli.commands.batch import run_each
-from turnledger.cli.options import AsJson, Config, Owner, Server, Store, date_of, expiry_of, seconds_of
+from turnledger.cli.commands.target import Target, on_target
+from turnledger.cli.options import date_of, expiry_of, expiry_text, now_ms, seconds_of, split_names
 from turnledger.cli.output.streams import json_of, print_message
-from turnledger.cli.output.table import Column, Record, print_records
+from turnledger.cli.output.table import Column, Record
 from turnledger.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -30,7 +29,9 @@ shares = typer.Typer(help="Create, list and revoke links for visitors.", no_args
 
 
 @shares.command()
+@on_target("scope")
 def create(
+    target: Target,
     scope: Annotated[
         str | None, typer.Option(help="Each visitor gets their own chats in this scope; needs `admin`.")
     ] = None,
@@ -69,11 +70,6 @@ def create(
         int | None, typer.Option(metavar="N", help="Maximum bytes stored by all visitors.")
     ] = None,
     chats: Annotated[int | None, typer.Option(metavar="N", help="Maximum chats of all visitors.")] = None,
-    owner: Owner = None,
-    server: Server = None,
-    store: Store = None,
-    config: Config = None,
-    as_json: AsJson = False,
 ) -> None:
     """Create a link to a scope or to a chat, and print it.
 
@@ -81,7 +77,7 @@ def create(
     store, the link is printed without the address of the server. Once a store has a link, callers without a
     token are refused.
     """
-    now = _now()
+    now = now_ms()
     fields = {
         "scope": scope,
         "chat": chat,
@@ -90,7 +86,7 @@ def create(
         "visitor_expires_in": visitor_expires and seconds_of("--visitor-expires", visitor_expires),
         "max_uses": max_uses,
         "per_minute": per_minute,
-        "models": None if models is None else [each.strip() for each in models.split(",") if each.strip()],
+        "models": None if models is None else split_names(models),
         "max_tokens": max_tokens,
         "n": n,
         "turns": turns,
@@ -100,59 +96,50 @@ def create(
     }
     if fields["models"] == []:  # from an unset variable, for example: it would mean all
         raise InvalidInput("--models is empty. Omit it to use all.")
-    selector = BackendSelector(server=server, store=store, config=config, owner=owner)
-    given = {name: value for name, value in fields.items() if value is not None}
-    created, is_first = selector.run(lambda backend: backend.create_share(**given))
-    if not as_json:
-        print_message(f"Created {created.id}: {_target_of(created)}; {_expiry_text(created)}.")
+    given: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
+    created, is_first = target.run(lambda backend: backend.create_share(**given))
+    if not target.as_json:
+        print_message(f"Created {created.id}: {_target_of(created)}; {expiry_text(created.expires_at)}.")
     if is_first:
         print_message("From now on, every request needs a token: turnledger tokens create")
-    if not as_json:
+    if not target.as_json:
         print_message("Keep the link, which is not shown again.")
-    typer.echo(json_of(created) if as_json else f"{(selector.server or '').rstrip('/')}{created.path}")
+    typer.echo(json_of(created) if target.as_json else f"{(target.server or '').rstrip('/')}{created.path}")
 
 
 @shares.command("list")
+@on_target("owner", "scope")
 def list_(
+    target: Target,
     all_: Annotated[bool, typer.Option("--all", help="Include links that have ended.")] = False,
-    server: Server = None,
-    store: Store = None,
-    config: Config = None,
-    as_json: AsJson = False,
 ) -> None:
     """List links that admit visitors, newest first. Their codes are not stored."""
-    selector = BackendSelector(server=server, store=store, config=config)
-    found, now = selector.run(lambda backend: backend.list_shares()), _now()
-    listed = [each for each in found if all_ or state_of(each, now) == "valid"]
-    if as_json:
-        from turnledger.api.chats import Listing
-
-        typer.echo(json_of(Listing(tuple(listed))))
-        return
-    print_records(COLUMNS, [record_of(each, now) for each in listed])
-    if not listed:
-        print_message("No links. Create one: turnledger shares create")
+    found, now = target.run(lambda backend: backend.list_shares()), now_ms()
+    target.print_listing(
+        [each for each in found if all_ or state_of(each, now) == "valid"],
+        COLUMNS,
+        lambda share: record_of(share, now),
+        "No links. Create one: turnledger shares create",
+    )
 
 
 @shares.command()
+@on_target("owner", "scope")
 def revoke(
-    ids: Annotated[list[str], typer.Argument(metavar="ID…", help="As in share_….")],
-    server: Server = None,
-    store: Store = None,
-    config: Config = None,
-    as_json: AsJson = False,
+    target: Target, ids: Annotated[list[str], typer.Argument(metavar="ID…", help="As in share_….")]
 ) -> None:
     """Revoke links at once, in every process, with the tokens of all their visitors."""
     from turnledger.model.ids import ShareId
 
     for id in ids:
         ShareId(id)  # raises before any is revoked
-
-    async def revoke_one(backend: Backend, id: str) -> str:
-        share = await backend.revoke_share(id)
-        return json_of(share) if as_json else f"Revoked {share.id}."
-
-    run_each(BackendSelector(server=server, store=store, config=config), ids, revoke_one, "Revoking")
+    run_each(
+        "Revoking",
+        target,
+        ids,
+        lambda backend, id: backend.revoke_share(id),
+        lambda share: f"Revoked {share.id}.",
+    )
 
 
 def record_of(share: Share, now: int) -> Record:
@@ -162,7 +149,7 @@ def record_of(share: Share, now: int) -> Record:
     lines = (
         share.id,
         f"{target}{f', {share.name!r}' if share.name else ''}",
-        f"visitors: {visitors}, {_expiry_text(share)}",
+        f"visitors: {visitors}, {expiry_text(share.expires_at)}",
         *(() if state == "valid" else (state,)),
     )
     return Record((share.id, target, share.name or "-", visitors, expires, state), lines)
@@ -178,11 +165,3 @@ def state_of(share: Share, now: int) -> str:
 
 def _target_of(share: Share) -> str:
     return f"reads {share.chat}" if share.chat is not None else f"chats in {share.scope!r}"
-
-
-def _expiry_text(share: Share) -> str:
-    return "never expires" if share.expires_at is None else f"expires {date_of(share.expires_at)} UTC"
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turnledger.cli.backend.backend import Backend, BackendSelector
+from turnledger.cli.commands.target import Target, on_target
 from turnledger.cli.failures import FAILED
-from turnledger.cli.options import AsJson, Config, Server, Store, date_of, expiry_of
+from turnledger.cli.options import date_of, expiry_of, expiry_text, now_ms, split_names
 from turnledger.cli.output.streams import json_of, print_message, print_result
-from turnledger.cli.output.table import Column, Record, print_records
+from turnledger.cli.output.table import Column, Record
 from turnledger.errors import InvalidInput, TokenRefused
 
 if TYPE_CHECKING:
     from turnledger.api.access import Token
+    from turnledger.cli.backend.backend import Backend
 
 DEFAULT_SCOPES = "chats:read,chats:write,turns:run"
 ALL_SCOPES = "chats:read, chats:write, turns:run, admin"
@@ -34,7 +34,9 @@ tokens = typer.Typer(help="Create, list and revoke the tokens of the server.", n
 
 
 @tokens.command()
+@on_target("owner", "scope", creates_store=True)
 def create(
+    target: Target,
     owner: Annotated[
         str | None,
         typer.Option(help="The owner of its conversations. Default: the owner of requests without a token."),
@@ -61,10 +63,6 @@ def create(
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="A policy of its turns, as in on_busy=reject. Repeatable."),
     ] = None,
-    server: Server = None,
-    store: Store = None,
-    config: Config = None,
-    as_json: AsJson = False,
 ) -> None:
     """Create a token, and print its text: the secret that its bearer sends.
 
@@ -72,79 +70,68 @@ def create(
     a store has a token, callers without one are refused. A server creates no token with more rights than the
     one of the request.
     """
-    for flag, value in (("--chat-scope", chat_scope), ("--models", models and _split(models))):
+    for flag, value in (("--chat-scope", chat_scope), ("--models", models and split_names(models))):
         if value is not None and not value:  # from an unset variable, for example: it would mean all
             raise InvalidInput(f"{flag} is empty. Omit it to use all.")
-    expires_at = None if expires is None else expiry_of(expires, _now())
-    selector = BackendSelector(server=server, store=store, config=config, creates_store=True)
-    created, is_first = selector.run(
+    expires_at = None if expires is None else expiry_of(expires, now_ms())
+    created, is_first = target.run(
         lambda backend: backend.create_token(
             owner=owner,
-            scopes=_split(scopes),
+            scopes=split_names(scopes),
             name=name,
             chat_scope=chat_scope,
-            models=None if models is None else _split(models),
+            models=None if models is None else split_names(models),
             expires_at=expires_at,
             max_tokens=max_tokens,
             n=n,
             defaults=_defaults_of(default or ()),
         )
     )
-    if not as_json:
-        rights = f"{_permissions_of(created)}; {_expiry_text(created)}"
-        print_message(f"Created {created.id} for {created.owner!r} at {selector.location}: {rights}.")
+    if not target.as_json:
+        rights = f"{_permissions_of(created)}; {expiry_text(created.expires_at)}"
+        print_message(f"Created {created.id} for {created.owner!r} at {target.location}: {rights}.")
     if is_first:
         print_message("This is the first token: from now on, every request needs one.")
-    if not as_json:
+    if not target.as_json:
         print_message("Keep its text, which is not shown again.")
-    typer.echo(json_of(created) if as_json else created.token)
+    typer.echo(json_of(created) if target.as_json else created.token)
 
 
 @tokens.command("list")
+@on_target("owner", "scope")
 def list_(
+    target: Target,
     owner: Annotated[str | None, typer.Option(help="Only tokens of this owner.")] = None,
     all_: Annotated[bool, typer.Option("--all", help="Include expired and revoked tokens.")] = False,
-    server: Server = None,
-    store: Store = None,
-    config: Config = None,
-    as_json: AsJson = False,
 ) -> None:
     """List valid tokens, newest first. Their texts are not stored."""
-    found = BackendSelector(server=server, store=store, config=config).run(
-        lambda backend: backend.list_tokens(owner)
+    listed = target.run(lambda backend: backend.list_tokens(owner))
+    now = now_ms()
+    target.print_listing(
+        [each for each in listed if all_ or state_of(each, now) == "valid"],
+        COLUMNS,
+        lambda token: record_of(token, now),
+        "No tokens. Create one: turnledger tokens create",
     )
-    now = _now()
-    listed = [each for each in found if all_ or state_of(each, now) == "valid"]
-    if as_json:
-        from turnledger.api.chats import Listing
-
-        typer.echo(json_of(Listing(tuple(listed))))
-        return
-    print_records(COLUMNS, [record_of(each, now) for each in listed])
-    if not listed:
-        print_message("No tokens. Create one: turnledger tokens create")
 
 
 @tokens.command()
+@on_target("owner", "scope")
 def revoke(
+    target: Target,
     ids: Annotated[list[str], typer.Argument(metavar="ID…", help="As in tok_…, or the text of a token.")],
-    server: Server = None,
-    store: Store = None,
-    config: Config = None,
-    as_json: AsJson = False,
 ) -> None:
     """Revoke tokens at once, in every process, with all their descendants."""
     _check(ids)
-    selector = BackendSelector(server=server, store=store, config=config)
     revoked: list[Sequence[Token]] = []
     problems: list[str] = []
     is_done = False
     try:
-        selector.run(lambda backend: _revoke(backend, ids, revoked, problems))
+        target.run(lambda backend: _revoke(backend, ids, revoked, problems))
         is_done = True
     finally:  # report the revoked ones, even after another error
         if revoked or is_done:
-            _print_revoked(revoked, as_json=as_json)
+            _print_revoked(revoked, as_json=target.as_json)
         for problem in problems:
             print_message(problem)
     if problems:
@@ -195,7 +182,7 @@ def record_of(token: Token, now: int) -> Record:
         token.id,
         f"of {token.owner!r}{f', {token.name!r}' if token.name else ''}",
         permissions,
-        f"{_expiry_text(token)}, last used {used}" if token.used_at else f"{_expiry_text(token)}, never used",
+        f"{expiry_text(token.expires_at)}, {f'last used {used}' if token.used_at else 'never used'}",
         *(() if state == "valid" else (state,)),
     )
     return Record((token.id, token.owner, token.name or "-", permissions, expires, used, state), lines)
@@ -205,10 +192,6 @@ def state_of(token: Token, now: int) -> str:
     if token.revoked_at is not None:
         return "revoked"
     return "valid" if token.expires_at is None or now < token.expires_at else "expired"
-
-
-def _expiry_text(token: Token) -> str:
-    return "never expires" if token.expires_at is None else f"expires {date_of(token.expires_at)} UTC"
 
 
 def _permissions_of(token: Token) -> str:
@@ -228,17 +211,9 @@ def _restrictions_of(token: Token) -> Iterable[str]:
         yield f"default {name}={value}"
 
 
-def _now() -> int:
-    return time.time_ns() // 1_000_000
-
-
 def _defaults_of(options: Sequence[str]) -> dict[str, str] | None:
     pairs = [option.partition("=") for option in options]
     for name, equals, _ in pairs:
         if not equals:
             raise InvalidInput(f"--default {name!r} must be NAME=VALUE, as in on_busy=reject.")
     return {name.strip(): value.strip() for name, _, value in pairs} or None
-
-
-def _split(text: str) -> list[str]:
-    return [word for word in (each.strip() for each in text.split(",")) if word]

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from turnledger.cli.backend.backend import Backend, BackendSelector
 from turnledger.cli.backend.completion import complete_chat
+from turnledger.cli.commands.target import Target, on_target
 from turnledger.cli.failures import FAILED
-from turnledger.cli.options import AsJson, Config, Owner, Server, Store
+from turnledger.cli.options import Config, Store
 from turnledger.cli.output.file import Write, atomic_writer
 from turnledger.cli.output.progress import Progress
 from turnledger.cli.output.streams import is_terminal, json_of, print_message, printable_json
@@ -27,6 +27,7 @@ from turnledger.errors import InvalidInput
 from turnledger.model.text.plain import plain
 
 if TYPE_CHECKING:
+    from turnledger.cli.backend.backend import Backend
     from turnledger.model.transfer import ImportReport
 
 
@@ -43,7 +44,9 @@ class Format(StrEnum):
     MARKDOWN = "markdown"
 
 
+@on_target("scope", "as_json")
 def export(
+    target: Target,
     chats: Annotated[
         list[str] | None,
         typer.Argument(metavar="CHAT…", help="Ids, or conversation_keys.", autocompletion=complete_chat),
@@ -53,13 +56,9 @@ def export(
     format: Annotated[Format, typer.Option(help="jsonl can be imported, markdown is for reading.")] = (
         Format.JSONL
     ),
-    owner: Owner = None,
     scope: Annotated[
         str | None, typer.Option(help="The scope of conversation_keys; with --all: only chats of this scope.")
     ] = None,
-    server: Server = None,
-    store: Store = None,
-    config: Config = None,
 ) -> None:
     """Write chats to a file: with all their branches, or as Markdown for people."""
     names, file = chats or [], None if str(output) in STANDARD_OUTPUT else output
@@ -75,7 +74,7 @@ def export(
             for name in names:
                 await _write(backend.export(name, scope=scope or "", format=format), write, progress)
 
-    BackendSelector(server=server, store=store, config=config, owner=owner).run(work)
+    target.run(work)
 
 
 async def _write(lines: AsyncIterator[bytes], write: Write, progress: Progress) -> None:
@@ -115,14 +114,11 @@ def _to_terminal(format: Format) -> Write:
     return write
 
 
+@on_target("scope", creates_store=True)
 def import_chats(
+    target: Target,
     file: Annotated[str, typer.Argument(metavar="FILE", help="An exported file; - for standard input.")],
-    owner: Owner = None,
     scope: Annotated[str | None, typer.Option(help="Import into this scope, overriding the file.")] = None,
-    server: Server = None,
-    store: Store = None,
-    config: Config = None,
-    as_json: AsJson = False,
 ) -> None:
     """Import chats from a file. Existing chats are never changed; importing the same file again changes
     nothing."""
@@ -132,12 +128,10 @@ def import_chats(
         with _open_input(file) as source, Progress("Importing", _size(source), in_bytes=True) as progress:
             async for report in backend.import_lines(_CountingReader(source, progress), scope=scope):
                 counts[report.did.value] += 1
-                progress.print_line(json_of(report) if as_json else _report_line(report))
+                progress.print_line(json_of(report) if target.as_json else _report_line(report))
         return counts
 
-    counts = BackendSelector(server=server, store=store, config=config, owner=owner, creates_store=True).run(
-        work
-    )
+    counts = target.run(work)
     print_message(", ".join(f"{count} {did}" for did, count in counts.items()) or "The file is empty.")
     if NOT_IMPORTED.intersection(counts):
         raise typer.Exit(FAILED)

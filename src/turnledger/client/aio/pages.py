@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Generic
 
 from turnledger.api.chats import Page
 from turnledger.client.aio import edge
-from turnledger.client.core.pages import Entry, PageSource
-from turnledger.client.core.steps import Steps
+from turnledger.client.core.pages import Entry, PageReader, ReadPage
 
 
-class AsyncPages(PageSource[Entry]):
+class AsyncPages(Generic[Entry]):
     """Iterates over the entries. Each iteration reads the pages again, as needed."""
 
     def __init__(
         self,
         run: edge.Run,
-        read_page: Callable[[str | None, int], Steps[Page[Entry]]],
+        read_page: ReadPage[Entry],
         limit: int | None = None,
         cursor: str | None = None,
     ) -> None:
-        super().__init__(read_page, limit, cursor)
         self._run = run
+        self._reader = partial(PageReader[Entry], read_page, limit, cursor)
+        self._reader()  # raises InvalidInput
 
     async def __aiter__(self) -> AsyncIterator[Entry]:
         async for page in self.pages():

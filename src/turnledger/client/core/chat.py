@@ -40,7 +40,7 @@ from turnledger.client.core.turn_request import (
 )
 from turnledger.client.core.turn_stream import FORBIDDEN, TurnFollower
 from turnledger.client.errors import copy_details, error_of_failure
-from turnledger.client.shapes import Answer, ChatPage, StopOutcome, decode_shape
+from turnledger.client.shapes import Answer, ChatPage, Shape, StopOutcome, decode_shape
 from turnledger.errors import (
     BranchNotFound,
     ConversationNotFound,
@@ -263,9 +263,8 @@ class ChatCore:
     def read(
         self, before: int | None = None, limit: int | None = None, branch: str | None = None
     ) -> Steps[ChatPage]:
-        id = yield from self.resolve_id()
         query = {"before": before, "limit": limit, "branch": None if branch is None else BranchId(branch)}
-        page = yield from self._client.get(f"/api/chats/{id}", ShownChat, query)
+        page = yield from self._get("", ShownChat, query)
         info = {name: getattr(page, name) for name in ListedChat.__struct_fields__}
         return ChatPage(chat=ListedChat(**info), turns=page.turns, before=page.before, attempts=page.attempts)
 
@@ -291,19 +290,13 @@ class ChatCore:
         return Page(tuple(reversed(page.turns)), next_cursor)
 
     def branches_page(self, cursor: str | None, limit: int) -> Steps[Page[Branch]]:
-        id = yield from self.resolve_id()
-        query = {"before": cursor, "limit": limit}
-        return (yield from self._client.get(f"/api/chats/{id}/branches", BranchPage, query))
+        return self._get("/branches", BranchPage, {"before": cursor, "limit": limit})
 
     def context(self, last: int | None, budget: int | None, after: str | None) -> Steps[ChatContext]:
-        id = yield from self.resolve_id()
-        query = {"last": last, "budget": budget, "after": after}
-        return (yield from self._client.get(f"/api/chats/{id}/context", ChatContext, query))
+        return self._get("/context", ChatContext, {"last": last, "budget": budget, "after": after})
 
     def siblings(self, turn: str) -> Steps[tuple[Sibling, ...]]:
-        id = yield from self.resolve_id()
-        path = f"/api/chats/{id}/turns/{TurnId(turn)}/siblings"
-        page = yield from self._client.get(path, Page[Sibling])
+        page = yield from self._get(f"/turns/{TurnId(turn)}/siblings", Page[Sibling], {})
         return page.data
 
     def export(self, format: str) -> Steps[None]:
@@ -332,9 +325,7 @@ class ChatCore:
         values: dict[str, Any] = {"items": items} if details is None else {"items": items, "details": details}
         if not interaction:
             values["interaction"] = False
-        id = yield from self.resolve_id()
-        path = f"/api/chats/{id}/items"
-        answer = yield from self._client.post(path, TurnAnswer, values, options=options)
+        answer = yield from self._post("/items", TurnAnswer, values, options)
         return answer.turn
 
     def flag(self, turn: str, **fields: Any) -> Steps[TurnFlags]:
@@ -349,20 +340,14 @@ class ChatCore:
         values = {name: value for name, value in fields.items() if value is not None}
         if at is not None:
             values["turn"] = TurnId(at)
-        return self._request_move("fork", values, options)
+        return self._post("/fork", ListedChat, values, options)
 
     def switch(self, branch: str, options: TurnOptions) -> Steps[ChatInfo]:
-        return self._request_move("switch", {"branch": BranchId(branch)}, options)
+        return self._post("/switch", ListedChat, {"branch": BranchId(branch)}, options)
 
     def undo(self, turn: str | None, forget: bool, options: TurnOptions) -> Steps[ChatInfo]:
         values = {"forget": forget} if turn is None else {"turn": TurnId(turn), "forget": forget}
-        return self._request_move("undo", values, options)
-
-    def _request_move(self, action: str, values: Mapping[str, Any], options: TurnOptions) -> Steps[ChatInfo]:
-        id = yield from self.resolve_id()
-        return (
-            yield from self._client.post(f"/api/chats/{id}/{action}", ListedChat, values, options=options)
-        )
+        return self._post("/undo", ListedChat, values, options)
 
     def delete(self, purge: bool) -> Steps[Deletion]:
         """Delete it. After a lost response, a missing chat counts as deleted."""
@@ -378,8 +363,17 @@ class ChatCore:
         return decode_shape(Deletion, reply.body)
 
     def restore(self) -> Steps[ChatInfo]:
+        return self._post("/restore", RestoredChat, {})
+
+    def _get(self, below: str, shape: type[Shape], query: Mapping[str, Any]) -> Steps[Shape]:
         id = yield from self.resolve_id()
-        return (yield from self._client.post(f"/api/chats/{id}/restore", RestoredChat, {}))
+        return (yield from self._client.get(f"/api/chats/{id}{below}", shape, query))
+
+    def _post(
+        self, below: str, shape: type[Shape], values: Mapping[str, Any], options: TurnOptions | None = None
+    ) -> Steps[Shape]:
+        id = yield from self.resolve_id()
+        return (yield from self._client.post(f"/api/chats/{id}{below}", shape, values, options=options))
 
 
 def _accept_own_change(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
@@ -12,35 +12,16 @@ from turnledger.client.core.steps import Steps
 from turnledger.errors import InvalidInput
 
 Entry = TypeVar("Entry")
+ReadPage: TypeAlias = Callable[[str | None, int], Steps[Page[Entry]]]
 PAGE = 50
 
 
-class PageSource(Generic[Entry]):
-    def __init__(
-        self,
-        read_page: Callable[[str | None, int], Steps[Page[Entry]]],
-        limit: int | None,
-        cursor: str | None,
-    ) -> None:
+class PageReader(Generic[Entry]):
+    def __init__(self, read_page: ReadPage[Entry], limit: int | None, cursor: str | None) -> None:
         if limit is not None and limit < 1:
             raise InvalidInput("limit must be 1 or more, or None for all.")
         self._read_page = read_page
-        self._limit = limit
-        self._cursor = cursor
-
-    def _reader(self) -> PageReader[Entry]:
-        return PageReader(self._read_page, self._limit, self._cursor)
-
-
-class PageReader(Generic[Entry]):
-    def __init__(
-        self,
-        read_page: Callable[[str | None, int], Steps[Page[Entry]]],
-        remaining: int | None,
-        cursor: str | None,
-    ) -> None:
-        self._read_page = read_page
-        self._remaining = remaining
+        self._remaining = limit
         self._cursor = cursor
         self._is_over = False
 

@@ -3,26 +3,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
+from typing import Generic
 
 from turnledger.api.chats import Page
-from turnledger.client.core.pages import Entry, PageSource
-from turnledger.client.core.steps import Steps
+from turnledger.client.core.pages import Entry, PageReader, ReadPage
 from turnledger.client.sync import edge
 
 
-class Pages(PageSource[Entry]):
+class Pages(Generic[Entry]):
     """Iterates over the entries. Each iteration reads the pages again, as needed."""
 
     def __init__(
         self,
         run: edge.Run,
-        read_page: Callable[[str | None, int], Steps[Page[Entry]]],
+        read_page: ReadPage[Entry],
         limit: int | None = None,
         cursor: str | None = None,
     ) -> None:
-        super().__init__(read_page, limit, cursor)
         self._run = run
+        self._reader = partial(PageReader[Entry], read_page, limit, cursor)
+        self._reader()  # raises InvalidInput
 
     def __iter__(self) -> Iterator[Entry]:
         for page in self.pages():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
@@ -194,6 +194,17 @@ class ChatSettings(msgspec.Struct, frozen=True, kw_only=True):
         """Raises InvalidInput for an unknown reset policy."""
         scopes = {name: scope.lifetime for name, scope in self.scopes.items()}
         return Lifetimes(expires_after=self.expires_after, reset=policy_of(self.reset), scopes=scopes)
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """Fields of the ledger's Limits: those that hold for every process of its store."""
+        return {
+            "lifetimes": self.lifetimes,
+            "restore_time": self.restore_for,
+            "side_branches_kept": self.retain_side_branches_for,
+            "clock_tolerance": self.clock_tolerance,
+            "clock_agreement": self.clock_agreement,
+        }
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

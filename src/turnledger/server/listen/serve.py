@@ -103,13 +103,9 @@ def engine_limits(settings: Settings) -> Limits:
         input_items=limits.input_items,
         turn_bytes=limits.turn_bytes,
         readers=limits.streams + limits.turns,  # the ledger must not refuse a reader that the server admits
-        lifetimes=chats.lifetimes,
-        restore_time=chats.restore_for,
+        **chats.limits,
         retain_for=chats.retain_for,
         retain_bytes=chats.retain_bytes,
-        side_branches_kept=chats.retain_side_branches_for,
-        clock_tolerance=chats.clock_tolerance,
-        clock_agreement=chats.clock_agreement,
         cached_bytes=int(defaults.cached_bytes * share),
         page_bytes=int(defaults.page_bytes * share),
     )

@@ -367,14 +367,6 @@ def test_import_into_a_server_happens_once_and_keeps_bytes(server: str, url: str
     assert (wrong.exit_code, wrong.stderr) == (2, "1 refused\n")
 
 
-def test_server_of_the_environment_is_used_unless_a_flag_overrides_it(store: str, server: str) -> None:
-    environment = {"TURNLEDGER_SERVER": server}
-    assert "Where is my order?" in run("chats", "list", **environment).stdout
-    elsewhere = {"TURNLEDGER_SERVER": "http://127.0.0.1:1"}
-    assert "Where is my order?" in run("chats", "list", "--store", store, **elsewhere).stdout
-    assert "Where is my order?" in run("chats", "list", "--server", server, **elsewhere).stdout
-
-
 def test_unreachable_server_is_reported_on_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     from turnledger.cli.backend import server as server_module
 

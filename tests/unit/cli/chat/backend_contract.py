@@ -6,7 +6,16 @@ import asyncio
 
 import pytest
 
-from turnledger.cli.chat.backend import ChatBackend, ChatHandle, NewTurn, TurnInProgress, TurnUpdate
+from turnledger.cli.chat.backend import (
+    AnyHandle,
+    ChatBackend,
+    ChatState,
+    NewTurn,
+    TurnInProgress,
+    TurnUpdate,
+    output_of,
+    question_of,
+)
 from turnledger.errors import ConversationNotFound, InvalidId, ModelUnavailable, TurnStopped
 from turnledger.model.event import TextDelta, TurnFinished
 from turnledger.model.turn import AttemptState, TurnKind
@@ -23,10 +32,14 @@ async def collect(answering: TurnInProgress) -> list[TurnUpdate]:
     return [event async for event in answering]
 
 
-async def answer_of(talk: ChatHandle, question: NewTurn) -> str:
+async def answer_of(talk: AnyHandle, question: NewTurn) -> str:
     events = await collect(talk.start(question))
     assert isinstance(events[-1], TurnFinished)
     return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+def questions(seen: ChatState) -> list[str]:
+    return list(map(question_of, seen.turns))
 
 
 class BackendContract:
@@ -39,10 +52,10 @@ class BackendContract:
             await talk.read()
         assert await answer_of(talk, wish("Hello")) == 'You said "Hello". I remember nothing before that.'
         seen = await talk.read()
-        assert [(turn.number, turn.question, turn.kind) for turn in seen.turns] == [
+        assert [(turn.number, question_of(turn), turn.kind) for turn in seen.turns] == [
             (1, "Hello", TurnKind.COMPLETED)
         ]
-        assert (seen.chat.id, seen.chat.title, seen.chat.turns) == (talk.id, "Hello", 1)
+        assert (seen.chat.id, seen.chat.title, seen.chat.turn_count) == (talk.id, "Hello", 1)
         assert [chat.id for chat in await place.chats()] == [talk.id]
         again = await (await place.open(str(talk.id))).read()
         assert [turn.id for turn in again.turns] == [turn.id for turn in seen.turns]
@@ -65,7 +78,7 @@ class BackendContract:
         assert isinstance(events[-1], TurnFinished)
         assert events[-1].state is AttemptState.FAILED
         assert await answer_of(talk, wish("Hello", "once")) == await answer_of(talk, wish("Hello", "once"))
-        assert [turn.question for turn in (await talk.read()).turns] == ["Hello"]
+        assert questions(await talk.read()) == ["Hello"]
 
     async def test_backend_running_turn_can_be_followed_and_is_kept_when_stopped(
         self, place: ChatBackend
@@ -79,14 +92,14 @@ class BackendContract:
             if text == "You said":
                 seen = await talk.read()
                 assert seen.running is not None
-                assert (seen.running.id, seen.running.question) == (answering.turn, "Stall")
+                assert (seen.running.id, question_of(seen.running)) == (answering.turn, "Stall")
                 followed = talk.follow(seen.running.id)
                 await followed.stop()
                 assert isinstance([event async for event in followed][-1], TurnFinished)
                 text = "stopped"
         (turn,) = (await talk.read()).turns
         assert turn.kind is TurnKind.INTERRUPTED
-        assert "".join(item.text for item in turn.output) == "You said"
+        assert "".join(item.text for item in output_of(turn)) == "You said"
 
     async def test_backend_queued_turn_that_is_stopped_raises_and_is_not_stored(
         self, place: ChatBackend
@@ -105,7 +118,7 @@ class BackendContract:
         await asyncio.wait((running,))
         with pytest.raises(TurnStopped):
             await stopped
-        assert "Waits" not in [turn.question for turn in (await talk.read()).turns]
+        assert "Waits" not in questions(await talk.read())
 
     async def test_backend_switches_versions_undoes_turns_and_forks_chats(self, place: ChatBackend) -> None:
         talk = place.new()
@@ -115,36 +128,40 @@ class BackendContract:
         await answer_of(talk, wish("Two and a half", replaces=second.id))
         await answer_of(talk, wish("", "again", regenerates=(await talk.read()).turns[-1].id))
         versions = await talk.versions((await talk.read()).turns[-1].id)
-        assert [version.turn.question for version in versions] == ["Two", "Two and a half", "Two and a half"]
-        await talk.switch(versions[0].branch)
-        assert [turn.question for turn in (await talk.read()).turns] == ["One", "Two"]
-        assert [turn.question for turn in (await talk.read(before=2)).turns] == ["One"]
-        assert [branch.length for branch in await talk.branches()] == [2, 2, 2]
+        assert [question_of(version.turn) for version in versions] == [
+            "Two",
+            "Two and a half",
+            "Two and a half",
+        ]
+        await talk.existing.switch(versions[0].branch)
+        assert questions(await talk.read()) == ["One", "Two"]
+        assert questions(await talk.read(before=2)) == ["One"]
+        assert [branch.turns for branch in await talk.branches()] == [2, 2, 2]
         assert [branch.is_current for branch in await talk.branches()] == [False, False, True]
-        await talk.undo(second.id)
-        assert [turn.question for turn in (await talk.read()).turns] == ["One"]
+        await talk.existing.undo(second.id)
+        assert questions(await talk.read()) == ["One"]
         forked = await talk.fork(first.id, "Another")
         assert forked.id != talk.id
         assert (await forked.read()).chat.title == "Another"
-        assert [turn.question for turn in (await forked.read()).turns] == ["One"]
+        assert questions(await forked.read()) == ["One"]
 
     async def test_backend_searches_renames_pins_exports_and_deletes_chats(self, place: ChatBackend) -> None:
         talk, other = place.new(), place.new()
         await answer_of(talk, wish("Cats and dogs"))
         await answer_of(other, wish("The weather"))
         (found,) = await place.chats("dogs")
-        assert (found.id, found.found[slice(*found.marks[0])]) == (talk.id, "dogs")
-        await talk.rename("Animals")
-        await talk.pin(True)
+        assert (found.id, found.snippet[slice(*found.marks[0])]) == (talk.id, "dogs")
+        await talk.existing.update(title="Animals")
+        await talk.existing.update(pinned=True)
         seen = (await talk.read()).chat
-        assert (seen.title, seen.is_pinned) == ("Animals", True)
+        assert (seen.title, seen.pinned) == ("Animals", True)
         markdown = b"".join([piece async for piece in talk.export(is_markdown=True)])
         assert markdown.startswith(b"# Animals")
         lines = b"".join([piece async for piece in talk.export(is_markdown=False)])
         assert lines.count(b"\n") == 2
-        await other.archive()
+        await other.existing.update(archived=True)
         assert [chat.id for chat in await place.chats()] == [talk.id]
-        await talk.delete()
+        await talk.existing.delete()
         assert await place.chats() == []
 
     async def test_backend_changes_yield_the_id_of_a_changed_chat(self, place: ChatBackend) -> None:

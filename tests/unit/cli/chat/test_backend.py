@@ -10,10 +10,10 @@ import pytest
 
 from tests.compat.live_server import LiveServer, run_server
 from tests.unit.cli.chat.backend_contract import STALLING, BackendContract, answer_of, wish
-from turnledger.cli.chat.backend import ChatBackend
+from turnledger.cli.chat.backend import ChatBackend, output_of, question_of
 from turnledger.cli.chat.connect import DemoModels, Options, connect
 from turnledger.cli.chat.server import ServerChatBackend, open_server
-from turnledger.cli.chat.store import StoreChatBackend, StoreModels, TitleWriter
+from turnledger.cli.chat.store import StoreChatBackend, TitleWriter
 from turnledger.errors import InvalidInput, ModelUnavailable
 from turnledger.ledger import Ledger
 from turnledger.runners.chat_model import ModelRequest
@@ -72,11 +72,11 @@ async def test_chat_with_an_invalid_server_variable_names_it() -> None:
 
 
 async def test_unknown_model_is_refused_with_the_known_ones() -> None:
-    models = StoreModels(DemoModels())
-    assert await models.names() == ["demo"]
+    place = StoreChatBackend(await Ledger.open(), DemoModels(), "memory")
+    assert await place.models() == ["demo"]
     with pytest.raises(InvalidInput, match=r"Unknown model 'other'\. Known: demo"):
-        models.runner("other")
-    await models.close()
+        place.runner("other")
+    await place.close()
 
 
 async def at_once(seconds: float) -> None:
@@ -98,7 +98,7 @@ async def on_store() -> AsyncIterator[StoreChatBackend]:
         "demo": ResolvedModel(DemoModel(sleep=at_once), "demo"),
         STALLING: ResolvedModel(stalling, "demo"),
     }
-    place = StoreChatBackend(await Ledger.open(), StoreModels(Models(known)), "memory")
+    place = StoreChatBackend(await Ledger.open(), Models(known), "memory")
     yield place
     await place.close()
 
@@ -115,7 +115,7 @@ async def test_hidden_items_are_not_shown_on_a_store(on_store: StoreChatBackend)
     (turn,) = (await talk.read()).turns
     await (await on_store.ledger.conversation(talk.id)).flag(turn.id, 1, to_user=False)
     (turn,) = (await talk.read()).turns
-    assert (turn.question, turn.output) == ("A secret", ())
+    assert (question_of(turn), output_of(turn)) == ("A secret", ())
     (version,) = await talk.versions(turn.id)
     assert version.turn == turn
 
@@ -128,11 +128,9 @@ async def test_tool_results_sent_with_a_turn_are_shown_as_output(on_store: Store
     async with chat.turn({"type": "function_call_output", "call_id": "c", "output": "A cat"}) as turn:
         turn.emit("It is a cat.")
     first, second = (await (await on_store.open(chat.id)).read()).turns
-    assert (first.question, [item.type for item in first.output]) == ("Look", ["function_call"])
-    assert (second.question, [item.type for item in second.output]) == (
-        "",
-        ["function_call_output", "message"],
-    )
+    assert (question_of(first), [item.type for item in output_of(first)]) == ("Look", ["function_call"])
+    assert question_of(second) == ""
+    assert [item.type for item in output_of(second)] == ["function_call_output", "message"]
 
 
 async def test_abandoned_turn_on_a_store_leaves_no_turn(on_store: StoreChatBackend) -> None:
@@ -194,7 +192,7 @@ async def test_chat_whose_first_turn_is_abandoned_or_undone_is_kept_on_a_server(
     await anext(events)
     await answering.leave()
     await answer_of(undone, wish("Hello"))
-    await undone.undo((await undone.read()).turns[0].id)
+    await undone.existing.undo((await undone.read()).turns[0].id)
     await place.close()
     later = open_server(served.url, None, None)
     assert {chat.id for chat in await later.chats()} == {left.id, undone.id}

@@ -19,16 +19,18 @@ from prompt_toolkit.utils import get_cwidth
 
 from tests.unit.cli.chat.backend_contract import answer_of, wish
 from tests.unit.cli.chat.memory_screen import MemoryScreen
+from tests.unit.model.shapes import some_id
+from turnledger.api.chats import ChatInfo
 from turnledger.cli.chat import repl
-from turnledger.cli.chat.backend import ChatSummary
 from turnledger.cli.chat.connect import DemoModels
 from turnledger.cli.chat.interrupts import Interrupts
 from turnledger.cli.chat.picker import MAX_ROWS, PAGE, Picker
 from turnledger.cli.chat.prompt import LARGEST_HISTORY, CommandCompleter, fit_line, history_in
 from turnledger.cli.chat.repl import ChatLoop
 from turnledger.cli.chat.session import Session
-from turnledger.cli.chat.store import StoreChatBackend, StoreModels
+from turnledger.cli.chat.store import StoreChatBackend
 from turnledger.ledger import Ledger
+from turnledger.model.ids import BranchId, ConversationId
 
 
 def test_input_history_is_stored_privately_without_repetitions(tmp_path: Path) -> None:
@@ -92,7 +94,7 @@ def test_fitted_line_never_exceeds_the_columns(columns: int) -> None:
 
 ENTER, ESCAPE, PAGE_DOWN, UP, CTRL_D = "\r", "\x1b", "\x1b[6~", "\x1b[A", "\x04"
 CHATS = [
-    ChatSummary(id=f"conv_{number}", title=f"chat {number}", preview="", turns=1, touched_at=0)
+    ChatInfo(id=some_id(ConversationId, number), title=f"chat {number}", branch=some_id(BranchId, 1))
     for number in range(3 * PAGE)
 ]
 
@@ -104,13 +106,13 @@ class Chats:
         self.sought: list[tuple[str, int]] = []
         self.on_found: Callable[[], None] = lambda: None
 
-    async def search(self, words: str, most: int) -> list[ChatSummary]:
+    async def search(self, words: str, most: int) -> list[ChatInfo]:
         self.sought.append((words, most))
         asyncio.get_running_loop().call_soon(self.on_found)
         return [chat for chat in CHATS if words in (chat.title or "")][:most]
 
 
-async def picked(chats: Chats, *keys: str) -> ChatSummary | None:
+async def picked(chats: Chats, *keys: str) -> ChatInfo | None:
     """Press the first keys, then the next ones after each search; return the picked chat."""
     left = list(keys)
 
@@ -174,7 +176,7 @@ class Person:
 
 @pytest.fixture
 async def person() -> AsyncIterator[Person]:
-    place = StoreChatBackend(await Ledger.open(), StoreModels(DemoModels()), "memory")
+    place = StoreChatBackend(await Ledger.open(), DemoModels(), "memory")
     with create_pipe_input() as keyboard, create_app_session(input=keyboard, output=DummyOutput()):
         person = Person(place, keyboard)
         yield person
@@ -188,7 +190,7 @@ async def test_chat_deleted_elsewhere_is_reported_and_the_next_chat_is_watched(p
     await person.sees("nothing before that")
     await person.until(lambda: person.talker.label == "2 › ")
     elsewhere = await person.place.open(str(person.talker.handle.id))
-    await elsewhere.delete()
+    await elsewhere.existing.delete()
     await person.sees("✗ conversation_deleted: ")
     person.types("/new" + ENTER)
     await person.sees("New chat.")
@@ -206,7 +208,7 @@ async def test_change_made_elsewhere_just_before_a_prompt_is_reported_there(pers
     async def late(own: str | None = None) -> Any:
         made = await catch_up(own)
         if own is None and person.talker.handle.id is not None:  # the first turn was reported
-            await (await person.place.open(str(person.talker.handle.id))).delete()
+            await (await person.place.open(str(person.talker.handle.id))).existing.delete()
             await person.until(person.chat_loop._news.is_set)  # before there is a prompt
         return made
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -13,22 +12,10 @@ from turnledger.cli.chat.backend import AnswerRestarted, NewTurn, TurnUpdate
 from turnledger.cli.chat.interrupts import Interrupts
 from turnledger.cli.chat.pipe import run_piped
 from turnledger.cli.chat.session import OPENED_TURNS, Session
-from turnledger.cli.chat.store import StoreChat, StoreChatBackend, StoreModels
+from turnledger.cli.chat.store import StoreChat, StoreChatBackend
 from turnledger.errors import InvalidInput
-from turnledger.ledger import Ledger
 from turnledger.model.event import TurnFinished
 from turnledger.model.turn import AttemptState
-from turnledger.runners.demo import DemoModel
-from turnledger.server.models.models import Models, ResolvedModel
-
-
-@pytest.fixture
-async def place() -> AsyncIterator[StoreChatBackend]:
-    model = DemoModel(pace=0)
-    models = Models({name: ResolvedModel(model, name) for name in ("small", "large")})
-    place = StoreChatBackend(await Ledger.open(), StoreModels(models), "memory")
-    yield place
-    await place.close()
 
 
 @pytest.fixture
@@ -68,7 +55,7 @@ async def test_session_shows_turns_made_elsewhere_once(
     assert paper.lines[2:5] == ["New in this chat:", "", "2 › From there"]
     assert "\n".join(paper.lines).count("From there") == 2  # in the question and in the answer
     talk = await place.open(str(talker.handle.id))
-    await talk.undo((await talk.read()).turns[-1].id)
+    await talk.existing.undo((await talk.read()).turns[-1].id)
     await talker.catch_up()
     assert paper.lines[-1] == "Undone elsewhere: 1 turn."
     assert talker.label == "2 › "

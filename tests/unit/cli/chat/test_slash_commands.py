@@ -9,15 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.unit.cli.chat.memory_screen import MemoryScreen
-from turnledger.cli.chat.backend import ChatSummary
+from turnledger.api.chats import ChatInfo
+from turnledger.cli.chat.backend import question_of
 from turnledger.cli.chat.interrupts import Interrupts
 from turnledger.cli.chat.session import Session, line_for, message_in
 from turnledger.cli.chat.slash_commands import COMMANDS, Commands, command_in
-from turnledger.cli.chat.store import StoreChatBackend, StoreModels
+from turnledger.cli.chat.store import StoreChatBackend
 from turnledger.errors import InvalidInput, ServerUnavailable, TurnledgerError
-from turnledger.ledger import Ledger
-from turnledger.runners.demo import DemoModel
-from turnledger.server.models.models import Models, ResolvedModel
 
 
 @pytest.mark.parametrize(
@@ -71,9 +69,9 @@ class Person:
         self.edits: list[tuple[str, str]] = []
         self.writes: str | None = None
         self.confirms = False
-        self.picks: ChatSummary | None = None
+        self.picks: ChatInfo | None = None
 
-    async def pick(self, words: str) -> ChatSummary | None:
+    async def pick(self, words: str) -> ChatInfo | None:
         return self.picks
 
     async def edit(self, label: str, text: str) -> str | None:
@@ -104,19 +102,15 @@ class Terminal:
 
     async def question(self) -> list[str]:
         """The questions of the chat, as displayed."""
-        return [turn.question for turn in (await self.talker.handle.read()).turns]
+        return list(map(question_of, (await self.talker.handle.read()).turns))
 
 
 @pytest.fixture
-async def terminal() -> AsyncIterator[Terminal]:
-    model = DemoModel(pace=0)
-    models = Models({name: ResolvedModel(model, name) for name in ("small", "large")})
-    place = StoreChatBackend(await Ledger.open(), StoreModels(models), "memory")
+async def terminal(place: StoreChatBackend) -> Terminal:
     terminal = Terminal(place)
     await terminal.talker.send("One")
     await terminal.talker.send("Two")
-    yield terminal
-    await place.close()
+    return terminal
 
 
 async def test_help_lists_every_command(terminal: Terminal) -> None:
@@ -208,7 +202,7 @@ async def test_rename_pin_model_and_delete_change_the_chat(terminal: Terminal) -
     await terminal.do("/rename The order of May")
     await terminal.do("/pin")
     assert terminal.talker.chat is not None
-    assert (terminal.talker.chat.title, terminal.talker.chat.is_pinned) == ("The order of May", True)
+    assert (terminal.talker.chat.title, terminal.talker.chat.pinned) == ("The order of May", True)
     assert await terminal.do("/pin") == ["Unpinned."]
     assert await terminal.do("/model large") == ["  small", "› large"]
     assert (terminal.talker.model, terminal.talker.is_model_chosen) == ("large", True)

@@ -11,7 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from tests.unit.cli.chat.memory_screen import MemoryScreen
-from turnledger.cli.chat.backend import AnswerRestarted, DisplayedTurn, TurnUpdate
+from tests.unit.model.shapes import some_id
+from turnledger.api.turns import Turn
+from turnledger.cli.chat.backend import AnswerRestarted, TurnUpdate
 from turnledger.cli.chat.interrupts import Interrupts
 from turnledger.cli.chat.markdown import MAX_BLOCK, blocks_of
 from turnledger.cli.chat.pipe import _AnswerWriter
@@ -39,7 +41,8 @@ from turnledger.model.event import (
     TurnResumed,
     TurnStarted,
 )
-from turnledger.model.item import Item, message, opening_of, reasoning, refusal
+from turnledger.model.ids import TurnId
+from turnledger.model.item import Item, message, opening_of, raws, reasoning, refusal
 from turnledger.model.turn import AttemptState, Failure, TurnKind
 
 NOW = 1_800_000_000
@@ -61,9 +64,14 @@ def test_age_is_described_in_words(seconds: int, words: str) -> None:
     assert age_of((NOW - seconds) * 1000, NOW).startswith(words)
 
 
-def turn(question: str, *output: Item, kind: TurnKind = TurnKind.COMPLETED, **details: str) -> DisplayedTurn:
-    return DisplayedTurn(
-        id="turn_1", number=12, kind=kind, question=question, output=output, details=dict(details)
+def turn(question: str, *output: Item, kind: TurnKind = TurnKind.COMPLETED, **details: str) -> Turn:
+    return Turn(
+        id=some_id(TurnId, 1),
+        number=12,
+        kind=kind,
+        raw_input=raws([message("user", question)] if question else []),
+        raw_output=raws(output),
+        details=details,
     )
 
 
@@ -101,7 +109,7 @@ def test_turn_view_shows_reasoning_as_one_sanitized_line() -> None:
 
 
 def test_turn_view_shows_time_and_tokens_of_either_api() -> None:
-    answered = replace(turn("Hi"), took_ms=1234)
+    answered = replace(turn("Hi"), created_at=1_000, committed_at=2_234)
     assert describe_turn(answered) == "1.2 s"
     chat = {"prompt_tokens": 10, "completion_tokens": 20, "total_tokens": 30}
     assert describe_turn(replace(answered, details={"model": "m\x1b", "usage": chat})) == (
@@ -296,24 +304,6 @@ def text_updates(*texts: str) -> list[TurnUpdate]:
     return [TurnStarted(1), *deltas]
 
 
-async def test_turn_view_shows_text_calls_and_items_without_deltas() -> None:
-    paper = MemoryScreen()
-    call = Item.of({"type": "function_call", "call_id": "c", "name": "look", "arguments": '{"at": "\x1b"}'})
-    end = await follow(
-        Scripted(
-            *text_updates("Some ", "**text**"),
-            ItemDone(4, message("assistant", "Some **text**").raw),
-            ItemDone(5, call.raw),
-            ItemDone(6, Item.of({"type": "function_call_output", "call_id": "c", "output": "a\nb"}).raw),
-            ItemDone(7, message("assistant", "A refusal.").raw),
-            TurnFinished(8, AttemptState.COMPLETED),
-        ),
-        paper,
-    )
-    assert end.is_committed
-    assert paper.lines == ["Some text", '⚙ look({"at": "\\x1b"})', "→ a b", "", "A refusal."]
-
-
 async def test_ctrl_c_stops_the_running_turn() -> None:
     paper, answering = MemoryScreen(), Scripted(*text_updates("As far"))
     end = await follow(answering, paper, press=1)
@@ -324,13 +314,7 @@ async def test_ctrl_c_stops_the_running_turn() -> None:
 async def test_second_ctrl_c_abandons_a_turn_that_does_not_stop() -> None:
     paper, answering = MemoryScreen(), Scripted(*text_updates("On and on"))
     answering.cannot_stop = ServerUnavailable("It is not there.")
-    presses = Interrupts()
-    following = asyncio.ensure_future(TurnView(paper.screen).follow(answering, presses))
-    await answering.is_read.wait()
-    while not following.done():
-        presses.notify()
-        await asyncio.sleep(0)
-    end = following.result()
+    end = await follow(answering, paper, press=2)
     assert answering.stops == 1
     assert answering.is_left
     assert (end.state, end.may_continue, end.is_committed) == (None, True, False)
@@ -338,13 +322,8 @@ async def test_second_ctrl_c_abandons_a_turn_that_does_not_stop() -> None:
 
 async def test_ctrl_c_abandons_a_turn_that_has_not_begun() -> None:
     paper, answering = MemoryScreen(), Scripted(turn=None)
-    presses = Interrupts()
-    following = asyncio.ensure_future(TurnView(paper.screen).follow(answering, presses))
-    await answering.is_read.wait()
-    while not following.done():
-        presses.notify()
-        await asyncio.sleep(0)
-    assert (answering.stops, answering.is_left, following.result().may_continue) == (0, True, True)
+    end = await follow(answering, paper, press=1)
+    assert (answering.stops, answering.is_left, end.may_continue) == (0, True, True)
 
 
 async def test_turn_view_returns_the_failure_after_the_partial_text() -> None:
@@ -355,21 +334,6 @@ async def test_turn_view_returns_the_failure_after_the_partial_text() -> None:
     end = await follow(Scripted(*text_updates("Half a"), ModelUnavailable("It is gone.")), paper)
     assert isinstance(end.problem, ModelUnavailable)
     assert paper.lines == ["Half a", "", "Half a"]
-
-
-async def test_turn_view_announces_a_restarted_answer() -> None:
-    paper = MemoryScreen()
-    end = await follow(
-        Scripted(
-            *text_updates("Half a"),
-            AnswerRestarted(),
-            *text_updates("A whole."),
-            TurnFinished(3, AttemptState.COMPLETED),
-        ),
-        paper,
-    )
-    assert end.is_committed
-    assert paper.lines == ["Half a", "The answer restarts:", "", "A whole."]
 
 
 THOUGHT = reasoning("Where to go?")
@@ -385,26 +349,52 @@ EVERY_KIND: list[TurnUpdate] = [
 ]
 
 
-async def test_turn_view_shows_reasoning_before_its_text_and_everything_once() -> None:
-    paper = MemoryScreen()
-    items = (THOUGHT, message("assistant", "Let me see."), CALL)
-    done = [ItemDone(number, item.raw) for number, item in enumerate(items, 8)]
-    end = await follow(Scripted(*EVERY_KIND, *done, TurnFinished(11, AttemptState.COMPLETED)), paper)
-    assert end.is_committed
-    shown = [line for line in paper.lines if line]
-    assert shown == ["∴ Where to go?", "Let me see.", '⚙ look({"city": "Rome"})']
+def done(first: int, *items: Item) -> list[TurnUpdate]:
+    return [ItemDone(number, item.raw) for number, item in enumerate(items, first)]
 
 
-async def test_turn_view_shows_a_streamed_refusal_once() -> None:
+RESULT = Item.of({"type": "function_call_output", "call_id": "c", "output": "a\nb"})
+STREAMS: dict[str, tuple[list[TurnUpdate], list[str]]] = {
+    "text, calls, and items without deltas": (
+        [
+            *text_updates("Some ", "**text**"),
+            *done(4, message("assistant", "Some **text**"), CALL, RESULT, message("assistant", "A refusal.")),
+        ],
+        ["Some text", '⚙ look({"city": "Rome"})', "→ a b", "", "A refusal."],
+    ),
+    "a restarted answer": (
+        [*text_updates("Half a"), AnswerRestarted(), *done(3, message("assistant", "A whole."))],
+        ["Half a", "The answer restarts:", "", "A whole."],
+    ),
+    "only what came after a turn was resumed": (
+        [TextDelta(1, "Lost"), TurnResumed(8), TextDelta(9, "Kept.")],
+        ["The answer restarts:", "", "Kept."],
+    ),
+    "reasoning before its text, and everything once": (
+        [*EVERY_KIND, *done(8, THOUGHT, message("assistant", "Let me see."), CALL)],
+        ["∴ Where to go?", "", "Let me see.", '⚙ look({"city": "Rome"})'],
+    ),
+    "a streamed refusal once": (
+        [TurnStarted(1), RefusalDelta(2, "I cannot."), *done(3, refusal("I cannot."))],
+        ["I cannot."],
+    ),
+    "text once if reasoning came after it": (
+        [
+            *text_updates("Text."),
+            ReasoningDelta(3, "Hm."),
+            *done(4, reasoning("Hm."), message("assistant", "Text.")),
+        ],
+        ["Text.", "∴ Hm."],
+    ),
+}
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+async def test_turn_view_shows(stream: str) -> None:
+    updates, lines = STREAMS[stream]
     paper = MemoryScreen()
-    refused = ItemDone(3, refusal("I cannot.").raw)
-    await follow(
-        Scripted(
-            TurnStarted(1), RefusalDelta(2, "I cannot."), refused, TurnFinished(4, AttemptState.COMPLETED)
-        ),
-        paper,
-    )
-    assert paper.lines == ["I cannot."]
+    end = await follow(Scripted(*updates, TurnFinished(20, AttemptState.COMPLETED)), paper)
+    assert (end.is_committed, paper.lines) == (True, lines)
 
 
 @pytest.mark.parametrize(
@@ -432,30 +422,10 @@ def test_turn_view_shows_the_end_of_long_reasoning() -> None:
     assert len(view._activity()) <= MAX_ACTIVITY + 4
 
 
-async def test_turn_view_drops_what_streamed_in_before_a_turn_was_resumed() -> None:
-    paper = MemoryScreen()
-    again: list[TurnUpdate] = [TurnResumed(8), TextDelta(9, "Kept.")]
-    await follow(
-        Scripted(TextDelta(1, "Lost"), *again, TurnFinished(10, AttemptState.COMPLETED)),
-        paper,
-    )
-    assert paper.lines == ["The answer restarts:", "", "Kept."]
-
-
 def test_pipe_writes_text_and_refusals_once_and_no_reasoning() -> None:
     out = StringIO()
     writer = _AnswerWriter(out)
-    items = (THOUGHT, message("assistant", "Let me see."), refusal("I cannot."), CALL)
-    done = [ItemDone(number, item.raw) for number, item in enumerate(items, 9)]
-    for update in [*EVERY_KIND, RefusalDelta(8, " I cannot."), *done]:
+    items = done(9, THOUGHT, message("assistant", "Let me see."), refusal("I cannot."), CALL)
+    for update in [*EVERY_KIND, RefusalDelta(8, " I cannot."), *items]:
         writer._write_event(update)
     assert out.getvalue() == "Let me see. I cannot."
-
-
-async def test_turn_view_shows_text_once_if_reasoning_came_after_it() -> None:
-    paper = MemoryScreen()
-    late: list[TurnUpdate] = [*text_updates("Text."), ReasoningDelta(3, "Hm.")]
-    items = (reasoning("Hm."), message("assistant", "Text."))
-    done = [ItemDone(number, item.raw) for number, item in enumerate(items, 4)]
-    await follow(Scripted(*late, *done, TurnFinished(6, AttemptState.COMPLETED)), paper)
-    assert [line for line in paper.lines if line] == ["Text.", "∴ Hm."]

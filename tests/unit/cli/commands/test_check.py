@@ -145,13 +145,6 @@ def test_check_of_a_store_in_use_passes() -> None:
     assert line_of(note) == "not_at_rest: It runs."
 
 
-def test_check_runs_as_a_python_module() -> None:
-    command = [sys.executable, "-m", "turnledger", "check", "memory:"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("not_a_store: ")
-
-
 def test_command_without_typer_prints_how_to_install_it() -> None:
     code = "import sys; sys.modules['typer'] = None; from turnledger.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

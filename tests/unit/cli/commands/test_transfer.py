@@ -9,12 +9,10 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from tests.unit.cli.commands.test_chats import add_turns, use_ledger
-from turnledger import Ledger
+from tests.unit.cli.commands.test_chats import add_turns
 from turnledger.cli.commands.transfer import Format, export, import_chats
 from turnledger.cli.main import app
 from turnledger.errors import InvalidInput
-from turnledger.types import Finding
 
 
 def run(*arguments: str, input: bytes | None = None) -> Result:
@@ -85,18 +83,6 @@ def test_invalid_transfer_is_reported_on_one_line(
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_import_into_a_new_store_passes_check(urls: tuple[str, str]) -> None:
-    here, there = urls
-    add_turns(here, "a", ("Hello", "Hi."), ("And", "So."))
-    file = run("export", "--all", "--store", here).stdout_bytes
-    run("import", "-", "--store", there, input=file)
-
-    async def checked(ledger: Ledger) -> list[Finding]:
-        return await ledger.check()
-
-    assert use_ledger(there, checked) == []
-
-
 def test_export_to_a_dash_writes_to_stdout(
     urls: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,7 +98,7 @@ def test_closed_standard_streams_raise_no_internal_error(
 ) -> None:
     add_turns(urls[0], "a", ("Hello", "Hi."))
     monkeypatch.setattr("sys.stdout", None)
-    export(["a"], format=Format.JSONL, store=urls[0])
+    export(chats=["a"], format=Format.JSONL, store=urls[0])
     monkeypatch.setattr("sys.stdin", None)
     with pytest.raises(InvalidInput, match="Give a file"):
-        import_chats("-", store=urls[0])
+        import_chats(file="-", store=urls[0])

@@ -90,11 +90,18 @@ def looked_at(monkeypatch: pytest.MonkeyPatch, stream: str = "stderr") -> Termin
     return seen
 
 
-def test_progress_of_short_work_prints_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "is_terminal", "is_shown"), [(DELAY / 2, True, True), (60, False, True), (60, True, False)]
+)
+def test_progress_of_short_work_without_a_terminal_or_hidden_prints_no_bar(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, is_terminal: bool, is_shown: bool
+) -> None:
     clock, terminal = Clock(), looked_at(monkeypatch)
-    with Progress("Working", 2, clock=clock) as progress:
-        clock.now = DELAY / 2
-        progress.advance(2)
+    monkeypatch.setattr(terminal, "isatty", lambda: is_terminal)
+    with Progress("Working", 2, is_shown=is_shown, clock=clock) as progress:
+        clock.now = seconds
+        progress.advance(1)
+        assert progress.poll_interval == (DELAY if is_terminal and is_shown else None)
     assert terminal.getvalue() == ""
 
 
@@ -125,24 +132,6 @@ def test_progress_prints_lines_above_its_bar(
         progress.print_line("a line [red]that is long enough to go on below the end")
     assert output.getvalue() == "before\n"
     assert "a line [red]that is long enough to go on below the end\n" in terminal.getvalue()
-
-
-def test_progress_without_a_terminal_prints_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    output, clock = io.StringIO(), Clock()
-    monkeypatch.setattr(sys, "stderr", output)
-    with Progress("Working", 2, clock=clock) as progress:
-        clock.now = 60
-        progress.advance(1)
-        assert progress.poll_interval is None
-    assert output.getvalue() == ""
-
-
-def test_progress_that_is_hidden_prints_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, terminal = Clock(), looked_at(monkeypatch)
-    with Progress("Working", in_bytes=True, is_shown=False, clock=clock) as progress:
-        clock.now = 60
-        progress.advance(1)
-    assert terminal.getvalue() == ""
 
 
 def test_progress_without_a_total_shows_the_amount_done(monkeypatch: pytest.MonkeyPatch) -> None:

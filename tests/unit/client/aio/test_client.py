@@ -9,28 +9,18 @@ import pytest
 
 from tests.unit.client.loopback import loopback
 from tests.unit.client.script import (
-    BRANCH,
+    ANSWER,
     CHAT,
     CUT,
-    INFO,
     TURN,
     UNREACHED,
-    error_reply,
+    WHOLE,
     event_stream,
-    file_stream,
-    reply,
-    text,
-    turn_finished,
-    turn_started,
     turn_stream,
 )
 from tests.unit.client.scripted_transport import AT, ScriptedTransport
 from turnledger import errors
 from turnledger.client import AsyncClient, Retries
-
-WHOLE = (turn_started(), text(2, "Hello"), turn_finished(3))
-COMMITTED = {"id": TURN, "number": 1, "kind": "completed", "input": [], "output": []}
-ANSWER = reply({"turn": COMMITTED, "state": "committed", "chat": INFO, "branch": BRANCH})
 
 
 def client_of(served: ScriptedTransport, **options: Any) -> AsyncClient:
@@ -46,21 +36,6 @@ async def test_async_turn_stream_recovers_from_cuts_and_returns_the_answer() -> 
     assert served.pauses == [1.0, 2.0]
     assert all(body.is_closed for body in served.bodies)
     assert (await stream.answer()).turn.number == 1
-
-
-async def test_async_send_returns_the_answer() -> None:
-    served = ScriptedTransport(turn_stream(*WHOLE), ANSWER)
-    answer = await client_of(served).chats.open(CHAT).send("Hi")
-    assert (answer.turn.id, answer.chat.id) == (TURN, CHAT)
-
-
-async def test_async_send_raises_the_error_of_a_refused_request() -> None:
-    with pytest.raises(errors.ConversationBusy):
-        await (
-            client_of(ScriptedTransport(error_reply(409, "conversation_busy")))
-            .chats.open(CHAT)
-            .send("Hi", stream=True)
-        )
 
 
 async def test_async_send_cancelled_between_retries_closes_its_response() -> None:
@@ -90,32 +65,7 @@ async def test_async_client_close_ends_a_waiting_retry() -> None:
         await client.models()
 
 
-async def test_async_lists_exports_imports_and_events_work() -> None:
-    page = reply({"data": [INFO], "next": None, "as_of": "here"})
-    lines = file_stream(b"one\n", b"two\n")
-    change = event_stream(b'id: a\nevent: start\ndata: {"type":"start","at":1}\n\n', end=CUT)
-    served = ScriptedTransport(page, lines, reply({"done": {}}), change, error_reply(401, "invalid_api_key"))
-    client = client_of(served)
-    assert [chat.title async for chat in client.chats.list(limit=5)] == ["A chat"]
-    assert [line async for line in await client.export()] == [b"one\n", b"two\n"]
-    assert await client.import_chats([b"one\n", b"two\n"]) == ()
-    assert await served.received[2].aread() == b"one\ntwo\n"
-    changes = await client.events()
-    assert (await anext(changes)).type == "start"
-    with pytest.raises(errors.NotAdmitted):
-        await anext(changes)
-
-
 WAIT = 30
-
-
-async def test_async_connection_is_reused_for_consecutive_streams() -> None:
-    with loopback(*WHOLE) as server:
-        async with AsyncClient(server.url, model="demo") as client:
-            for _ in range(5):
-                stream = await client.chats.open(CHAT).send("Hi", stream=True)
-                assert len([event async for event in stream]) == 3
-        assert server.connections == 1
 
 
 @pytest.mark.parametrize("closes_client", [False, True])

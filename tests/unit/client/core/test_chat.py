@@ -12,14 +12,12 @@ from tests.unit.client.script import (
     CHAT,
     CUT,
     INFO,
-    OTHER_TURN,
     TURN,
+    WHOLE,
     Script,
     error_reply,
     reply,
-    text,
     turn_finished,
-    turn_started,
     turn_stream,
 )
 from turnledger import errors
@@ -30,7 +28,6 @@ from turnledger.model.ids import TurnId
 
 ITEM = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hello"}]}
 COMMITTED = {"id": TURN, "number": 1, "kind": "completed", "parent": None, "input": [], "output": [ITEM]}
-WHOLE = (turn_started(), text(2, "Hello"), turn_finished(3))
 FOUND = reply({"data": [INFO], "next": None})
 
 OTHER_BRANCH = "branch_01890000000070008000000000000009"
@@ -66,12 +63,6 @@ def test_chat_is_opened_by_either_id_or_conversation_key() -> None:
         chat(Script(), CHAT, conversation_key="key")
 
 
-def test_send_to_a_chat_posts_model_chat_and_input() -> None:
-    script = Script(turn_stream(*WHOLE))
-    script.play(chat(script).send("Hi", {}).steps())
-    assert body(script) == {"model": "demo", "chat": CHAT, "input": "Hi", "stream": True}
-
-
 def test_send_by_conversation_key_repeats_the_key_each_time() -> None:
     script = Script(turn_stream(*WHOLE), turn_stream(*WHOLE))
     named = by_key(script, "support")
@@ -83,41 +74,9 @@ def test_send_by_conversation_key_repeats_the_key_each_time() -> None:
     assert body(script)["scope"] == "support"
 
 
-def test_edit_and_regenerate_name_the_turn_they_replace() -> None:
-    script = Script(turn_stream(*WHOLE), turn_stream(*WHOLE), turn_stream(*WHOLE))
-    this = chat(script)
-    script.play(this.edit(OTHER_TURN, "Hi", {}).steps())
-    assert (body(script)["replaces"], body(script)["input"]) == (OTHER_TURN, "Hi")
-    script.play(this.regenerate(None, {}).steps())
-    assert body(script)["regenerates"] is True
-    script.play(this.regenerate(OTHER_TURN, {}).steps())
-    assert body(script)["regenerates"] == OTHER_TURN
-    with pytest.raises(errors.InvalidId):
-        this.edit("turn_1", "Hi", {})
-
-
 def test_unencodable_input_is_refused_before_sending() -> None:
     with pytest.raises(errors.InvalidInput):
         chat(Script()).send([object()], {})  # type: ignore[list-item]
-
-
-def test_answer_is_read_from_the_committed_turn() -> None:
-    script = Script(
-        turn_stream(*WHOLE, replayed=True),
-        reply({"turn": COMMITTED, "state": "committed", "chat": INFO, "branch": BRANCH}),
-    )
-    this = chat(script)
-    following = this.send("Hi", {"idempotency_key": "mine"})
-    script.play(following.steps())
-    answer = script.play(this.answer(following))
-    assert (answer.text, answer.turn.number, answer.state, answer.is_replayed) == (
-        "Hello",
-        1,
-        "created",
-        True,
-    )
-    assert (answer.chat.id, answer.branch) == (CHAT, BRANCH)
-    assert requests(script)[1] == "GET /api/turns/T"
 
 
 def test_answer_of_an_unfinished_stream_raises() -> None:
@@ -232,20 +191,6 @@ def test_turn_pages_continue_without_the_branch_if_it_is_not_found() -> None:
     with pytest.raises(errors.BranchNotFound):
         named = Script(error_reply(404, "branch_not_found"))
         named.play(chat(named).turns_page("3", 1, branch=BRANCH))
-
-
-def test_chat_page_includes_failed_attempts() -> None:
-    attempt = {
-        "id": TURN,
-        "state": "failed",
-        "failure": {"code": "c", "message": "m"},
-        "input": [ITEM],
-        "partial": "He",
-    }
-    script = Script(reply({**INFO, "turns": [], "before": None, "attempts": [attempt]}))
-    page = script.play(chat(script).read())
-    assert (page.attempts[0].partial, page.attempts[0].input[0].text) == ("He", "Hello")
-    assert page.attempts[0].failure is not None
 
 
 # A change whose answer was lost.

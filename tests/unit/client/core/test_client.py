@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.unit.client.script import BRANCH, CHAT, CUT, INFO, TURN, Script, error_reply, reply
+from tests.unit.client.script import CHAT, CUT, INFO, Script, error_reply, reply
 from turnledger import errors
 from turnledger.api.chats import SearchPage
 from turnledger.client import AsyncPages, Page, Pages
@@ -30,29 +30,6 @@ def models(*names: str) -> Any:
     return reply({"object": "list", "data": [{"id": name, "object": "model"} for name in names]})
 
 
-def test_create_chat_is_retried_with_one_idempotency_key() -> None:
-    script = Script(CUT, reply(INFO, 201))
-    made = script.play(core(script).create(title="A chat", metadata={"a": "b"}, tags=["x"]))
-    assert (made.id, made.title, made.turn_count) == (CHAT, "A chat", 0)
-    first, second = script.received
-    assert first == second
-    assert first.headers["idempotency-key"]
-    assert msgspec.json.decode(first.body or b"") == {
-        "title": "A chat",
-        "metadata": {"a": "b"},
-        "tags": ["x"],
-    }
-
-
-def test_create_chat_uses_a_new_idempotency_key_each_time() -> None:
-    script = Script(reply(INFO, 201), reply(INFO, 201))
-    client = core(script)
-    script.play(client.create())
-    script.play(client.create())
-    first, second = (each.headers["idempotency-key"] for each in script.received)
-    assert first != second
-
-
 def test_find_looks_up_a_chat_by_conversation_key_and_scope() -> None:
     script = Script(reply({"data": [INFO], "next": None}), reply({"data": [], "next": None}))
     client = core(script)
@@ -71,39 +48,6 @@ def test_reset_with_an_invalid_chat_id_is_refused_before_sending() -> None:
     script.play(core(script).reset("key", replaces=CHAT, scope="support"))
     body = msgspec.json.decode(script.received[0].body or b"")
     assert body == {"conversation_key": "key", "replaces": CHAT, "scope": "support"}
-
-
-def test_list_sends_its_filters_as_query_parameters() -> None:
-    script = Script(reply({"data": [INFO], "next": "n", "as_of": "here"}))
-    read_page = core(script).list_page
-    page = script.play(read_page("c", 5, scope="s", tag="t", archived=None, pinned=True, deleted=True))
-    assert (page.next, page.as_of, [chat.id for chat in page]) == ("n", "here", [CHAT])
-    assert query(script) == {
-        "scope": "s",
-        "tag": "t",
-        "archived": "any",
-        "pinned": "true",
-        "deleted": "true",
-        "cursor": "c",
-        "limit": "5",
-    }
-
-
-def test_list_by_search_returns_snippets_and_filters_archived_chats() -> None:
-    hits = [
-        {
-            "chat": {**INFO, "archived": archived},
-            "turn": TURN,
-            "branch": BRANCH,
-            "snippet": "so it is",
-            "marks": [[0, 2]],
-        }
-        for archived in (False, True)
-    ]
-    script = Script(reply({"data": hits, "next": None, "complete": True}))
-    read_page = core(script).search_chats_page
-    (chat,) = script.play(read_page(None, 5, q="so", scope=None, tag=None, archived=False, pinned=None))
-    assert (chat.snippet, chat.marks, chat.archived) == ("so it is", ((0, 2),), False)
 
 
 def test_unknown_answer_fields_are_ignored() -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import pytest
@@ -131,11 +130,191 @@ def test_turn_stream_ignores_chunk_boundaries(size: int) -> None:
     assert followed(Script(turn_stream(*pieces))) == RECEIVED
 
 
-def test_turn_stream_cut_within_an_event_resumes_after_the_last_whole_one() -> None:
-    script = Script(turn_stream(*WHOLE[:2], WHOLE[2][:9], end=CUT), event_stream(*WHOLE[2:]))
-    assert followed(script) == RECEIVED
-    assert paths(script) == ["POST", "GET 2"]
-    assert script.received[1].path == f"/api/turns/{TURN}/events"
+THIRD_TURN = "turn_01a1e29c3b807c3685c9ed1e24fc7aaa"
+STARTED = (turn_started(), text(2, "He"))
+ANEW = turn_stream(*WHOLE, turn=OTHER_TURN)
+RESTARTED = ["started", "He", "again 2", *RECEIVED]
+KEPT = (turn_started(), text(2, "Hel"), turn_finished(3, "kept"))
+DIED = "process_died"
+GONE = error_reply(404, "turn_not_found")
+DEEP = b"id: 2\nevent: item.done\ndata: %s\n\n" % (b'{"type":"item.done","item":' + b"[" * 100_000)
+LONG = b"id: " + b"9" * 5000 + b"\nevent: text.delta\ndata: {}\n\n"
+GARBLED = b"id: 2\nevent: text.delta\ndata: {\xff\n\n"
+CUT_AFTER_THREE = turn_stream(*WHOLE[:3], end=CUT)
+REST = event_stream(*WHOLE[1:])
+
+RECOVERIES: dict[str, tuple[list[Any], list[str], str]] = {
+    "cut within an event": (
+        [turn_stream(*WHOLE[:2], WHOLE[2][:9], end=CUT), event_stream(*WHOLE[2:])],
+        RECEIVED,
+        "POST, GET 2",
+    ),
+    "duplicate events": ([turn_stream(WHOLE[0], WHOLE[0], *WHOLE[:2], *WHOLE)], RECEIVED, "POST"),
+    "heartbeats": ([turn_stream(b": \n\n", WHOLE[0], b": \n\n", *WHOLE[1:])], RECEIVED, "POST"),
+    "a missing event": ([turn_stream(WHOLE[0], WHOLE[2]), REST], RECEIVED, "POST, GET 1"),
+    "garbled data": ([turn_stream(WHOLE[0], GARBLED), REST], RECEIVED, "POST, GET 1"),
+    "too deep data": ([turn_stream(WHOLE[0], DEEP), REST], RECEIVED, "POST, GET 1"),
+    "too long a number": ([turn_stream(WHOLE[0], LONG), turn_stream(*WHOLE)], RECEIVED, "POST, POST"),
+    "no answer": ([CUT, UNREACHED, turn_stream(*WHOLE)], RECEIVED, "POST, POST, POST"),
+    "a transient error event": (
+        [turn_stream(*WHOLE[:2], error_event("shutting_down")), CUT, event_stream(*WHOLE[2:])],
+        RECEIVED,
+        "POST, GET 2, GET 2",
+    ),
+    "a cut after the last event": ([turn_stream(*WHOLE, end=CUT)], RECEIVED, "POST"),
+    "the same turn again": (
+        [turn_stream(*WHOLE[:2]), turn_stream(*WHOLE, replayed=True)],
+        RECEIVED,
+        "POST, POST",
+    ),
+    "no scope to read": (
+        [
+            turn_stream(*WHOLE[:2], end=CUT),
+            error_reply(403, "insufficient_scope"),
+            CUT_AFTER_THREE,
+            turn_stream(*WHOLE),
+        ],
+        RECEIVED,
+        "POST, GET 2, POST, POST",
+    ),
+    "a moved turn": ([turn_stream(error_event("turn_moved")), GONE, ANEW], RECEIVED, "POST, GET 0, POST"),
+    "a turn lost with its store": (
+        [turn_stream(*STARTED, end=CUT), GONE, ANEW],
+        RESTARTED,
+        "POST, GET 2, POST",
+    ),
+    # It had sent two events and stored one; the client received the second, so the last has its number.
+    "a turn that died after its last stored event": (
+        [turn_stream(*STARTED, end=CUT), event_stream(), turn_stream(*WHOLE, turn=OTHER_TURN, replayed=True)],
+        RESTARTED,
+        "POST, GET 2, POST",
+    ),
+    **{
+        f"a failure with its process: {code}": (
+            [turn_stream(*STARTED, turn_finished(3, "failed", code)), ANEW],
+            RESTARTED,
+            "POST, POST",
+        )
+        for code in (DIED, "cancelled", "superseded", "store_unavailable", "ledger_closed")
+    },
+    "a resumed attempt": (
+        [turn_stream(turn_started(), turn_finished(2, "resumed")), ANEW],
+        ["started", "again 2", *RECEIVED],
+        "POST, POST",
+    ),
+    "less kept than was sent": (
+        [CUT_AFTER_THREE, event_stream(KEPT[2]), turn_stream(*KEPT, replayed=True)],
+        [*RECEIVED[:3], "again 1", "started", "Hel", "kept"],
+        "POST, GET 3, POST",
+    ),
+    "less stored than was sent of a turn that died": (
+        [CUT_AFTER_THREE, event_stream(turn_finished(2, "failed", DIED)), ANEW],
+        [*RECEIVED[:3], "again 2", *RECEIVED],
+        "POST, GET 3, POST",
+    ),
+    "attempts without an event": (
+        [
+            turn_stream(end=CUT),
+            GONE,
+            turn_stream(*WHOLE[:2], turn_finished(3, "failed", DIED), turn=OTHER_TURN),
+            turn_stream(*WHOLE, turn=THIRD_TURN),
+        ],
+        [*RECEIVED[:2], "again 3", *RECEIVED],
+        "POST, GET 0, POST, POST",
+    ),
+}
+
+
+@pytest.mark.parametrize("trouble", RECOVERIES)
+def test_turn_stream_recovers_from(trouble: str) -> None:
+    answers, events, requests = RECOVERIES[trouble]
+    script = Script(*answers)
+    following = make_follower(script)
+    assert followed(script, following) == events
+    assert ", ".join(paths(script)) == requests
+    assert script.is_over
+    last = max((at for at, each in enumerate(events) if each.startswith("again")), default=-1)
+    assert following.text == "".join(each for each in events[last + 2 : -1])
+    for request in script.received:
+        assert request == REQUEST or request.path == f"/api/turns/{TURN}/events"
+
+
+DISCARDED = (turn_started(), turn_finished(2, "discarded"))
+UNTRUSTED = ConnectionFailure("the certificate is not trusted", may_have_arrived=False, is_hopeless=True)
+FOREIGN = "not a Turnledger server"
+
+
+@pytest.mark.parametrize(
+    ("answers", "error", "message", "events"),
+    [
+        ([UNREACHED] * 5, errors.ServerUnavailable, "never reached it: nothing was run", []),
+        (
+            [UNREACHED, CUT, *[UNREACHED] * 3],
+            errors.ServerUnavailable,
+            "may have begun, and may still be running",
+            [],
+        ),
+        ([UNTRUSTED], errors.ServerUnavailable, "certificate", []),
+        ([error_reply(503, "store_unavailable")] * 5, errors.StoreUnavailable, None, []),
+        ([turn_stream(error_event("wait_ended", "invalid_request_error"))], errors.WaitEnded, None, []),
+        ([Streamed({"content-type": "text/html"}, [b"<html>"])], errors.RequestFailed, FOREIGN, []),
+        ([Streamed({"content-type": "text/event-stream"}, [])], errors.RequestFailed, FOREIGN, []),
+        (
+            [CUT_AFTER_THREE, event_stream(DISCARDED[1]), turn_stream(*DISCARDED)],
+            errors.TurnStopped,
+            None,
+            [*RECEIVED[:3], "again 1", "started", "discarded"],
+        ),
+    ],
+)
+def test_turn_stream_raises_what_ends_it(
+    answers: list[Any], error: type[Exception], message: str | None, events: list[str]
+) -> None:
+    script = Script(*answers)
+    with pytest.raises(error, match=message):
+        followed(script)
+    assert (received(script), script.is_over) == (events, True)
+
+
+@pytest.mark.parametrize(
+    ("state", "failure", "error"),
+    [
+        ("failed", "model_timeout", errors.ModelTimeout),
+        ("discarded", None, errors.TurnStopped),
+        ("settled", "model_timeout", errors.ModelTimeout),
+        ("settled", DIED, errors.TurnFailed),
+        ("settled", None, errors.TurnStopped),
+        ("kept", None, None),
+    ],
+)
+def test_turn_stream_raises_the_failure_of_its_turn_after_the_last_event(
+    state: str, failure: str | None, error: type[Exception] | None
+) -> None:
+    script = Script(turn_stream(turn_started(), turn_finished(2, state, failure)))
+    with pytest.raises(error, match=f"{failure} happened" if failure else None) if error else nullcontext():
+        followed(script)
+    assert received(script) == ["started", state]
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (CUT, errors.ServerUnavailable),
+        (turn_stream(turn_started(), turn_finished(2, "failed", DIED)), errors.TurnFailed),
+    ],
+)
+def test_turn_stream_without_retries_makes_one_try(answer: Any, error: type[Exception]) -> None:
+    script = Script(answer, retries=Retries(times=0))
+    with pytest.raises(error):
+        followed(script)
+    assert script.pauses == []
+
+
+def test_turn_stream_of_a_replayed_turn_is_marked_as_replayed() -> None:
+    script = Script(turn_stream(*WHOLE, replayed=True))
+    following = make_follower(script)
+    followed(script, following)
+    assert following.is_replayed
 
 
 def test_turn_stream_cut_anywhere_yields_every_event_once() -> None:
@@ -144,40 +323,6 @@ def test_turn_stream_cut_anywhere_yields_every_event_once() -> None:
         assert followed(Script(turn_stream(whole[:cut_at], end=CUT), event_stream(*WHOLE))) == RECEIVED, (
             cut_at
         )
-
-
-def test_turn_stream_drops_duplicate_events() -> None:
-    assert followed(Script(turn_stream(WHOLE[0], WHOLE[0], *WHOLE[:2], *WHOLE))) == RECEIVED
-
-
-def test_turn_stream_with_a_missing_event_resumes_before_the_gap() -> None:
-    script = Script(turn_stream(WHOLE[0], WHOLE[2]), event_stream(*WHOLE[1:]))
-    assert followed(script) == RECEIVED
-    assert paths(script) == ["POST", "GET 1"]
-
-
-def test_turn_stream_with_garbled_data_resumes_before_it() -> None:
-    garbled = b"id: 2\nevent: text.delta\ndata: {\xff\n\n"
-    script = Script(turn_stream(WHOLE[0], garbled), event_stream(*WHOLE[1:]))
-    assert followed(script) == RECEIVED
-
-
-def test_turn_stream_ignores_heartbeats() -> None:
-    assert followed(Script(turn_stream(b": \n\n", WHOLE[0], b": \n\n", *WHOLE[1:]))) == RECEIVED
-
-
-def test_turn_stream_skips_unknown_event_types() -> None:
-    script = Script(
-        turn_stream(turn_started(), event(2, "mood.changed", mood="good"), text(3, "Hello"), turn_finished(4))
-    )
-    assert followed(script) == ["started", "Hello", "completed"]
-
-
-def test_turn_request_without_an_answer_is_sent_again_unchanged() -> None:
-    script = Script(CUT, UNREACHED, turn_stream(*WHOLE))
-    assert followed(script) == RECEIVED
-    assert script.received == [REQUEST, REQUEST, REQUEST]
-    assert script.pauses == [1.0, 2.0]
 
 
 @pytest.mark.parametrize(
@@ -239,39 +384,6 @@ def test_turn_stream_without_progress_gives_up_and_names_the_running_turn() -> N
     assert received(script) == ["started"]
 
 
-def test_turn_request_that_never_arrived_reports_that_no_turn_ran() -> None:
-    with pytest.raises(errors.ServerUnavailable, match="never reached it: nothing was run"):
-        followed(Script(*[UNREACHED] * 5))
-
-
-def test_turn_request_that_may_have_arrived_reports_a_possibly_running_turn() -> None:
-    with pytest.raises(errors.ServerUnavailable, match="may have begun, and may still be running"):
-        followed(Script(UNREACHED, CUT, *[UNREACHED] * 3))
-
-
-def test_turn_stream_without_retries_makes_one_try() -> None:
-    script = Script(CUT, retries=Retries(times=0))
-    with pytest.raises(errors.ServerUnavailable):
-        followed(script)
-    assert script.pauses == []
-
-
-def test_turn_stream_does_not_retry_a_hopeless_failure() -> None:
-    with pytest.raises(errors.ServerUnavailable, match="certificate"):
-        followed(
-            Script(
-                ConnectionFailure("the certificate is not trusted", may_have_arrived=False, is_hopeless=True)
-            )
-        )
-
-
-def test_turn_request_that_exhausts_its_retries_raises_the_last_server_error() -> None:
-    script = Script(*[error_reply(503, "store_unavailable")] * 5)
-    with pytest.raises(errors.StoreUnavailable):
-        followed(script)
-    assert script.is_over
-
-
 def test_turn_request_to_a_server_that_keeps_shutting_down_raises_its_code() -> None:
     with pytest.raises(errors.ServerUnavailable, match="same idempotency_key") as raised:
         followed(Script(*[error_reply(503, "shutting_down")] * 5))
@@ -282,11 +394,6 @@ def test_turn_request_to_a_server_that_keeps_shutting_down_raises_its_code() -> 
     )
 
 
-def test_turn_stream_retries_after_a_transient_error_event() -> None:
-    script = Script(turn_stream(*WHOLE[:2], error_event("shutting_down")), CUT, event_stream(*WHOLE[2:]))
-    assert followed(script) == RECEIVED
-
-
 def test_turn_stream_raises_a_permanent_error_event() -> None:
     error = error_event("token_ended", "invalid_request_error")
     for pieces in ((*WHOLE[:2], error), (b"".join((*WHOLE[:2], error)),)):
@@ -295,99 +402,6 @@ def test_turn_stream_raises_a_permanent_error_event() -> None:
             followed(script)
         assert received(script) == ["started", "Hello"]
         assert script.noted[-1].startswith("keep k")
-
-
-def test_turn_stream_of_a_moved_turn_sends_its_request_again() -> None:
-    script = Script(
-        turn_stream(error_event("turn_moved")),
-        error_reply(404, "turn_not_found"),
-        turn_stream(*WHOLE, turn=OTHER_TURN),
-    )
-    following = make_follower(script)
-    assert followed(script, following) == ["started", "Hello", " there", "completed"]
-    assert (following.turn, script.received[2]) == (OTHER_TURN, REQUEST)
-
-
-def test_turn_stream_whose_wait_ended_raises_and_does_not_retry() -> None:
-    script = Script(turn_stream(error_event("wait_ended", "invalid_request_error")))
-    with pytest.raises(errors.WaitEnded):
-        followed(script, make_follower(script))
-
-
-def test_turn_stream_of_a_turn_lost_with_its_store_restarts() -> None:
-    script = Script(
-        turn_stream(turn_started(), text(2, "He"), end=CUT),
-        error_reply(404, "turn_not_found"),
-        turn_stream(*WHOLE, turn=OTHER_TURN),
-    )
-    following = make_follower(script)
-    assert followed(script, following) == [
-        "started",
-        "He",
-        "again 2",
-        "started",
-        "Hello",
-        " there",
-        "completed",
-    ]
-    assert (following.turn, following.text) == (OTHER_TURN, "Hello there")
-    assert script.received[2] == REQUEST
-
-
-@pytest.mark.parametrize(
-    "code", ["process_died", "cancelled", "superseded", "store_unavailable", "ledger_closed"]
-)
-def test_turn_stream_of_a_turn_that_failed_with_its_process_restarts(code: str) -> None:
-    script = Script(
-        turn_stream(turn_started(), text(2, "He"), turn_finished(3, "failed", code)),
-        turn_stream(*WHOLE, turn=OTHER_TURN),
-    )
-    assert followed(script) == ["started", "He", "again 2", *RECEIVED]
-    assert script.received == [REQUEST, REQUEST]
-
-
-def test_turn_stream_of_a_turn_that_died_after_its_last_stored_event_restarts() -> None:
-    # It had sent two events and stored one; the client received the second, so the last has its number.
-    script = Script(
-        turn_stream(turn_started(), text(2, "He"), end=CUT),
-        event_stream(),
-        turn_stream(*WHOLE, turn=OTHER_TURN, replayed=True),
-    )
-    assert followed(script) == ["started", "He", "again 2", *RECEIVED]
-    assert paths(script) == ["POST", "GET 2", "POST"]
-
-
-def test_turn_stream_ahead_of_a_kept_turn_restarts_with_its_events() -> None:
-    kept = (turn_started(), text(2, "Hel"), turn_finished(3, "kept"))
-    script = Script(
-        turn_stream(*WHOLE[:3], end=CUT), event_stream(kept[2]), turn_stream(*kept, replayed=True)
-    )
-    following = make_follower(script)
-    assert followed(script, following) == ["started", "Hello", " there", "again 1", "started", "Hel", "kept"]
-    assert following.text == "Hel"
-    assert paths(script) == ["POST", "GET 3", "POST"]
-
-
-def test_turn_stream_ahead_of_a_discarded_turn_restarts_and_raises() -> None:
-    gone = (turn_started(), turn_finished(2, "discarded"))
-    script = Script(turn_stream(*WHOLE[:3], end=CUT), event_stream(gone[1]), turn_stream(*gone))
-    with pytest.raises(errors.TurnStopped):
-        followed(script)
-    assert received(script)[3:] == ["again 1", "started", "discarded"]
-
-
-def test_turn_stream_ahead_of_a_turn_that_failed_with_its_process_restarts() -> None:
-    script = Script(
-        turn_stream(*WHOLE[:3], end=CUT),
-        event_stream(turn_finished(2, "failed", "process_died")),
-        turn_stream(*WHOLE, turn=OTHER_TURN),
-    )
-    assert followed(script) == ["started", "Hello", " there", "again 2", *RECEIVED]
-
-
-def test_turn_stream_that_resumes_the_same_turn_reports_no_restart() -> None:
-    script = Script(turn_stream(*WHOLE[:2]), turn_stream(*WHOLE, replayed=True))
-    assert followed(script) == RECEIVED
 
 
 def test_turn_stream_of_a_turn_that_keeps_killing_its_process_gives_up() -> None:
@@ -411,63 +425,6 @@ def test_turn_stream_of_a_turn_that_keeps_killing_its_process_gives_up() -> None
     ]
 
 
-def test_turn_stream_without_retries_raises_when_the_process_died() -> None:
-    script = Script(
-        turn_stream(turn_started(), turn_finished(2, "failed", "process_died")), retries=Retries(times=0)
-    )
-    with pytest.raises(errors.TurnFailed):
-        followed(script)
-    assert received(script) == ["started", "failed"]
-
-
-def test_turn_stream_raises_a_model_failure_after_its_last_event() -> None:
-    script = Script(turn_stream(turn_started(), turn_finished(2, "failed", "model_timeout")))
-    with pytest.raises(errors.ModelTimeout, match="model_timeout happened"):
-        followed(script)
-    assert received(script) == ["started", "failed"]
-
-
-def test_turn_stream_of_a_stopped_and_kept_turn_ends_normally() -> None:
-    assert followed(Script(turn_stream(turn_started(), turn_finished(2, "kept")))) == ["started", "kept"]
-
-
-def test_turn_stream_of_a_stopped_and_discarded_turn_raises() -> None:
-    script = Script(turn_stream(turn_started(), turn_finished(2, "discarded")))
-    with pytest.raises(errors.TurnStopped, match="discarded"):
-        followed(script)
-    assert received(script) == ["started", "discarded"]
-
-
-def test_turn_stream_of_a_settled_turn_raises_its_failure() -> None:
-    with pytest.raises(errors.ModelTimeout):
-        followed(Script(turn_stream(turn_started(), turn_finished(2, "settled", "model_timeout"))))
-    with pytest.raises(errors.TurnFailed):
-        followed(Script(turn_stream(turn_started(), turn_finished(2, "settled", "process_died"))))
-    with pytest.raises(errors.TurnStopped):
-        followed(Script(turn_stream(turn_started(), turn_finished(2, "settled"))))
-
-
-def test_turn_stream_of_a_resumed_attempt_follows_its_successor() -> None:
-    script = Script(
-        turn_stream(turn_started(), turn_finished(2, "resumed", "process_died")),
-        turn_stream(*WHOLE, turn=OTHER_TURN),
-    )
-    assert followed(script) == ["started", "again 2", *RECEIVED]
-
-
-def test_turn_stream_ignores_a_cut_after_the_last_event() -> None:
-    script = Script(turn_stream(*WHOLE, end=CUT))
-    assert followed(script) == RECEIVED
-    assert script.pauses == []
-
-
-def test_turn_stream_of_a_replayed_turn_is_marked_as_replayed() -> None:
-    script = Script(turn_stream(*WHOLE, replayed=True))
-    following = make_follower(script)
-    followed(script, following)
-    assert following.is_replayed
-
-
 def test_turn_stream_retried_under_a_generated_key_is_not_marked_as_replayed() -> None:
     script = Script(CUT, turn_stream(*WHOLE, replayed=True))
     made = TurnFollower(
@@ -488,29 +445,6 @@ def test_turn_stream_keeps_the_chat_state_of_its_first_answer() -> None:
     following = make_follower(script)
     followed(script, following)
     assert following.state == "created"
-
-
-@pytest.mark.parametrize(
-    "strange",
-    [
-        Streamed({"content-type": "text/html"}, [b"<html>"]),
-        Streamed({"content-type": "text/event-stream"}, []),
-    ],
-)
-def test_turn_stream_from_a_foreign_server_is_refused(strange: Streamed) -> None:
-    with pytest.raises(errors.RequestFailed, match="not a Turnledger server"):
-        followed(Script(strange))
-
-
-def test_turn_stream_without_read_scope_continues_by_sending_its_request_again() -> None:
-    script = Script(
-        turn_stream(*WHOLE[:2], end=CUT),
-        error_reply(403, "insufficient_scope"),
-        turn_stream(*WHOLE[:3], end=CUT),
-        turn_stream(*WHOLE),
-    )
-    assert followed(script) == RECEIVED
-    assert paths(script) == ["POST", "GET 2", "POST", "POST"]
 
 
 LOGIN_PAGE = Streamed({"content-type": "text/html"}, [b"<html>"])
@@ -544,31 +478,6 @@ def test_turn_request_is_recorded_until_it_has_an_outcome(answers: tuple[Any, ..
     assert script.noted == notes
 
 
-def test_turn_stream_counts_attempts_that_yielded_no_event() -> None:
-    died = turn_finished(3, "failed", "process_died")
-    third = "turn_01a1e29c3b807c3685c9ed1e24fc7aaa"
-    script = Script(
-        turn_stream(end=CUT),
-        error_reply(404, "turn_not_found"),
-        turn_stream(*WHOLE[:2], died, turn=OTHER_TURN),
-        turn_stream(*WHOLE, turn=third),
-    )
-    assert [each for each in followed(script) if str(each).startswith("again")] == ["again 3"]
-
-
-@pytest.mark.parametrize(
-    "nonsense",
-    [
-        b"id: 2\nevent: item.done\ndata: %s\n\n" % (b'{"type":"item.done","item":' + b"[" * 100_000),
-        b"id: " + b"9" * 5000 + b"\nevent: text.delta\ndata: {}\n\n",
-    ],
-    ids=["deep", "long"],
-)
-def test_turn_stream_with_unreadable_events_resumes_before_them(nonsense: bytes) -> None:
-    script = Script(turn_stream(WHOLE[0], nonsense), turn_stream(*WHOLE))
-    assert followed(script) == RECEIVED
-
-
 def test_turn_stream_continues_if_a_pending_stop_fails() -> None:
     def stop(turn: TurnId) -> Steps[None]:
         yield from ()
@@ -594,64 +503,50 @@ def test_turn_stream_sends_a_pending_stop_once_the_turn_began() -> None:
     assert stopped == [TURN]
 
 
-def reader(after: int = 0) -> Callable[[Script], TurnFollower]:
-    return lambda script: TurnFollower(
-        script.new_retry_count(), script.retries, turn=TurnId(TURN), after=after
-    )
+def reader(script: Script, after: int = 0) -> TurnFollower:
+    return TurnFollower(script.new_retry_count(), script.retries, turn=TurnId(TURN), after=after)
 
 
-def test_turn_reader_resumes_where_it_was_cut_off() -> None:
-    script = Script(event_stream(*WHOLE[:2], end=CUT), event_stream(*WHOLE[2:]))
-    assert followed(script, reader()(script)) == RECEIVED
-    assert paths(script) == ["GET 0", "GET 2"]
+DEAD = event_stream(turn_started(), turn_finished(2, "failed", DIED))
+READS: dict[str, tuple[list[Any], int, list[str], str]] = {
+    "cut": ([event_stream(*WHOLE[:2], end=CUT), event_stream(*WHOLE[2:])], 0, RECEIVED, "GET 0, GET 2"),
+    "ended early": ([event_stream(*WHOLE[:2]), event_stream(*WHOLE[2:])], 0, RECEIVED, "GET 0, GET 2"),
+    "of a failed turn": ([DEAD], 0, ["started", "failed"], "GET 0"),
+    "at the end": ([event_stream()], 4, [], "GET 4"),
+    "beyond the last event": ([event_stream(turn_finished(2))], 4, [], "GET 4"),
+    "ahead of the stored events": (
+        [event_stream(*WHOLE[:3], end=CUT), event_stream(turn_finished(2, "failed", DIED)), DEAD],
+        0,
+        [*RECEIVED[:3], "again 1", "started", "failed"],
+        "GET 0, GET 3, GET 0",
+    ),
+    "ahead of a dead turn": (
+        [event_stream(*WHOLE[:3], end=CUT), event_stream(), DEAD, DEAD],
+        0,
+        [*RECEIVED[:3], "again 1", "started", "failed"],
+        "GET 0, GET 3, GET 0, GET 0",
+    ),
+    "of withdrawn events": (
+        [event_stream(*WHOLE[:2], end=CUT), event_stream(), event_stream(*WHOLE[:2])],
+        0,
+        RECEIVED[:2],
+        "GET 0, GET 2, GET 0",
+    ),
+}
 
 
-def test_turn_reader_yields_a_failure_without_raising() -> None:
-    script = Script(event_stream(turn_started(), turn_finished(2, "failed", "process_died")))
-    assert followed(script, reader()(script)) == ["started", "failed"]
-
-
-def test_turn_reader_at_the_end_yields_no_events() -> None:
-    script = Script(event_stream())
-    assert followed(script, reader(4)(script)) == []
-
-
-def test_turn_reader_beyond_the_last_event_yields_no_events() -> None:
-    script = Script(event_stream(turn_finished(2)))
-    assert followed(script, reader(4)(script)) == []
-
-
-def test_turn_reader_ahead_of_the_stored_events_restarts() -> None:
-    script = Script(
-        event_stream(*WHOLE[:3], end=CUT),
-        event_stream(turn_finished(2, "failed", "process_died")),
-        event_stream(turn_started(), turn_finished(2, "failed", "process_died")),
-    )
-    assert followed(script, reader()(script))[3:] == ["again 1", "started", "failed"]
-    assert paths(script) == ["GET 0", "GET 3", "GET 0"]
-
-
-def test_turn_reader_ahead_of_a_dead_turn_restarts_and_yields_the_failure() -> None:
-    died = event_stream(turn_started(), turn_finished(2, "failed", "process_died"))
-    script = Script(event_stream(*WHOLE[:3], end=CUT), event_stream(), died, died)
-    assert followed(script, reader()(script)) == [*RECEIVED[:3], "again 1", "started", "failed"]
-    assert paths(script) == ["GET 0", "GET 3", "GET 0", "GET 0"]
-
-
-def test_turn_reader_of_withdrawn_events_reads_from_the_start_once() -> None:
-    script = Script(event_stream(*WHOLE[:2], end=CUT), event_stream(), event_stream(*WHOLE[:2]))
-    assert followed(script, reader()(script)) == RECEIVED[:2]
+@pytest.mark.parametrize("read", READS)
+def test_turn_reader_yields_each_event_once_and_raises_no_failure(read: str) -> None:
+    answers, after, events, requests = READS[read]
+    script = Script(*answers)
+    assert followed(script, reader(script, after)) == events
+    assert (", ".join(paths(script)), script.is_over) == (requests, True)
 
 
 def test_turn_reader_of_an_unknown_turn_raises() -> None:
-    script = Script(error_reply(404, "turn_not_found"))
+    script = Script(GONE)
     with pytest.raises(errors.TurnNotFound):
-        followed(script, reader()(script))
-
-
-def test_turn_reader_resumes_a_stream_that_ends_early() -> None:
-    script = Script(event_stream(*WHOLE[:2]), event_stream(*WHOLE[2:]))
-    assert followed(script, reader()(script)) == RECEIVED
+        followed(script, reader(script))
 
 
 WORDS = ["Hello", " there", ", how", " are", " you?"]

@@ -35,21 +35,13 @@ from turnledger.errors import (
 )
 
 
-def test_claimants_of_this_process_are_alive() -> None:
+def test_claimant_is_alive_until_it_retires_or_its_process_was_another() -> None:
     one, other = Claimant(), Claimant()
-    assert one.name != other.name
-    assert one.is_alive(other.name)
-    assert one.is_alive(one.name)
-
-
-def test_claimant_that_retired_is_not_alive() -> None:
-    one, other = Claimant(), Claimant()
+    for name in (one.name, other.name, "malformed"):
+        assert one.is_alive(name)
     other.retire()
     assert not one.is_alive(other.name)
-
-
-def test_claimant_of_an_earlier_process_with_the_same_pid_is_not_alive() -> None:
-    assert not Claimant().is_alive(f"{os.getpid()}:of-another-life")
+    assert not one.is_alive(f"{os.getpid()}:of-another-life")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="not supported there")
@@ -59,10 +51,6 @@ def test_claimant_of_an_ended_process_is_not_alive() -> None:
     assert Claimant().is_alive(name)
     program.communicate()
     assert not Claimant().is_alive(name)
-
-
-def test_claimant_with_a_malformed_name_is_assumed_alive() -> None:
-    assert Claimant().is_alive("whoever")
 
 
 URL = "http://server"
@@ -127,6 +115,18 @@ def opened(
     return OPENED[-1]
 
 
+@pytest.fixture
+def file(path: Path, clock: Clock) -> OutboxFile:
+    return opened(path, clock)
+
+
+def leave(file: OutboxFile, *messages: tuple[str, str]) -> None:
+    """Record messages to chats, whose outcome stays unknown."""
+    for key, chat in messages:
+        file.record(key, body(chat=chat), HEADERS)
+        file.keep(key, may_have_arrived=True)
+
+
 def keys(file: OutboxFile) -> list[str]:
     return [each.idempotency_key for each in file.pending()]
 
@@ -148,8 +148,7 @@ def test_outbox_file_returns_recorded_messages_to_the_next_program(path: Path, c
     assert (unsent.recorded_at, unsent.first_tried_at, unsent.is_uncertain) == (clock.now, clock.now, False)
 
 
-def test_outbox_file_removes_done_and_forgotten_messages(path: Path, clock: Clock) -> None:
-    file = opened(path, clock)
+def test_outbox_file_removes_done_and_forgotten_messages(file: OutboxFile) -> None:
     for key in "abc":
         file.record(key, body(), HEADERS)
     file.remove("a")
@@ -166,8 +165,9 @@ def test_outbox_file_keeps_the_first_try_time_of_a_message_sent_again(path: Path
     assert (unsent.first_tried_at, unsent.recorded_at, unsent.body) == (first, first, body())
 
 
-def test_outbox_file_marks_a_message_that_cannot_have_arrived_as_untried(path: Path, clock: Clock) -> None:
-    file = opened(path, clock)
+def test_outbox_file_marks_a_message_that_cannot_have_arrived_as_untried(
+    file: OutboxFile, clock: Clock
+) -> None:
     file.record("k", body(), HEADERS)
     file.keep("k", may_have_arrived=False)
     assert [each.first_tried_at for each in file.pending()] == [None]
@@ -188,8 +188,7 @@ def test_outbox_file_keeps_a_message_that_may_have_arrived_as_tried(path: Path, 
     assert [each.first_tried_at for each in file.pending()] == [first, first]
 
 
-def test_outbox_file_with_one_of_two_tries_unarrived_counts_as_tried(path: Path, clock: Clock) -> None:
-    file = opened(path, clock)
+def test_outbox_file_with_one_of_two_tries_unarrived_counts_as_tried(file: OutboxFile, clock: Clock) -> None:
     file.record("k", body(), HEADERS)
     file.record("k", body(), HEADERS)
     file.keep("k", may_have_arrived=False)
@@ -201,11 +200,9 @@ def test_outbox_file_with_one_of_two_tries_unarrived_counts_as_tried(path: Path,
     [(0, False), (23 * 3600_000, False), (23 * 3600_000 + 1, True), (-SKEW_MS, False), (-SKEW_MS - 1, True)],
 )
 def test_outbox_file_marks_old_or_future_tries_as_uncertain(
-    path: Path, clock: Clock, later: int, is_uncertain: bool
+    file: OutboxFile, clock: Clock, later: int, is_uncertain: bool
 ) -> None:
-    file = opened(path, clock)
-    file.record("k", body(), HEADERS)
-    file.keep("k", may_have_arrived=True)
+    leave(file, ("k", "conv_1"))
     clock.now += later
     [unsent] = file.pending()
     found = file.claim(0)
@@ -215,8 +212,7 @@ def test_outbox_file_marks_old_or_future_tries_as_uncertain(
 def test_outbox_file_claim_is_exclusive_until_it_expires(path: Path, clock: Clock) -> None:
     one, other = opened(path, clock), opened(path, clock)
     one.record("sending", body(), HEADERS)
-    one.record("left", body(chat="conv_2"), HEADERS)
-    one.keep("left", may_have_arrived=True)
+    leave(one, ("left", "conv_2"))
     assert (claimed(other), claimed(one)) == (["left"], [])
     clock.now += CLAIM_MS
     assert claimed(one) == ["sending", "left"]
@@ -231,9 +227,7 @@ def test_outbox_file_ignores_claims_of_dead_processes(path: Path, clock: Clock) 
 
 def test_outbox_file_keeps_the_order_of_messages_to_one_chat(path: Path, clock: Clock) -> None:
     one, other = opened(path, clock), opened(path, clock)
-    for key, chat in [("a1", "conv_a"), ("b1", "conv_b"), ("a2", "conv_a"), ("b2", "conv_b")]:
-        one.record(key, body(chat=chat), HEADERS)
-        one.keep(key, may_have_arrived=True)
+    leave(one, ("a1", "conv_a"), ("b1", "conv_b"), ("a2", "conv_a"), ("b2", "conv_b"))
     first = one.claim(0)
     assert first is not None
     assert first.idempotency_key == "a1"
@@ -242,11 +236,8 @@ def test_outbox_file_keeps_the_order_of_messages_to_one_chat(path: Path, clock: 
     assert claimed(other) == ["a2"]
 
 
-def test_outbox_file_holds_back_messages_behind_an_unsent_one_of_their_chat(path: Path, clock: Clock) -> None:
-    file = opened(path, clock)
-    for key, chat in [("a1", "conv_a"), ("b1", "conv_b"), ("a2", "conv_a"), ("b2", "conv_b")]:
-        file.record(key, body(chat=chat), HEADERS)
-        file.keep(key, may_have_arrived=True)
+def test_outbox_file_holds_back_messages_behind_an_unsent_one_of_their_chat(file: OutboxFile) -> None:
+    leave(file, ("a1", "conv_a"), ("b1", "conv_b"), ("a2", "conv_a"), ("b2", "conv_b"))
     found, after = [], 0
     while (unsent := file.claim(after)) is not None:
         found.append(unsent.idempotency_key)
@@ -260,9 +251,7 @@ def test_outbox_file_holds_back_messages_behind_an_unsent_one_of_their_chat(path
 
 def test_outbox_file_claim_does_not_overtake_a_skipped_message(path: Path, clock: Clock) -> None:
     one, other = opened(path, clock), opened(path, clock)
-    for key, chat in [("a1", "conv_a"), ("a2", "conv_a"), ("b1", "conv_b"), ("a3", "conv_a")]:
-        one.record(key, body(chat=chat), HEADERS)
-        one.keep(key, may_have_arrived=True)
+    leave(one, ("a1", "conv_a"), ("a2", "conv_a"), ("b1", "conv_b"), ("a3", "conv_a"))
     assert one.claim(0).idempotency_key == "a1"
     passed = other.claim(0)
     assert passed.idempotency_key == "b1"
@@ -270,13 +259,12 @@ def test_outbox_file_claim_does_not_overtake_a_skipped_message(path: Path, clock
     assert other.claim(passed.id) is None
 
 
-def test_outbox_file_does_not_hold_back_messages_behind_an_uncertain_one(path: Path, clock: Clock) -> None:
-    file = opened(path, clock)
-    file.record("old", body(), HEADERS)
-    file.keep("old", may_have_arrived=True)
+def test_outbox_file_does_not_hold_back_messages_behind_an_uncertain_one(
+    file: OutboxFile, clock: Clock
+) -> None:
+    leave(file, ("old", "conv_1"))
     clock.now += DAY_MS
-    file.record("new", body(), HEADERS)
-    file.keep("new", may_have_arrived=True)
+    leave(file, ("new", "conv_1"))
     assert claimed(file) == ["old", "new"]
 
 
@@ -294,8 +282,7 @@ def test_outbox_file_separates_senders_and_servers(path: Path, clock: Clock) -> 
         opened(path, clock, sender="ada"),
     ]
     for number, file in enumerate(files):
-        file.record(str(number), body(), HEADERS)
-        file.keep(str(number), may_have_arrived=True)
+        leave(file, (str(number), "conv_1"))
     assert [keys(file) for file in files] == [["0"], ["1"], ["2"], ["3"], ["4"]]
     assert not files[0].forget(2)
     assert [claimed(file) for file in files] == [["0"], ["1"], ["2"], ["3"], ["4"]]
@@ -309,8 +296,7 @@ def test_outbox_file_contains_no_secret(path: Path, clock: Clock) -> None:
     assert b"Hello" in path.read_bytes()
 
 
-def test_outbox_file_erases_the_text_of_sent_messages(path: Path, clock: Clock) -> None:
-    file = opened(path, clock)
+def test_outbox_file_erases_the_text_of_sent_messages(file: OutboxFile, path: Path) -> None:
     file.record("k", body("marzipan " * 1000), HEADERS)
     file.remove("k")
     assert b"marzipan" not in path.read_bytes()
@@ -395,9 +381,8 @@ except sqlite3.OperationalError as problem:
 """
 
 
-def test_outbox_file_lock_survives_another_client_closing_the_file(path: Path, clock: Clock) -> None:
+def test_outbox_file_lock_survives_another_client_closing_the_file(file: OutboxFile, path: Path) -> None:
     """Closing a file releases all locks of the process on it."""
-    file = opened(path, clock)
     with file._transaction():
         open_file(path).close()
         command = [sys.executable, "-c", WRITING, str(path)]
@@ -415,8 +400,7 @@ def test_outbox_file_that_is_read_only_is_refused_on_open(
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing is forked there")
-def test_outbox_file_connection_inherited_by_a_child_is_left_open(path: Path, clock: Clock) -> None:
-    file = opened(path, clock)
+def test_outbox_file_connection_inherited_by_a_child_is_left_open(file: OutboxFile) -> None:
     file.record("k", body(), HEADERS)
     first = file._db
     file._process = -1  # as a child sees it: that of its parent
@@ -449,23 +433,20 @@ def test_outbox_with_invalid_options_is_refused() -> None:
             Outbox(path="unsent.db", **options)  # type: ignore[arg-type]
 
 
-def test_outbox_file_opens_again_after_close(path: Path, clock: Clock) -> None:
-    file = opened(path, clock)
+def test_outbox_file_opens_again_after_close(file: OutboxFile) -> None:
     file.record("k", body(), HEADERS)
     file.close()
     assert keys(file) == ["k"]
 
 
-def test_outbox_file_that_was_deleted_is_recreated(path: Path, clock: Clock) -> None:
-    file = opened(path, clock)
+def test_outbox_file_that_was_deleted_is_recreated(file: OutboxFile, path: Path, clock: Clock) -> None:
     file.record("lost", body(), HEADERS)
     path.unlink()
     file.record("k", body(), HEADERS)
     assert keys(file) == keys(opened(path, clock)) == ["k"]
 
 
-def test_outbox_file_that_is_damaged_raises_store_corrupt(path: Path, clock: Clock) -> None:
-    file = opened(path, clock)
+def test_outbox_file_that_is_damaged_raises_store_corrupt(file: OutboxFile, path: Path) -> None:
     file.record("k", body(), HEADERS)
     file.close()
     damaged = bytearray(path.read_bytes())
@@ -511,9 +492,7 @@ while (unsent := file.claim(after)) is not None:
 def test_outbox_file_claimed_by_two_processes_gives_each_message_to_one(path: Path) -> None:
     file = OutboxFile(Outbox(path=path), URL, "secret")
     OPENED.append(file)
-    for number in range(20):
-        file.record(str(number), body(chat=f"conv_{number}"), HEADERS)
-        file.keep(str(number), may_have_arrived=True)
+    leave(file, *((str(number), f"conv_{number}") for number in range(20)))
     command = [sys.executable, "-c", CLAIMING, str(path)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     programs = [subprocess.Popen(command, text=True, **pipes) for _ in range(2)]  # type: ignore[call-overload]

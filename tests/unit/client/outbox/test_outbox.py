@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
@@ -29,28 +29,41 @@ from turnledger.errors import (
 )
 from turnledger.model.event import TurnFinished
 
-
-@pytest.fixture
-def server() -> ScriptedServer:
-    return ScriptedServer()
+OTHER_CHAT = CHAT[:-1] + "9"
 
 
-@pytest.fixture
-def open_client(server: ScriptedServer, tmp_path: Path) -> Iterator[Callable[..., Client]]:
-    opened: list[Client] = []
+class Desk:
+    """A scripted server, and clients that share an outbox."""
 
-    def make(**options: object) -> Client:
+    def __init__(self, folder: Path) -> None:
+        self.server = ScriptedServer()
+        self.opened: list[Client] = []
+        self._folder = folder
+
+    def open(self, **options: object) -> Client:
         settings: dict[str, object] = {
             "model": "m",
-            "outbox": tmp_path / "unsent.db",
+            "outbox": self._folder / "unsent.db",
             "retries": Retries(times=0),
-            "http": httpx2.Client(transport=httpx2.MockTransport(server)),
+            "http": httpx2.Client(transport=httpx2.MockTransport(self.server)),
         }
-        opened.append(Client("https://server", "secret", **{**settings, **options}))  # type: ignore[arg-type]
-        return opened[-1]
+        self.opened.append(Client("https://server", "secret", **{**settings, **options}))  # type: ignore[arg-type]
+        return self.opened[-1]
 
-    yield make
-    for client in opened:
+    def leave(self, client: Client, *texts: str, chat: str = CHAT) -> None:
+        """Send messages that reach no server."""
+        for text in texts:
+            self.server.troubles = [is_away]
+            with pytest.raises(ServerUnavailable):
+                client.chats.open(chat).send(text)
+        self.server.received.clear()
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    desk = Desk(tmp_path)
+    yield desk
+    for client in desk.opened:
         client.close()
 
 
@@ -58,41 +71,39 @@ def inputs(client: Client) -> list[object]:
     return [each.fields["input"] for each in client.outbox.pending()]
 
 
-def test_outbox_records_a_message_before_sending_and_removes_it_after_the_answer(
-    server: ScriptedServer, open_client: Callable[..., Client]
-) -> None:
-    client, other = open_client(), open_client()
+def sent_again(client: Client) -> list[str]:
+    return [type(outcome).__name__ for _, outcome in client.outbox.send_all()]
+
+
+def test_outbox_records_a_message_before_sending_and_removes_it_after_the_answer(desk: Desk) -> None:
+    client, other = desk.open(), desk.open()
     seen: list[list[object]] = []
 
     def read_page(request: httpx2.Request) -> httpx2.Response:
         seen.append(inputs(other))
-        return server.answer(request)
+        return desk.server.answer(request)
 
-    server.troubles = [read_page]
+    desk.server.troubles = [read_page]
     answer = client.chats.open(CHAT).send("Hello", idempotency_key="k")
     assert (answer.text, seen, inputs(client)) == ("Yes.", [["Hello"]], [])
 
 
-def test_outbox_message_that_reached_no_server_is_sent_later_by_another_program(
-    server: ScriptedServer, open_client: Callable[..., Client]
-) -> None:
-    first = open_client()
-    server.troubles = [is_away]
+def test_outbox_message_that_reached_no_server_is_sent_later_by_another_program(desk: Desk) -> None:
+    first = desk.open()
+    desk.server.troubles = [is_away]
     with pytest.raises(ServerUnavailable) as problem:
         first.chats.open(CHAT).send("Hello")
     [unsent] = first.outbox.pending()
     assert (unsent.idempotency_key, unsent.first_tried_at) == (problem.value.idempotency_key, None)
-    [(sent, answer)] = open_client().outbox.send_all()
+    [(sent, answer)] = desk.open().outbox.send_all()
     assert (sent.id, isinstance(answer, Answer)) == (unsent.id, True)
-    assert list(server.turns) == [unsent.idempotency_key]
+    assert list(desk.server.turns) == [unsent.idempotency_key]
     assert (first.outbox.pending(), first.outbox.send_all()) == ([], [])
 
 
-def test_outbox_message_whose_answer_was_lost_gets_it_later_without_a_second_turn(
-    server: ScriptedServer, open_client: Callable[..., Client]
-) -> None:
-    client = open_client()
-    server.troubles = [loses_the_answer(server)]
+def test_outbox_message_whose_answer_was_lost_gets_it_later_without_a_second_turn(desk: Desk) -> None:
+    client = desk.open()
+    desk.server.troubles = [loses_the_answer(desk.server)]
     with pytest.raises(ServerUnavailable):
         client.chats.open(conversation_key="k", scope="shop").edit(
             "turn_01890000000070008000000000000000", "Hello", on_stop="discard", primer="Before"
@@ -103,7 +114,7 @@ def test_outbox_message_whose_answer_was_lost_gets_it_later_without_a_second_tur
     assert unsent.headers["x-turn-on-stop"] == "discard"
     [(_, answer)] = client.outbox.send_all()
     assert isinstance(answer, Answer)
-    assert (len(server.turns), server.received) == (1, ["Hello", "Hello"])
+    assert (len(desk.server.turns), desk.server.received) == (1, ["Hello", "Hello"])
 
 
 @pytest.mark.parametrize(
@@ -118,43 +129,30 @@ def test_outbox_message_whose_answer_was_lost_gets_it_later_without_a_second_tur
     ],
 )
 def test_outbox_drops_permanently_refused_messages_and_keeps_the_others(
-    server: ScriptedServer,
-    open_client: Callable[..., Client],
+    desk: Desk,
     status: int,
     code: str,
     error: type[TurnledgerError],
     is_kept: bool,
 ) -> None:
-    client = open_client()
-    server.troubles = [refuses(status, code)]
+    client = desk.open()
+    desk.server.troubles = [refuses(status, code)]
     with pytest.raises(error):
         client.chats.open(CHAT).send("Hello")
     assert inputs(client) == (["Hello"] if is_kept else [])
 
 
-def test_outbox_sends_messages_in_order_until_the_server_is_unreachable(
-    server: ScriptedServer, open_client: Callable[..., Client]
-) -> None:
-    client = open_client()
-    for text in ("one", "two", "three", "four"):
-        server.troubles = [is_away]
-        with pytest.raises(ServerUnavailable):
-            client.chats.open(CHAT).send(text)
-    server.received.clear()
-    server.troubles = [server.answer, refuses(410, "conversation_deleted"), is_away]
-    answers = client.outbox.send_all()
-    assert [type(each).__name__ for _, each in answers] == [
-        "Answer",
-        "ConversationDeleted",
-        "ServerUnavailable",
-    ]
-    assert (server.received, inputs(client)) == (["one", "two", "three"], ["three", "four"])
+def test_outbox_sends_messages_in_order_until_the_server_is_unreachable(desk: Desk) -> None:
+    client = desk.open()
+    desk.leave(client, "one", "two", "three", "four")
+    desk.server.troubles = [desk.server.answer, refuses(410, "conversation_deleted"), is_away]
+    outcomes = sent_again(client)
+    assert outcomes == ["Answer", "ConversationDeleted", "ServerUnavailable"]
+    assert (desk.server.received, inputs(client)) == (["one", "two", "three"], ["three", "four"])
 
 
-def test_outbox_message_of_an_abandoned_stream_can_be_sent_again_at_once(
-    server: ScriptedServer, open_client: Callable[..., Client]
-) -> None:
-    client = open_client()
+def test_outbox_message_of_an_abandoned_stream_can_be_sent_again_at_once(desk: Desk) -> None:
+    client = desk.open()
     chat = client.chats.open(CHAT)
     chat.send("closed", stream=True).close()
     for _ in chat.send("left alone", stream=True):
@@ -165,10 +163,8 @@ def test_outbox_message_of_an_abandoned_stream_can_be_sent_again_at_once(
     assert inputs(client) == []
 
 
-def test_outbox_removes_a_message_with_the_last_event_of_its_stream(
-    server: ScriptedServer, open_client: Callable[..., Client]
-) -> None:
-    client = open_client()
+def test_outbox_removes_a_message_with_the_last_event_of_its_stream(desk: Desk) -> None:
+    client = desk.open()
     for event in client.chats.open(CHAT).send("Hello", stream=True):
         if isinstance(event, TurnFinished):
             assert inputs(client) == []
@@ -178,60 +174,50 @@ def test_outbox_removes_a_message_with_the_last_event_of_its_stream(
     assert inputs(client) == []
 
 
-def test_outbox_keeps_a_message_whose_token_expired_during_the_answer(
-    server: ScriptedServer, open_client: Callable[..., Client]
-) -> None:
+def test_outbox_keeps_a_message_whose_token_expired_during_the_answer(desk: Desk) -> None:
     error = b'event: error\ndata: {"error":{"message":"No.","type":"t","code":"token_expired"}}\n\n'
 
     def shows_the_door(request: httpx2.Request) -> httpx2.Response:
-        return httpx2.Response(200, headers=server.answer(request).headers, stream=httpx2.ByteStream(error))
+        return httpx2.Response(
+            200, headers=desk.server.answer(request).headers, stream=httpx2.ByteStream(error)
+        )
 
-    client = open_client()
-    server.troubles = [shows_the_door]
+    client = desk.open()
+    desk.server.troubles = [shows_the_door]
     with pytest.raises(NotAdmitted):
         client.chats.open(CHAT).send("Hello")
     assert inputs(client) == ["Hello"]
 
 
-def test_outbox_holds_back_messages_of_a_chat_behind_a_full_queue(
-    server: ScriptedServer, open_client: Callable[..., Client]
-) -> None:
-    client = open_client()
-    other = CHAT[:-1] + "9"
-    for chat, text in [(CHAT, "one"), (CHAT, "two"), (other, "elsewhere")]:
-        server.troubles = [is_away]
-        with pytest.raises(ServerUnavailable):
-            client.chats.open(chat).send(text)
-    server.received.clear()
-    server.troubles = [refuses(429, "queue_full")]
-    assert [type(each).__name__ for _, each in client.outbox.send_all()] == ["QueueFull", "Answer"]
-    assert (server.received, inputs(client)) == (["one", "elsewhere"], ["one", "two"])
-    assert [type(each).__name__ for _, each in client.outbox.send_all()] == ["Answer", "Answer"]
+def test_outbox_holds_back_messages_of_a_chat_behind_a_full_queue(desk: Desk) -> None:
+    client = desk.open()
+    desk.leave(client, "one", "two")
+    desk.leave(client, "elsewhere", chat=OTHER_CHAT)
+    desk.server.troubles = [refuses(429, "queue_full")]
+    assert sent_again(client) == ["QueueFull", "Answer"]
+    assert (desk.server.received, inputs(client)) == (["one", "elsewhere"], ["one", "two"])
+    assert sent_again(client) == ["Answer", "Answer"]
 
 
-def test_outbox_sends_other_chats_past_a_message_that_is_no_longer_allowed(
-    server: ScriptedServer, open_client: Callable[..., Client]
-) -> None:
-    client = open_client()
-    for chat in (CHAT, CHAT[:-1] + "9"):
-        server.troubles = [is_away]
-        with pytest.raises(ServerUnavailable):
-            client.chats.open(chat).send(chat)
-    server.troubles = [refuses(403, "model_not_allowed")]
-    assert [type(each).__name__ for _, each in client.outbox.send_all()] == ["NotAdmitted", "Answer"]
-    server.troubles = [refuses(401, "token_expired")]
+def test_outbox_sends_other_chats_past_a_message_that_is_no_longer_allowed(desk: Desk) -> None:
+    client = desk.open()
+    desk.leave(client, CHAT)
+    desk.leave(client, OTHER_CHAT, chat=OTHER_CHAT)
+    desk.server.troubles = [refuses(403, "model_not_allowed")]
+    assert sent_again(client) == ["NotAdmitted", "Answer"]
+    desk.server.troubles = [refuses(401, "token_expired")]
     assert len(client.outbox.send_all()) == 1
     assert inputs(client) == [CHAT]
 
 
 def test_outbox_reports_an_uncertain_message_without_sending_it(
-    server: ScriptedServer, open_client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = open_client()
-    server.troubles = [loses_the_answer(server)]
+    client = desk.open()
+    desk.server.troubles = [loses_the_answer(desk.server)]
     with pytest.raises(ServerUnavailable):
         client.chats.open(CHAT).send("Hello")
-    server.received.clear()
+    desk.server.received.clear()
     found = OutboxFile.claim
 
     def old(self: OutboxFile, after: int) -> object:
@@ -240,23 +226,21 @@ def test_outbox_reports_an_uncertain_message_without_sending_it(
 
     monkeypatch.setattr(OutboxFile, "claim", old)
     [(unsent, problem)] = client.outbox.send_all()
-    assert (type(problem), server.received) == (OutcomeUnknown, [])
+    assert (type(problem), desk.server.received) == (OutcomeUnknown, [])
     assert (client.outbox.forget(unsent.id), client.outbox.pending()) == (True, [])
 
 
-def test_outbox_message_that_cannot_be_recorded_is_not_sent(
-    server: ScriptedServer, open_client: Callable[..., Client], tmp_path: Path
-) -> None:
-    client = open_client(outbox=Outbox(path=tmp_path / "small.db", max_bytes=100))
+def test_outbox_message_that_cannot_be_recorded_is_not_sent(desk: Desk, tmp_path: Path) -> None:
+    client = desk.open(outbox=Outbox(path=tmp_path / "small.db", max_bytes=100))
     with pytest.raises(StoreFull):
         client.chats.open(CHAT).send("Hello" * 100)
-    assert server.received == []
+    assert desk.server.received == []
 
 
 def test_outbox_update_failure_is_logged_and_the_answer_returned(
-    open_client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    client = open_client()
+    client = desk.open()
 
     def fail(*_: object) -> None:
         raise StoreFull("The disk is full.")
@@ -266,19 +250,17 @@ def test_outbox_update_failure_is_logged_and_the_answer_returned(
     assert "The disk is full." in caplog.text
 
 
-def test_outbox_requires_a_model_to_be_named(
-    server: ScriptedServer, open_client: Callable[..., Client]
-) -> None:
-    chat = open_client(model=None).chats.open(CHAT)
+def test_outbox_requires_a_model_to_be_named(desk: Desk) -> None:
+    chat = desk.open(model=None).chats.open(CHAT)
     with pytest.raises(InvalidInput, match="needs a model"):
         chat.send("Hello")
     assert chat.send("Hello", model="m").text == "Yes."
 
 
 def test_client_without_an_outbox_sends_and_refuses_outbox_calls(
-    open_client: Callable[..., Client],
+    desk: Desk,
 ) -> None:
-    client = open_client(outbox=None)
+    client = desk.open(outbox=None)
     assert client.chats.open(CHAT).send("Hello").text == "Yes."
     with pytest.raises(InvalidInput, match="has no outbox"):
         client.outbox.pending()

@@ -13,16 +13,14 @@ import pytest
 
 from tests.unit.client.loopback import loopback
 from tests.unit.client.script import (
-    BRANCH,
     CHAT,
     CUT,
-    INFO,
     TURN,
     UNREACHED,
+    WHOLE,
     error_reply,
     event_stream,
     reply,
-    text,
     turn_finished,
     turn_started,
     turn_stream,
@@ -31,10 +29,6 @@ from tests.unit.client.scripted_transport import AT, ScriptedTransport
 from turnledger import errors
 from turnledger.client import Client, Retries, Stream, Timeouts, TurnStream
 from turnledger.client.core.steps import Emit, Steps
-
-WHOLE = (turn_started(), text(2, "Hello"), turn_finished(3))
-COMMITTED = {"id": TURN, "number": 1, "kind": "completed", "input": [], "output": []}
-ANSWER = reply({"turn": COMMITTED, "state": "committed", "chat": INFO, "branch": BRANCH})
 
 
 def client_of(served: ScriptedTransport, **options: Any) -> Client:
@@ -193,15 +187,6 @@ def test_timeouts_are_passed_to_every_request() -> None:
     client_of(served, timeouts=Timeouts(connect=1, silence=2, write=3)).models()
     timeout = served.received[0].extensions["timeout"]
     assert (timeout["connect"], timeout["read"], timeout["write"]) == (1, 2, 3)
-
-
-def test_create_fork_and_reset_return_chats() -> None:
-    served = ScriptedTransport(reply(INFO, 201), reply({**INFO, "title": "Fork"}, 201), reply(INFO))
-    client = client_of(served)
-    made = client.chats.create(title="A chat")
-    assert made.id == CHAT
-    assert made.fork(title="Fork").id == CHAT
-    assert client.chats.reset("key", replaces=CHAT).id == CHAT
 
 
 def test_search_of_deleted_chats_is_refused() -> None:
