@@ -10,11 +10,6 @@ from tests.disk_folder import tmp_path  # noqa: F401
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:  # noqa: F811 - the one from above
     """Start a worker on the folder of the test."""
     started: list[Worker] = []

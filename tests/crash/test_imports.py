@@ -20,11 +20,6 @@ CHATS, TURNS = 9, 40
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
 async def chats() -> list[bytes]:
     """Chats as files, the longest unused first, each with a branch and a fork of the one before."""
     async with await Ledger.open("memory:", limits=Limits(lease_time=600)) as ledger:

@@ -96,11 +96,6 @@ async def streaming(folder: Path, gate: Gate, *flags: str, **headers: str) -> As
         yield turn
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Begin(Protocol):
     async def __call__(self, gate: Gate, **headers: str) -> Streaming: ...
 

@@ -47,11 +47,6 @@ NAMED = re.compile(rf"(?<![\w/.-])(?:{ROOMS})/[\w/.]*\w")
 BUILT = {"src/turnledger/server/chat_page/dist"}
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def links_of(page: Path) -> list[tuple[Path, str]]:
     links = LINK.findall(FENCED.sub("", page.read_text()))
     parts = [link.partition("#") for link in links if not link.startswith("https://")]

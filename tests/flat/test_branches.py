@@ -29,11 +29,6 @@ SLACK = 1.1
 """Of steps: pages of an index are entered by one step more or less."""
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @dataclass
 class Cost:
     """What SQLite did so far."""

@@ -14,11 +14,6 @@ from turnledger.testing.fault_proxy import Fault, FaultProxy
 ANSWER = b"9876543210"
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Server:
     """Answers each byte with a byte of the answer, and notes what it got until the end."""
 

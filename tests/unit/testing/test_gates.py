@@ -18,11 +18,6 @@ LEASE = LeaseId("lease_01890a5d000070008000000000000000")
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def store() -> GatedStore:
     return GatedStore(MemoryStore())
 

@@ -20,11 +20,6 @@ BOOM = RuntimeError("the model broke")
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 async def chat() -> AsyncIterator[Chat]:
     async with await Ledger.open("memory:") as ledger:
         yield await ledger.conversation()
