@@ -60,6 +60,7 @@ SLOW = {
     "bench.live_updates",
     "bench.points",
     "bench.postgresql",
+    "bench.responses",
     "bench.soak",
     "bench.workers",
     "tests.clients.outbox_storm",

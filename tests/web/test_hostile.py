@@ -471,7 +471,7 @@ def test_hostile_texts_of_30_kb_stay_within_bounds_of_nodes_formulas_and_work(ha
     devtools.send("Profiler.enable")
     devtools.send("Profiler.startPreciseCoverage", {"callCount": True, "detailed": False})
     beyond = {}
-    for name, text in TEXTS.items():
+    for name, text in sample([*TEXTS.items()], 20):
         devtools.send("Profiler.takePreciseCoverage")
         made = hands.evaluate("text => hands.counts(text)", text)
         scripts = devtools.send("Profiler.takePreciseCoverage")["result"]
