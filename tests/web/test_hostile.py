@@ -150,6 +150,7 @@ def test_hostile_text_is_shown_as_text_without_side_effects(profile: Profile, pe
     expect(shown.last.get_by_role("link", name="words")).to_have_count(1)
 
 
+@long_only
 def test_hostile_text_has_no_side_effects_while_streaming(profile: Profile, person: Person) -> None:
     watched = WatchedPage(profile, person)
     for before, (piece, text) in enumerate(itertools.product((1, 7), GIVEN.values())):
