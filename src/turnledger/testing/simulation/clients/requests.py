@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from typing import TypeAlias
 
+from turnledger.chat import Chat
 from turnledger.engine.attempt.end import Outcome
 from turnledger.engine.attempt.outcome import committed_turn
 from turnledger.engine.turn.block import TurnBlock, append_items
@@ -206,15 +206,13 @@ class RequestSender:
         """Read the turns that a client sees, or those of all branches; none if no server answers."""
         turns: list[Turn] = []
 
-        async def see(ledger: Ledger) -> None:
-            with suppress(TurnledgerError):
-                chat = await self._scene.names.open(ledger, name)
-                for each in await chat.branches() if all_branches else ():
-                    turns.extend(await chat.turns(branch=each.branch.id))
-                turns.extend(await chat.turns())
-                self._world.shown_turns.update({(chat.id, turn.id): turn.body for turn in turns})
+        async def see(chat: Chat) -> None:
+            for each in await chat.branches() if all_branches else ():
+                turns.extend(await chat.turns(branch=each.branch.id))
+            turns.extend(await chat.turns())
+            self._world.shown_turns.update({(chat.id, turn.id): turn.body for turn in turns})
 
-        await self._scene.servers.do(see)
+        await self._scene.servers.do(actions.on_chat(self._scene, name, see))
         return turns
 
     async def send(self, request: ClientRequest) -> Turn | None:
