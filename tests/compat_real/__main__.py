@@ -35,18 +35,24 @@ model_list:
 
 
 @dataclass(frozen=True)
-class Client:
+class Party:
+    """What runs here: a program of others, in its own environment."""
+
     title: str
     package: str
     environment: str
-    script: str
-    argument: str = ""
-    kind: str = "client"
-    exercised: str = story.EXERCISED
 
     @property
     def version(self) -> str:
         return version_of(self.package, self.environment)
+
+
+@dataclass(frozen=True)
+class Client(Party):
+    script: str
+    argument: str = ""
+    kind: str = "client"
+    exercised: str = story.EXERCISED
 
     def run(self) -> str:
         return story.tell(self._command())
@@ -79,10 +85,7 @@ CONVERSED = f"{responses.EXERCISED}; parsed; conversations and items created, re
 
 
 @dataclass(frozen=True)
-class Server:
-    title: str
-    package: str
-    environment: str
+class Server(Party):
     command: Callable[[ExitStack, Path], outages.Command]
     refuses_length: bool = True
     kind: str = "model server"
@@ -91,10 +94,6 @@ class Server:
     def exercised(self) -> str:
         return outages.LENGTH_EXERCISED if self.refuses_length else outages.EXERCISED
 
-    @property
-    def version(self) -> str:
-        return version_of(self.package, self.environment)
-
     def run(self) -> str:
         with TemporaryDirectory() as folder, ExitStack() as behind:
             command = self.command(behind, Path(folder))
@@ -102,19 +101,12 @@ class Server:
 
 
 @dataclass(frozen=True)
-class Page:
+class Page(Party):
     """A recipe of the documentation, run as its reader does."""
 
-    title: str
-    package: str
-    environment: str
     name: str
     kind: str = "recipe"
     exercised: str = "the commands of its page, and what they print"
-
-    @property
-    def version(self) -> str:
-        return version_of(self.package, self.environment)
 
     def run(self) -> str:
         is_node = self.environment == "node"
@@ -127,11 +119,9 @@ class Page:
 
 
 @dataclass(frozen=True)
-class OpenWebUI:
-    title: str = "Open WebUI, as in its [recipe](../recipes/open-webui.md)"
+class OpenWebUI(Party):
     kind: str = "client"
     exercised: str = open_webui.EXERCISED
-    version: str = version_of("open-webui", "open-webui")
 
     def run(self) -> str:
         return open_webui.tell()
@@ -190,7 +180,7 @@ PARTIES: dict[str, Client | Server | Page | OpenWebUI] = {
         "ask",
         exercised=AIDER_EXERCISED,
     ),
-    HEAVY: OpenWebUI(),
+    HEAVY: OpenWebUI("Open WebUI, as in its [recipe](../recipes/open-webui.md)", HEAVY, HEAVY),
     "openai-responses": ResponsesClient(
         "openai (Python), asynchronous, `previous_response_id`",
         "openai",

@@ -13,16 +13,17 @@ import re
 import signal
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 
 import aiohttp
 
 from tests.crash.place import store_of
-from tests.crash.promises import check_chain, check_file
+from tests.crash.promises import check_chain, check_file, whole_history
 from tests.fork_server import ROOT, ForkedProcess
 from turnledger import Ledger, Turn
 from turnledger.testing.upstream import ScriptedUpstream
@@ -92,6 +93,25 @@ class Notes:
     """Forbidden answers."""
 
 
+def kill_at(dice: Random, kill: Callable[[], None]) -> Callable[[str], None]:
+    """Return a function that clients call at each moment; at one that is chosen here, it kills."""
+    kind, left = dice.choice(MOMENTS), dice.randint(1, 60)
+
+    def moment(what: str) -> None:
+        nonlocal left
+        left -= what == kind
+        if left == 0:
+            kill()
+
+    return moment
+
+
+async def repeat_until_killed(send: Callable[[], Awaitable[None]]) -> None:
+    with suppress(aiohttp.ClientError):
+        while True:
+            await send()
+
+
 class Client:
     """Sends requests to changing conversations. Every second one has a key and is repeated after a kill until
     it is answered; the others are sent once."""
@@ -157,35 +177,16 @@ class Storm:
             for _ in range(rounds):
                 await self._round(upstream.url)
             await self._last_round(upstream.url)
-        histories = await self._histories()
-        self._check(histories)
-        return histories
+        return await self._check()
 
     async def _round(self, upstream: str) -> None:
         server = ServerProcess(self._folder, upstream)
         url = await server.wait_ready()
-        kind, left = self._dice.choice(MOMENTS), self._dice.randint(1, 60)
-
-        def moment(what: str) -> None:
-            nonlocal left
-            left -= what == kind
-            if left == 0:
-                server.process.kill()
-
+        moment = kill_at(self._dice, server.process.kill)
         async with aiohttp.ClientSession() as session:
-            await asyncio.gather(
-                *(self._send_until_killed(client, session, url, moment) for client in self._clients)
-            )
+            sends = (partial(client.send, session, url, moment) for client in self._clients)
+            await asyncio.gather(*map(repeat_until_killed, sends))
         assert await server.end() == -signal.SIGKILL, server.errors.read_text()
-
-    async def _send_until_killed(
-        self, client: Client, session: aiohttp.ClientSession, url: str, moment: Callable[[str], None]
-    ) -> None:
-        try:
-            while True:
-                await client.send(session, url, moment)
-        except aiohttp.ClientError:
-            return  # killed
 
     async def _last_round(self, upstream: str) -> None:
         """Repeat unanswered requests, and send more."""
@@ -197,33 +198,32 @@ class Storm:
         assert await server.end(signal.SIGTERM) == 0, server.errors.read_text()
         assert self.notes.problems == [], self.notes.problems
 
-    async def _histories(self, lanes: Collection[str] = LANES) -> dict[str, list[Turn]]:
-        check_file(self._folder)
-        histories = {}
-        async with await Ledger.open(store_of(self._folder)) as ledger:
-            assert await ledger.check() == []
-            for lane in lanes:
-                chat = await ledger.conversation(conversation_key=lane)
-                turns = await chat.turns(limit=1000)
-                while turns and turns[0].number > 1:
-                    turns = [*await chat.turns(before=turns[0].number, limit=1000), *turns]
-                histories[lane] = turns
-        return histories
+    async def _check(self, lanes: Collection[str] = LANES) -> dict[str, list[Turn]]:
+        sent, acknowledged = self.notes.sent, self.notes.acknowledged
+        assert len(acknowledged) < len(sent), "no kill cut a request off: this shows nothing"
+        return await checked_histories(self._folder, lanes, self.notes)
 
-    def _check(self, histories: dict[str, list[Turn]]) -> None:
-        turns = [turn for history in histories.values() for turn in history]
-        for history in histories.values():
-            check_chain(history)
-        for turn in turns:
-            assert (turn.kind, turn.text) == (TurnKind.COMPLETED, ANSWER), "half a turn"
-        there = Counter(turn.input[0].text for turn in turns)
-        assert [token for token, times in there.items() if times > 1] == []
-        assert there.keys() <= self.notes.sent
-        found = {turn.input[0].text: str(turn.id) for turn in turns}
-        acknowledged = self.notes.acknowledged
-        assert acknowledged
-        assert {token: found.get(token) for token in acknowledged} == acknowledged
-        assert len(acknowledged) < len(self.notes.sent), "no kill cut a request off: this shows nothing"
+
+async def checked_histories(folder: Path, lanes: Collection[str], notes: Notes) -> dict[str, list[Turn]]:
+    """Return the histories: whole turns, each once, with all that were acknowledged and none that nobody
+    sent."""
+    check_file(folder)
+    histories = {}
+    async with await Ledger.open(store_of(folder)) as ledger:
+        assert await ledger.check() == []
+        for lane in lanes:
+            histories[lane] = await whole_history(await ledger.conversation(conversation_key=lane))
+            check_chain(histories[lane])
+    turns = [turn for history in histories.values() for turn in history]
+    for turn in turns:
+        assert (turn.kind, turn.text) == (TurnKind.COMPLETED, ANSWER), "half a turn"
+    there = Counter(turn.input[0].text for turn in turns)
+    assert [token for token, times in there.items() if times > 1] == []
+    assert there.keys() <= notes.sent
+    found = {turn.input[0].text: str(turn.id) for turn in turns}
+    assert notes.acknowledged, "nothing was acknowledged: this shows nothing"
+    assert {token: found.get(token) for token in notes.acknowledged} == notes.acknowledged
+    return histories
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

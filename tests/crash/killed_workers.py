@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import signal
 import tempfile
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from pathlib import Path
 import aiohttp
 
 from tests.crash.killed_server import CLIENTS, LANES, MOMENTS, WORDS, Client, ServerProcess, Storm
+from tests.crash.processes import kill_a_worker
 from turnledger import Turn
 from turnledger.testing.upstream import ScriptedUpstream
 
@@ -50,9 +50,7 @@ class WorkerStorm(Storm):
             finally:
                 server.process.kill()
         assert self.notes.problems == [], self.notes.problems
-        histories = await self._histories(self._lanes)
-        self._check(histories)
-        return histories
+        return await self._check(self._lanes)
 
     async def _talk(self, server: ServerProcess, url: str, kills: int) -> None:
         kind, left = "", 0
@@ -62,8 +60,8 @@ class WorkerStorm(Storm):
             left -= what == kind
             if left > 0 or self._is_over(kills):
                 return
-            if kind and self._kill_one(server):
-                self.kills += 1
+            if kind:
+                self.kills += kill_a_worker(server.process.pid, self._dice)
             kind, left = self._dice.choice(MOMENTS), self._dice.randint(1, 40)
 
         async with aiohttp.ClientSession() as session:
@@ -98,18 +96,6 @@ class WorkerStorm(Storm):
 
     def _is_over(self, kills: int) -> bool:
         return self.kills >= kills and (self.cut > 0 or self.kills >= kills + SPARE)
-
-    def _kill_one(self, server: ServerProcess) -> bool:
-        pid = server.process.pid
-        # The supervisor may be starting or reaping one: only its current children count.
-        workers = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        if len(workers) < 2:
-            return False  # keep one, so that clients are served
-        try:
-            os.kill(int(self._dice.choice(workers)), signal.SIGKILL)
-        except ProcessLookupError:
-            return False
-        return True
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

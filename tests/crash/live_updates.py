@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
-import signal
 import tempfile
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -22,6 +19,7 @@ from typing import Any, NamedTuple
 import aiohttp
 import msgspec
 
+from tests.crash.processes import kill_a_worker
 from tests.crash.several_workers import SeveralWorkers, several_workers
 from turnledger import Chat, Ledger, Limits, RunningTurn
 from turnledger.engine.ports import WholeStore
@@ -178,14 +176,7 @@ class LiveStorm:
 
     async def _kill_later(self, server: SeveralWorkers) -> None:
         await asyncio.sleep(self._dice.uniform(0.2, 2.0) * self._kill_every)
-        self._kill_one(server.process.pid)
-
-    def _kill_one(self, supervisor: int) -> None:
-        workers = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
-        if len(workers) > 1:  # keep one, so that clients are served
-            with suppress(ProcessLookupError):
-                os.kill(int(self._dice.choice(workers)), signal.SIGKILL)
-                self.kills += 1
+        self.kills += kill_a_worker(server.process.pid, self._dice)
 
     async def _over_http(self, session: aiohttp.ClientSession, url: str) -> None:
         dice = self._dice

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
+from random import Random
 from subprocess import TimeoutExpired
 from threading import Thread
 from typing import Protocol
@@ -85,6 +87,22 @@ def suspend(process: ForkedProcess, database: Path) -> None:
         process.wait_until_stopped()
     finally:
         connection.close()
+
+
+def kill_a_worker(supervisor: int, dice: Random) -> bool:
+    """Kill one of the workers of a server, unless it is the only one; return whether it was alive."""
+    workers = children_of(supervisor)
+    if len(workers) < 2:
+        return False  # keep one, so that clients are served
+    with suppress(ProcessLookupError):
+        os.kill(dice.choice(workers), signal.SIGKILL)
+        return True
+    return False
+
+
+def children_of(pid: int) -> list[int]:
+    """Return those that a process has now: it may be starting or reaping others."""
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 class Start(Protocol):

@@ -34,7 +34,7 @@ async def recovered(folder: Path, lanes: Sequence[str] = LANES) -> dict[str, lis
                 await asyncio.sleep(0.1)
                 await ledger._recovery.run_round()
             await _takes_a_turn(chat, on_busy="reject")
-            histories[lane] = await _whole_history(chat)
+            histories[lane] = await whole_history(chat)
     check_file(folder)
     return histories
 
@@ -47,9 +47,9 @@ async def _takes_a_turn(chat: Chat, on_busy: str = "queue") -> None:
     assert [each for each in await chat.attempts() if each.attempt.state is AttemptState.RUNNING] == []
 
 
-async def _whole_history(chat: Chat) -> list[Turn]:
+async def whole_history(chat: Chat) -> list[Turn]:
     turns = await chat.turns(limit=1000)
-    while turns[0].number > 1:
+    while turns and turns[0].number > 1:
         turns = [*await chat.turns(before=turns[0].number, limit=1000), *turns]
     return turns
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -22,6 +23,10 @@ from turnledger.server.config.settings import Settings
 from turnledger.server.listen.protocol import bounded_http
 from turnledger.server.models.models import Models, ResolvedModel
 from turnledger.stores.memory import MemoryStore
+
+SMALL = 4_096
+TCP_REPAIR = 19
+"""A socket option of Linux: what is closed in this state is closed without a word."""
 
 
 class TcpServer:
@@ -236,3 +241,44 @@ async def exchange(port: int, sent: bytes, response: PartialResponse | None = No
         pass
     response.take(b"")
     return response
+
+
+def reset(writer: asyncio.StreamWriter) -> None:
+    """Leave without a good-bye."""
+    kernel = writer.get_extra_info("socket")
+    kernel.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+
+
+class SlowClient:
+    """Sends its request, and reads only when the test reads."""
+
+    def __init__(self) -> None:
+        self._socket = socket.socket()
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL)
+        self._socket.setblocking(False)
+        self._loop = asyncio.get_running_loop()
+
+    async def send(self, port: int, sent: bytes) -> None:
+        await self._loop.sock_connect(self._socket, ("127.0.0.1", port))
+        await self._loop.sock_sendall(self._socket, sent)
+
+    async def read_all(self) -> PartialResponse:
+        response = PartialResponse()
+        while piece := await self._loop.sock_recv(self._socket, 65_536):
+            response.take(piece)
+        self._socket.close()
+        return response
+
+    async def read_until(self, end: bytes) -> None:
+        received = b""
+        while end not in received:
+            received += await self._loop.sock_recv(self._socket, 65_536)
+
+    def leave(self) -> None:
+        self._socket.close()
+
+    def vanish(self) -> None:
+        """Close without a packet to the peer, as when the machine loses its power."""
+        self._socket.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, 1)
+        self._socket.close()

@@ -5,14 +5,24 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import struct
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 
 import msgspec
 import pytest
 
-from tests.crash.tcp_server import PartialResponse, TcpServer, completion, exchange, request, run_tcp_server
+from tests.crash.tcp_server import (
+    SMALL,
+    TCP_REPAIR,
+    PartialResponse,
+    SlowClient,
+    TcpServer,
+    completion,
+    exchange,
+    request,
+    reset,
+    run_tcp_server,
+)
 from turnledger.hosting import Host
 from turnledger.model.messages.messages import validate_messages
 from turnledger.model.turn import AttemptState
@@ -24,9 +34,6 @@ from turnledger.server.listen.socket import bind
 from turnledger.server.wire.client_stream import BACKLOG
 
 PIECE = "x" * 8_000
-SMALL = 4_096
-TCP_REPAIR = 19
-"""A socket option of Linux: what is closed in this state is closed without a word."""
 
 
 class Talker(DemoModel):
@@ -56,40 +63,6 @@ def chunk(delta: dict[str, str], finish_reason: str | None = None) -> bytes:
     choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
     whole = {"id": "talk", "object": "chat.completion.chunk", "created": 0, "model": "demo"}
     return msgspec.json.encode({**whole, "choices": [choice]})
-
-
-class SlowClient:
-    """Sends its request, and reads only when the test reads."""
-
-    def __init__(self) -> None:
-        self._socket = socket.socket()
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL)
-        self._socket.setblocking(False)
-        self._loop = asyncio.get_running_loop()
-
-    async def send(self, port: int, sent: bytes) -> None:
-        await self._loop.sock_connect(self._socket, ("127.0.0.1", port))
-        await self._loop.sock_sendall(self._socket, sent)
-
-    async def read_all(self) -> PartialResponse:
-        response = PartialResponse()
-        while piece := await self._loop.sock_recv(self._socket, 65_536):
-            response.take(piece)
-        self._socket.close()
-        return response
-
-    async def read_until(self, end: bytes) -> None:
-        received = b""
-        while end not in received:
-            received += await self._loop.sock_recv(self._socket, 65_536)
-
-    def leave(self) -> None:
-        self._socket.close()
-
-    def vanish(self) -> None:
-        """Close without a packet to the peer, as when the machine loses its power."""
-        self._socket.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, 1)
-        self._socket.close()
 
 
 async def lane_is_free(port: int) -> None:
@@ -264,26 +237,6 @@ async def test_request_sent_byte_by_byte_in_time_is_answered() -> None:
         assert [turn.input[0].text for turn in await chat.turns()] == ["Hello"]
 
 
-async def test_body_in_one_byte_chunks_is_read() -> None:
-    whole = completion("Hello", stream=False)
-    head, body = whole.split(b"\r\n\r\n", 1)
-    lines = [line for line in head.split(b"\r\n") if not line.startswith(b"Content-Length")]
-    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
-    async with run_tcp_server(quick()) as serving:
-        sent = b"\r\n".join([*lines, b"Transfer-Encoding: chunked", b"", b""]) + chunks
-        response = await exchange(serving.port, sent)
-        assert b"You said" in response.body
-
-
-async def test_body_sent_too_slowly_is_answered_408() -> None:
-    head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    async with run_tcp_server(quick(), limited(body_wait=SOON)) as serving:
-        response = await exchange(serving.port, f"{head}Content-Length: 100\r\n\r\n{{".encode())
-        assert response.status == 408
-        assert b"body_too_slow" in response.body
-        await serving.wait_at_rest(1)
-
-
 async def test_disconnect_of_a_pipelining_client_ends_its_first_request() -> None:
     async with run_tcp_server(quick()) as serving:
         sent = completion("/stall after 2", X_Conversation_Id="one", X_Turn_On_Disconnect="keep")
@@ -302,13 +255,6 @@ async def test_disconnect_of_a_pipelining_client_ends_its_first_request() -> Non
         await serving.wait_at_rest(1)
         chat = await serving.ledger.conversation(conversation_key="one")
         assert [turn.text for turn in await chat.turns()] == ["You said"]
-
-
-def reset(writer: asyncio.StreamWriter) -> None:
-    """Leave without a good-bye."""
-    kernel = writer.get_extra_info("socket")
-    kernel.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    writer.transport.abort()
 
 
 async def until(is_so: object) -> None:

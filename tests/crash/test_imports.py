@@ -29,22 +29,16 @@ async def chats() -> list[bytes]:
                 await chat.run(ScriptedModel([f"{number}/{turn} " + "x" * 500]), "Hello")
             await chat.undo()
             chat = await chat.fork((await chat.turns())[5].id) if number % 2 else await ledger.conversation()
-        files: list[bytes] = []
-        async for line in ledger.export_all():
-            if line.startswith(b'{"type":"chat"'):
-                files.append(b"")
-            files[-1] += line
-        return files
+        return await exported(ledger)
 
 
-async def exported(url: str) -> list[bytes]:
+async def exported(ledger: Ledger) -> list[bytes]:
+    assert await ledger.check() == []
     files: list[bytes] = []
-    async with await Ledger.open(url) as ledger:
-        assert await ledger.check() == []
-        async for line in ledger.export_all():
-            if line.startswith(b'{"type":"chat"'):
-                files.append(b"")
-            files[-1] += line
+    async for line in ledger.export_all():
+        if line.startswith(b'{"type":"chat"'):
+            files.append(b"")
+        files[-1] += line
     return files
 
 
@@ -64,14 +58,15 @@ async def test_killed_import_leaves_whole_chats_and_is_resumable(chats: list[byt
     for _ in range(3):
         after += dice.randint(1, 2)
         import_and_die(url, file, after)
-        found = await exported(url)
+        async with await Ledger.open(url) as ledger:
+            found = await exported(ledger)
         assert found == chats[: len(found)]
         assert len(found) >= after
     async with await Ledger.open(url) as ledger:
         reports = [report async for report in ledger.import_lines([file.read_bytes()])]
         assert {report.did for report in reports} <= {ImportOutcome.IMPORTED, ImportOutcome.UNCHANGED}
         assert len(reports) == len(chats)
-    assert await exported(url) == chats
+        assert await exported(ledger) == chats
 
 
 @pytest.mark.parametrize("store", ["memory", "sqlite"])
@@ -95,9 +90,8 @@ async def test_import_that_fails_at_any_turn_leaves_no_chat(
             patched.setattr(tables, name, failing)
             with pytest.raises(StoreError, match="gone"):
                 _ = [report async for report in ledger.import_lines([chats[0]])]
-        assert [line async for line in ledger.export_all()] == []
-        assert await ledger.check() == []
+        assert await exported(ledger) == []
         assert (await ledger.usage()).bytes == 0
         reports = [report async for report in ledger.import_lines([chats[0]])]
         assert [report.did for report in reports] == [ImportOutcome.IMPORTED]
-        assert b"".join([line async for line in ledger.export_all()]) == chats[0]
+        assert await exported(ledger) == [chats[0]]

@@ -6,8 +6,6 @@ import asyncio
 import gc
 import os
 import signal
-import socket
-import struct
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -17,7 +15,16 @@ from typing import NamedTuple
 import pytest
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from tests.crash.tcp_server import PartialResponse, TcpServer, completion, exchange, request, run_tcp_server
+from tests.crash.tcp_server import (
+    PartialResponse,
+    SlowClient,
+    TcpServer,
+    completion,
+    exchange,
+    request,
+    reset,
+    run_tcp_server,
+)
 from tests.unit.server.processes import started
 from turnledger import Limits
 from turnledger.engine.turn.block import TurnBlock
@@ -57,9 +64,7 @@ async def hangs_up(port: int, sent: bytes, awaited: bytes = b"", *, rudely: bool
     if awaited:
         await reader.readuntil(awaited)
     if rudely:
-        kernel = writer.get_extra_info("socket")
-        kernel.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        writer.transport.abort()
+        reset(writer)
     writer.close()
 
 
@@ -150,14 +155,10 @@ async def would_rather_speak_http_2(port: int, _: str) -> None:
 
 
 async def never_reads(port: int, key: str) -> None:
-    kernel = socket.socket()
-    kernel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    kernel.setblocking(False)
-    loop = asyncio.get_running_loop()
-    await loop.sock_connect(kernel, ("127.0.0.1", port))
-    await loop.sock_sendall(kernel, completion("/count 20", X_Conversation_Id=key))
-    with kernel:
-        await asyncio.sleep(0)
+    client = SlowClient()
+    await client.send(port, completion("/count 20", X_Conversation_Id=key))
+    await asyncio.sleep(0)
+    client.leave()
 
 
 async def follows_events_and_leaves(port: int, key: str) -> None:

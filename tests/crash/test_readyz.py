@@ -21,6 +21,7 @@ from threading import Event, Thread
 import apsw
 import pytest
 
+from tests.crash.processes import children_of
 from tests.fork_server import ForkedProcess
 from tests.unit.server.processes import ROOT, ServerProcess, started
 
@@ -166,11 +167,6 @@ class Talker(Thread):
                 self.has_begun.set()
 
 
-def workers_of(server: ServerProcess) -> list[int]:
-    pid = server.process.pid
-    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
 def test_workers_whose_wal_index_is_removed_refuse_turns_and_lose_none(tmp_path: Path) -> None:
     store = tmp_path / "chats.db"
     with started(*SERVE, f"sqlite:///{store}", "--workers", "2") as server:
@@ -186,7 +182,7 @@ def test_workers_whose_wal_index_is_removed_refuse_turns_and_lose_none(tmp_path:
                 pass
         assert set(refused) == {"store_unavailable"}
         assert [readiness(server) for _ in range(8)] == [(503, "store_unavailable")] * 8
-        pids = [server.process.pid, *workers_of(server)]
+        pids = [server.process.pid, *children_of(server.process.pid)]
         assert len(pids) >= 3
         for pid in pids:
             os.kill(pid, signal.SIGKILL)

@@ -11,13 +11,14 @@ import asyncio
 import secrets
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import aiohttp
 
-from tests.crash.killed_server import MOMENTS, ServerProcess
+from tests.crash.killed_server import ServerProcess, kill_at, repeat_until_killed
 from turnledger.testing.upstream import ScriptedUpstream
 
 CLIENTS = 6
@@ -95,27 +96,11 @@ class Storm:
     async def _round(self, upstream: str) -> None:
         server = Server(self._folder, upstream)
         url = await server.wait_ready()
-        kind, left = self._dice.choice(MOMENTS), self._dice.randint(1, 60)
-
-        def moment(what: str) -> None:
-            nonlocal left
-            left -= what == kind
-            if left == 0:
-                server.kill()
-
+        moment = kill_at(self._dice, server.kill)
         async with aiohttp.ClientSession() as session:
-            clients = [self._send_until_killed(session, url, moment) for _ in range(CLIENTS)]
-            await asyncio.gather(*clients)
+            send = partial(self._send, session, url, moment)
+            await asyncio.gather(*(repeat_until_killed(send) for _ in range(CLIENTS)))
         await server.end()
-
-    async def _send_until_killed(
-        self, session: aiohttp.ClientSession, url: str, moment: Callable[[str], None]
-    ) -> None:
-        try:
-            while True:
-                await self._send(session, url, moment)
-        except aiohttp.ClientError:
-            return  # killed
 
     async def _send(self, session: aiohttp.ClientSession, url: str, moment: Callable[[str], None]) -> None:
         no = self._dice.choice([{}, {"X-Conversation-Keep": "no"}, {"X-Conversation-Scope": "desk"}])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import re
 import runpy
@@ -60,6 +61,7 @@ SLOW = {
     "bench.live_updates",
     "bench.points",
     "bench.postgresql",
+    "bench.responses",
     "bench.soak",
     "bench.workers",
     "tests.clients.outbox_storm",
@@ -135,15 +137,16 @@ def test_short_forms_run_their_command_except_for_the_listed_ones() -> None:
 
 
 @pytest.fixture
-def asyncio_level() -> Iterator[None]:
-    """Restore the level that some commands set for the logger of asyncio."""
+def restored() -> Iterator[None]:
+    """Restore what some commands set for their whole process."""
     logger = logging.getLogger("asyncio")
     level = logger.level
     yield
     logger.setLevel(level)
+    gc.enable()
 
 
-@pytest.mark.usefixtures("asyncio_level")
+@pytest.mark.usefixtures("restored")
 @pytest.mark.filterwarnings("ignore:.* found in sys.modules after import:RuntimeWarning")
 @pytest.mark.parametrize("module", SHORT_FORMS)
 def test_short_form_of_command_succeeds(

@@ -52,6 +52,38 @@ def run(command: str, *more: str) -> str:
     return done.stdout
 
 
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The home of this process, with the folder of the default store."""
+    for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    (tmp_path / "turnledger").mkdir()
+    return tmp_path
+
+
+def default_store(home: Path) -> str:
+    return f"sqlite:///{home / 'turnledger' / 'chats.db'}"
+
+
+def commands_of(name: str, start: str) -> list[tuple[str, str]]:
+    """The commands of a page that start so, and what they print."""
+    commands = COMMAND.findall("".join(CONSOLE.findall(page(name))))
+    return [each for each in commands if each[0].startswith(start)]
+
+
+def pattern(printed: str) -> str:
+    """A page has an ellipsis for what differs each time."""
+    return r"[^\n]*".join(map(re.escape, printed.strip().split("…")))
+
+
+def run_shell(block: str, env: dict[str, str]) -> str:
+    """Run a block to its end; what it printed."""
+    command = ["bash", "-ec", block]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 async def talk(url: str, chats: dict[str, list[tuple[str, str]]]) -> list[str]:
     """Make chats by their keys, with questions and answers; their ids."""
     made = []
@@ -65,74 +97,48 @@ async def talk(url: str, chats: dict[str, list[tuple[str, str]]]) -> list[str]:
     return made
 
 
-def test_chats_commands_print_the_output_on_their_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
-        monkeypatch.setenv(name, str(tmp_path))
-    (tmp_path / "turnledger").mkdir()
+def test_chats_commands_print_the_output_on_their_page(home: Path) -> None:
     chats = {
         "my-order": [("Where is my order?", "On its way."), ("Since when?", "Since yesterday.")],
         "weather": [("How is the weather in Rome?", "It rains in Rome.")],
     }
-    asyncio.run(talk(f"sqlite:///{tmp_path / 'turnledger' / 'chats.db'}", chats))
-    commands = COMMAND.findall("".join(CONSOLE.findall(page("command-line"))))
-    commands = [
-        (command, printed) for command, printed in commands if command.startswith("turnledger chats ")
-    ]
+    asyncio.run(talk(default_store(home), chats))
+    commands = commands_of("command-line", "turnledger chats ")
     assert len(commands) == 10
     for command, printed in commands:
-        expected = r"[^\n]*".join(map(re.escape, printed.strip().split("…")))
-        assert re.fullmatch(expected, run(command).strip()), command
+        assert re.fullmatch(pattern(printed), run(command).strip()), command
 
 
-def test_append_command_adds_the_items_of_its_page_as_one_turn(tmp_path: Path) -> None:
+def test_append_command_adds_the_items_of_its_page_as_one_turn(home: Path) -> None:
     [block] = SHELL.findall(page("command-line"))
-    home = {name: str(tmp_path) for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")}
-    (tmp_path / "turnledger").mkdir()
-    url = f"sqlite:///{tmp_path / 'turnledger' / 'chats.db'}"
-    asyncio.run(talk(url, {"my-order": []}))
-    shell = ["bash", "-c", block.replace("turnledger ", "python -m turnledger ")]
-    done = subprocess.run(shell, env={**environment(), **home}, capture_output=True, text=True, check=False)
-    assert done.stdout.endswith(" as turn 1.\n"), done.stderr
-    shown = run("turnledger chats show my-order", "--store", url)
+    asyncio.run(talk(default_store(home), {"my-order": []}))
+    printed = run_shell(block.replace("turnledger ", "python -m turnledger "), environment())
+    assert printed.endswith(" as turn 1.\n")
+    shown = run("turnledger chats show my-order")
     assert "  find({})\n  result: in Lyon\n  assistant: It is in Lyon.\n" in shown
 
 
-def test_shares_commands_print_the_output_on_their_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
-        monkeypatch.setenv(name, str(tmp_path))
-    (tmp_path / "turnledger").mkdir()
-    asyncio.run(talk(f"sqlite:///{tmp_path / 'turnledger' / 'chats.db'}", {}))
-    commands = COMMAND.findall("".join(CONSOLE.findall(page("access"))))
-    commands = [each for each in commands if each[0].startswith("turnledger shares ")]
+def test_shares_commands_print_the_output_on_their_page(home: Path) -> None:
+    asyncio.run(talk(default_store(home), {}))
+    commands = commands_of("access", "turnledger shares ")
     assert [command.split()[2] for command, _ in commands] == ["create", "list", "revoke"]
     id = ""
     for command, printed in commands:
-        expected = r"[^\n]*".join(map(re.escape, printed.strip().split("…")))
         output = CliRunner().invoke(app, shlex.split(command.replace("share_…", id))[1:]).output
-        assert re.fullmatch(expected, output.strip()), output
+        assert re.fullmatch(pattern(printed), output.strip()), output
         id = re.findall("share_[0-9a-f]+", output)[0]
 
 
-def test_tokens_commands_print_the_output_on_their_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
-        monkeypatch.setenv(name, str(tmp_path))
-    (tmp_path / "turnledger").mkdir()
-    asyncio.run(talk(f"sqlite:///{tmp_path / 'turnledger' / 'chats.db'}", {}))
-    commands = COMMAND.findall("".join(CONSOLE.findall(page("access"))))
-    commands = [each for each in commands if each[0].startswith("turnledger tokens create")]
+def test_tokens_commands_print_the_output_on_their_page(home: Path) -> None:
+    asyncio.run(talk(default_store(home), {}))
+    commands = commands_of("access", "turnledger tokens create")
     assert len(commands) == 4
     for command, printed in commands:
         words = shlex.split(command.partition(" > ")[0])[1:]
         done = CliRunner().invoke(app, words)
         assert done.exit_code == 0, done.output
-        shown = printed.replace("/home/ann/.local/share", str(tmp_path))
-        assert re.match(r"[^\n]*".join(map(re.escape, shown.split("…"))), done.stderr), done.stderr
+        shown = printed.replace("/home/ann/.local/share", str(home))
+        assert re.match(pattern(shown), done.stderr), done.stderr
 
 
 def test_export_commands_export_print_and_import_a_chat(
@@ -148,16 +154,14 @@ def test_export_commands_export_print_and_import_a_chat(
     assert printed[2] == f"line 1: unchanged {chat} (1 turns) The chat already exists.\n"
 
 
-def test_piped_chat_commands_send_one_message_each_and_continue_the_chat(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("home")
+def test_piped_chat_commands_send_one_message_each_and_continue_the_chat() -> None:
     [block] = [block for block in CONSOLE.findall(page("start")) if "turnledger chat" in block]
-    home = {name: str(tmp_path) for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")}
     commands = COMMAND.findall(block)
     assert len(commands) == 2
     for command, printed in commands:
         runnable = re.sub(r"\bturnledger ", "python -m turnledger ", command)
-        shell, env = ["bash", "-c", runnable], {**environment(), **home}
-        done = subprocess.run(shell, env=env, capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stdout) == (0, printed), done.stderr
+        assert run_shell(runnable, environment()) == printed
 
 
 def test_terminal_screen_matches_its_page(tmp_path: Path) -> None:
@@ -171,16 +175,18 @@ def test_terminal_screen_matches_its_page(tmp_path: Path) -> None:
         assert window.everything.startswith(screen.rstrip())
 
 
+def documents(printed: str) -> list[Any]:
+    """The JSON documents that this begins with, one behind another."""
+    decoder, found = json.JSONDecoder(), []
+    while printed.startswith("{"):
+        document, end = decoder.raw_decode(printed)
+        found.append(document)
+        printed = printed[end:].lstrip()
+    return found
+
+
 def printed_by(block: str, shell: dict[str, str]) -> list[Any]:
-    """What the commands of a block print, each a document."""
-    done = subprocess.run(["bash", "-ec", block], capture_output=True, text=True, env=shell, check=False)
-    assert done.returncode == 0, done.stderr
-    decoder, documents, text = json.JSONDecoder(), [], done.stdout.strip()
-    while text:
-        document, end = decoder.raw_decode(text)
-        documents.append(document)
-        text = text[end:].strip()
-    return documents
+    return documents(run_shell(block, shell))
 
 
 def test_sharing_commands_create_use_and_revoke_a_link_as_their_page_shows(tmp_path: Path) -> None:
@@ -354,9 +360,9 @@ def test_scaling_commands_run_three_servers_behind_nginx_on_one_database(shell: 
         assert "FAIL" not in ready
         assert ready.count('{"status":"ready"}') == 3
         shell.run(proxy)
-        answers = answers_in(shell.run(talk))
+        answers = documents(shell.run(talk))
         assert len({each["id"] for each in answers}) == 6
-        again, *_, last = answers_in(left := shell.run(die))
+        again, *_, last = documents(left := shell.run(die))
         assert (again["id"], content_of(again)) == (answers[-1]["id"], content_of(answers[-1]))
         assert content_of(last).startswith('You said "eight". I remember 7 messages')
         assert "8 turns, 0 attempts set aside or running: no errors." in left
@@ -365,12 +371,3 @@ def test_scaling_commands_run_three_servers_behind_nginx_on_one_database(shell: 
 
 def content_of(answer: Any) -> str:
     return str(answer["choices"][0]["message"]["content"])
-
-
-def answers_in(printed: str) -> list[Any]:
-    """The JSON documents printed one behind the other."""
-    decoder, found, place = json.JSONDecoder(), [], 0
-    while place < len(printed) and printed[place] == "{":
-        document, place = decoder.raw_decode(printed, place)
-        found.append(document)
-    return found

@@ -3,10 +3,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
+from tests.proof import run_tests
 
 SECONDS = 1800
 EXAMPLES = 100
@@ -14,10 +11,5 @@ CROWDS = 200
 
 
 def prove() -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "auto", "--timeout", str(SECONDS)]
-    subprocess.run(
-        [*command, "tests/fuzz"],
-        cwd=Path(__file__).parents[2],
-        env={**os.environ, "FUZZ_EXAMPLES": str(EXAMPLES), "FUZZ_SEEDS": str(CROWDS)},
-        check=True,
-    )
+    settings = {"FUZZ_EXAMPLES": str(EXAMPLES), "FUZZ_SEEDS": str(CROWDS)}
+    run_tests("--timeout", str(SECONDS), "tests/fuzz", **settings)

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
+from tests.proof import run_tests
 
 SECONDS = 1800
 
 
 def prove() -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "auto", "--timeout", str(SECONDS)]
-    subprocess.run(
-        [*command, "tests/crash/test_cut_connections.py"],
-        cwd=Path(__file__).parents[2],
-        env={**os.environ, "CUT_EVERY": "1"},
-        check=True,
-    )
+    run_tests("--timeout", str(SECONDS), "tests/crash/test_cut_connections.py", CUT_EVERY="1")

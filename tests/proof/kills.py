@@ -9,11 +9,12 @@ import asyncio
 import signal
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import aiohttp
 
-from tests.crash.killed_server import LANES, Client, ServerProcess, Storm
+from tests.crash.killed_server import LANES, Client, ServerProcess, Storm, repeat_until_killed
 from turnledger.engine.limits import Limits
 
 SECONDS = 420
@@ -59,7 +60,7 @@ class Kills(Storm):
                     if not waiting:
                         all_answered.set()
 
-            await self._send_until_killed(self._clients[number], session, url, moment)
+            await repeat_until_killed(partial(self._clients[number].send, session, url, moment))
 
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
             clients = asyncio.gather(*(send_until_killed(number, session) for number in range(CLIENTS)))

@@ -10,9 +10,6 @@ import http.client
 import itertools
 import json
 import os
-import re
-import subprocess
-import sys
 import tempfile
 import urllib.request
 from collections.abc import Iterator
@@ -22,6 +19,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from tests.unit.server.processes import ServerProcess, started
 from turnledger.model.codec import MOST_VALUES
 from turnledger.model.transfer import ChatLine, TurnLine
 from turnledger.server.requests.body import SMALL_BODY_BYTES
@@ -178,20 +176,16 @@ def fillings(route: str, place: str, template: str) -> Iterator[Case]:
 class Server:
     """A server in a process of its own, and what it has used so far."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process = process
-        assert process.stdout is not None
-        address = re.compile(r"http://[\d.]+:(\d+)")
-        found = next(filter(None, map(address.search, process.stdout)), None)
-        assert found is not None
-        self.url, self.port = found[0], int(found[1])
+    def __init__(self, server: ServerProcess) -> None:
+        self.url, self.address = server.url, server.address
+        self._proc = Path(f"/proc/{server.process.pid}")
 
     def fetch(self, route: str, body: bytes) -> tuple[int, bytes]:
         method, _, path = route.partition(" ")
         path = path.replace("{", "").replace("}", "")
         kind = "application/x-ndjson" if path == "/api/import" else "application/json"
         headers = {"content-type": kind, "x-conversation-id": "k"} if path.startswith("/v1") else {}
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
+        connection = http.client.HTTPConnection(*self.address, timeout=600)
         try:
             with suppress(BrokenPipeError, ConnectionResetError):  # it is refused before all is sent
                 connection.request(method, path, body, {"content-type": kind, **headers})
@@ -201,19 +195,19 @@ class Server:
             connection.close()
 
     def cpu(self) -> float:
-        stat = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        stat = (self._proc / "stat").read_text().rpartition(")")[2].split()
         return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
 
     def reset_peak(self) -> int:
         """Forget the highest memory so far; what is used now."""
-        Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
+        (self._proc / "clear_refs").write_text("5")
         return self._memory("VmRSS")
 
     def peak(self) -> int:
         return self._memory("VmHWM")
 
     def _memory(self, name: str) -> int:
-        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+        for line in (self._proc / "status").read_text().splitlines():
             if line.startswith(name):
                 return int(line.split()[1]) * 1024
         raise AssertionError(name)
@@ -222,15 +216,9 @@ class Server:
 @contextmanager
 def served() -> Iterator[Server]:
     with tempfile.TemporaryDirectory() as folder:
-        store = f"sqlite:///{folder}/chats.db"
-        command = [sys.executable, "-m", "turnledger", "serve", "--port", "0", "--store", store]
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        ) as process:
-            try:
-                yield Server(process)
-            finally:
-                process.kill()
+        flags = ("--port", "0", "--log-level", "error", "--store", f"sqlite:///{folder}/chats.db")
+        with started("turnledger", "serve", *flags) as server:
+            yield Server(server)
 
 
 class Cost(NamedTuple):

@@ -11,7 +11,6 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from tests.unit.server.processes import started
 from turnledger.engine.limits import Limits
 
 SECONDS = 600
@@ -102,18 +102,9 @@ def served() -> Iterator[tuple[int, list[str]]]:
             for owner in ("importer", "talker", "searcher")
         ]
         texts = [each.strip() for each in tokens]
-        command = [sys.executable, "-m", "turnledger", "serve", "--port", "0", "--store", store]
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        ) as process:
-            try:
-                assert process.stdout is not None
-                address = re.compile(r"http://[\d.]+:(\d+)")
-                found = next(filter(None, map(address.search, process.stdout)), None)
-                assert found is not None
-                yield int(found[1]), texts
-            finally:
-                process.kill()
+        flags = ("--port", "0", "--log-level", "error", "--store", store)
+        with started("turnledger", "serve", *flags) as server:
+            yield server.address[1], texts
 
 
 def fetch(port: int, token: str, method: str, path: str, body: bytes = b"", kind: str = "json") -> bytes:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
+
+from tests.proof import ROOT, run_tests
 
 SECONDS = 2400
-ROOT = Path(__file__).parents[2]
 HAS_LONG_FORM = re.compile(r"tests\.long_form import|\bon_clients\(|stores\.postgresql import")
 """Tests of the PostgreSQL store run on each version."""
 
@@ -21,5 +18,4 @@ def files() -> list[str]:
 
 
 def prove() -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "auto", "--dist", "worksteal"]
-    subprocess.run([*command, *files()], cwd=ROOT, env={**os.environ, "LONG_TESTS": "1"}, check=True)
+    run_tests("--dist", "worksteal", *files(), LONG_TESTS="1")

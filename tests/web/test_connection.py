@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import apsw
 from playwright.sync_api import Locator, Page, Route, expect
 
+from tests.long_form import long_only
 from tests.web.page_server import PageServer, Person, Profile
 from tests.web.thread import answers, messages, open_second_tab, send, set_hidden, turns_in_history
 from turnledger.testing.fault_proxy import Fault, FaultProxy
@@ -228,6 +229,7 @@ def test_hidden_tab_drops_the_stream_and_resumes_it_at_its_last_event(tab: Page,
     assert person.turns(chat["id"]) == [("Count", "Zero one two three four."), ("Go on", "Five six seven.")]
 
 
+@long_only
 def test_streamed_answer_over_breaking_connections_loses_and_doubles_no_text(
     person: Person, profile: Profile
 ) -> None:

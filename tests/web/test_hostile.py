@@ -150,6 +150,7 @@ def test_hostile_text_is_shown_as_text_without_side_effects(profile: Profile, pe
     expect(shown.last.get_by_role("link", name="words")).to_have_count(1)
 
 
+@long_only
 def test_hostile_text_has_no_side_effects_while_streaming(profile: Profile, person: Person) -> None:
     watched = WatchedPage(profile, person)
     for before, (piece, text) in enumerate(itertools.product((1, 7), GIVEN.values())):
@@ -471,7 +472,7 @@ def test_hostile_texts_of_30_kb_stay_within_bounds_of_nodes_formulas_and_work(ha
     devtools.send("Profiler.enable")
     devtools.send("Profiler.startPreciseCoverage", {"callCount": True, "detailed": False})
     beyond = {}
-    for name, text in TEXTS.items():
+    for name, text in sample([*TEXTS.items()], 20):
         devtools.send("Profiler.takePreciseCoverage")
         made = hands.evaluate("text => hands.counts(text)", text)
         scripts = devtools.send("Profiler.takePreciseCoverage")["result"]

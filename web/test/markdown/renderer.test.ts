@@ -18,6 +18,8 @@ vi.mock("../../src/markdown/sanitizer", () => {
 });
 
 const ALL = Object.entries(TEXTS);
+/** See tests/long_form.py. */
+const IS_LONG = process.env["LONG_TESTS"] === "1";
 
 function shown(...texts: readonly string[]): string {
   const place = document.createElement("div");
@@ -29,10 +31,10 @@ function shown(...texts: readonly string[]): string {
   return place.innerHTML;
 }
 
-/** Cuts of a text, fewer of a long one; see tests/long_form.py. */
+/** Cuts of a text, fewer of a long one. */
 function cuts(text: string): number[] {
-  const most = process.env["LONG_TESTS"] === "1" ? 200 : 40;
-  const step = Math.ceil(text.length / (text.length > 1_000 ? 12 : most));
+  const [many, few] = IS_LONG ? [200, 12] : [40, 4];
+  const step = Math.ceil(text.length / (text.length > 1_000 ? few : many));
   return Array.from({ length: Math.ceil(text.length / step) }, (_, index) => index * step);
 }
 
@@ -50,7 +52,7 @@ describe("streamed Markdown", { timeout: 60_000 }, () => {
       return Math.floor((seed / 2_147_483_648) * below);
     };
     const lines = ALL.filter(([, { length }]) => length < 1_000).flatMap(([, text]) => text.split("\n"));
-    for (let round = 0; round < 60; round += 1) {
+    for (let round = 0; round < (IS_LONG ? 60 : 15); round += 1) {
       const text = Array.from({ length: 12 }, () => lines[random(lines.length)]).join(random(3) ? "\n" : "\n\n");
       const grown: string[] = [];
       for (let at = random(9); at < text.length; at += 1 + random(20)) grown.push(text.slice(0, at));

@@ -10,6 +10,15 @@ function historyOf(chat: MadeUpChat, isVisited = false): History {
   return new History(chat.read.bind(chat) as Chat["read"], new AbortController().signal, isVisited);
 }
 
+/** A chat of so many turns, and a history that has read its first page. */
+async function opened(turns: number, isVisited = false): Promise<{ chat: MadeUpChat; history: History }> {
+  const chat = new MadeUpChat();
+  chat.turns = turnsOf(1, turns);
+  const history = historyOf(chat, isVisited);
+  await history.catchUp();
+  return { chat, history };
+}
+
 describe("known turns and a page of the end", () => {
   it("are joined where they meet, and common turns stay the same objects", () => {
     const there = turnsOf(1, 4);
@@ -33,10 +42,7 @@ describe("known turns and a page of the end", () => {
 
 describe("a history", () => {
   it("opens with its last page, however long it is", async () => {
-    const chat = new MadeUpChat();
-    chat.turns = turnsOf(1, 10_000);
-    const history = historyOf(chat);
-    await history.catchUp();
+    const { chat, history } = await opened(10_000);
     expect(numbers(history).at(-1)).toBe(10_000);
     expect(numbers(history).length).toBeLessThan(50);
     expect(chat.reads.length).toBe(1);
@@ -44,10 +50,7 @@ describe("a history", () => {
   });
 
   it("reads older turns of its branch, one page at a time", async () => {
-    const chat = new MadeUpChat();
-    chat.turns = turnsOf(1, 100);
-    const history = historyOf(chat);
-    await history.catchUp();
+    const { chat, history } = await opened(100);
     await Promise.all([history.older(), history.older()]);
     expect(chat.reads.length).toBe(2);
     expect(chat.reads[1]).toMatchObject({ branch: "branch_1" });
@@ -56,20 +59,14 @@ describe("a history", () => {
   });
 
   it("names no branch for readers by share link", async () => {
-    const chat = new MadeUpChat();
-    chat.turns = turnsOf(1, 100);
-    const history = historyOf(chat, true);
-    await history.catchUp();
+    const { chat, history } = await opened(100, true);
     await history.latest();
     await history.older();
     expect(chat.reads.at(-1)).not.toHaveProperty("branch");
   });
 
   it("reads a short page for new turns, and keeps the others", async () => {
-    const chat = new MadeUpChat();
-    chat.turns = turnsOf(1, 30);
-    const history = historyOf(chat);
-    await history.catchUp();
+    const { chat, history } = await opened(30);
     const [first] = numbers(history);
     chat.turns = turnsOf(1, 31);
     await history.catchUp();
@@ -79,10 +76,7 @@ describe("a history", () => {
   });
 
   it("is read again for another branch, as far back as the user has scrolled", async () => {
-    const chat = new MadeUpChat();
-    chat.turns = turnsOf(1, 60);
-    const history = historyOf(chat);
-    await history.catchUp();
+    const { chat, history } = await opened(60);
     const other = (turn: Turn): Turn => ({ ...turn, id: `${turn.id}b`, parent: `${turn.parent}b` });
     chat.turns = turnsOf(1, 60).map((turn) => (turn.number < 20 ? turn : other(turn)));
     await history.catchUp(20);
@@ -91,10 +85,7 @@ describe("a history", () => {
   });
 
   it("shows some turns of a page in each frame", async () => {
-    const chat = new MadeUpChat();
-    chat.turns = turnsOf(1, 100);
-    const history = historyOf(chat);
-    await history.catchUp();
+    const { chat, history } = await opened(100);
     const lengths: number[] = [];
     const stop = history.turns.subscribe(({ length }) => lengths.push(length));
     await history.older();
@@ -112,10 +103,7 @@ describe("a history", () => {
   });
 
   it("drops the rest of an older page when another branch is shown", async () => {
-    const chat = new MadeUpChat();
-    chat.turns = turnsOf(1, 60);
-    const history = historyOf(chat);
-    await history.catchUp();
+    const { chat, history } = await opened(60);
     const reading = history.older();
     await waitFor(() => history.turns.value.length > 12);
     expect(history.turns.value.length).toBeLessThan(52);
@@ -126,10 +114,7 @@ describe("a history", () => {
   });
 
   it("drops an older page of a hidden branch", async () => {
-    const chat = new MadeUpChat();
-    chat.turns = turnsOf(1, 60);
-    const history = historyOf(chat);
-    await history.catchUp();
+    const { chat, history } = await opened(60);
     const reading = history.older();
     chat.turns = turnsOf(1, 2);
     await Promise.all([reading, history.catchUp()]);
@@ -148,10 +133,7 @@ describe("a history", () => {
   });
 
   it("of a visitor opens with its first page, and grows as far as they read", async () => {
-    const chat = new MadeUpChat();
-    chat.turns = turnsOf(1, 100);
-    const history = historyOf(chat, true);
-    await history.catchUp();
+    const { chat, history } = await opened(100, true);
     expect([numbers(history), history.hasNewer.value, history.hasOlder.value]).toEqual([
       Array.from({ length: 12 }, (_, at) => at + 1),
       true,
@@ -172,10 +154,7 @@ describe("a history", () => {
   });
 
   it("of a visitor shows the last page on request", async () => {
-    const chat = new MadeUpChat();
-    chat.turns = turnsOf(1, 100);
-    const history = historyOf(chat, true);
-    await history.catchUp();
+    const { history } = await opened(100, true);
     await history.latest();
     expect([numbers(history).at(0), numbers(history).at(-1)]).toEqual([89, 100]);
     expect([history.hasNewer.value, history.hasOlder.value]).toEqual([false, true]);

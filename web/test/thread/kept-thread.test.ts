@@ -1,8 +1,9 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { errors, wordsOf } from "turnledger";
+import { errors, wordsOf, type TurnEvent } from "turnledger";
 import { KeptThread } from "../../src/thread/kept-thread";
 import { countBefore } from "../../src/thread/pending-turns";
 import type { PendingTurn } from "../../src/thread/pending-turn";
+import type { SendOptions } from "../../src/thread/thread";
 import { threadRows } from "../../src/thread/thread-rows";
 import { attemptOf, delta, finished, jobOf, MadeUpSession, rest, said, STARTED, turnOf, turnsOf } from "./fakes";
 import type { MadeUpStream } from "./fakes";
@@ -17,6 +18,21 @@ async function open(id: string | null = "conv_1"): Promise<void> {
   await rest();
 }
 
+async function send(text: string, options?: SendOptions): Promise<void> {
+  void thread.send(text, options);
+  await rest();
+}
+
+async function retry(): Promise<void> {
+  void thread.retry();
+  await rest();
+}
+
+async function happens(...change: Parameters<MadeUpSession["happens"]>): Promise<void> {
+  made.happens(...change);
+  await rest();
+}
+
 const textOf = (pending: PendingTurn): string => pending.input.peek().map(wordsOf).join("\n");
 const rows = (): string[] =>
   threadRows(thread.turns.value, thread.pending.value, ({ id }) => id).map(({ name }) => name);
@@ -26,6 +42,13 @@ const states = (): string[] => thread.pending.value.map((each) => `${textOf(each
 function take(turn: string): MadeUpStream {
   const { stream } = made.chat.asked.at(-1)!;
   stream.turnId = turn;
+  return stream;
+}
+
+/** The server takes and begins it, and tells what follows. */
+async function begin(turn: string, ...events: TurnEvent[]): Promise<MadeUpStream> {
+  const stream = take(turn).tell(STARTED, ...events);
+  await rest();
   return stream;
 }
 
@@ -51,8 +74,7 @@ afterEach(() => {
 describe("a message", () => {
   it("is sent, streamed, and in the history under the same name", async () => {
     await open();
-    void thread.send("Hello");
-    await rest();
+    await send("Hello");
     expect(states()).toEqual(["Hello: sending"]);
     const [pending] = thread.pending.value;
     await answer(take("turn_1"), 1);
@@ -66,11 +88,9 @@ describe("a message", () => {
     for (const text of ["One", "Two", "Three"]) void thread.send(text);
     await rest();
     expect(made.chat.asked.map(({ said: text }) => text)).toEqual(["One"]);
-    take("turn_1").tell(STARTED);
-    await rest();
+    await begin("turn_1");
     expect(made.chat.asked.map(({ said: text }) => text)).toEqual(["One", "Two"]);
-    made.happens("turn.queued", "turn_2");
-    await rest();
+    await happens("turn.queued", "turn_2");
     expect(states()).toEqual(["One: running", "Two: sending", "Three: sending"]);
     take("turn_2");
     await vi.waitFor(() => expect(states()).toEqual(["One: running", "Two: queued", "Three: sending"]));
@@ -82,8 +102,7 @@ describe("a message", () => {
     await open(null);
     for (const text of ["One", "Two"]) void thread.send(text);
     await rest();
-    take("turn_1").tell(STARTED);
-    await rest();
+    await begin("turn_1");
     expect([made.made.length, thread.id.value, made.chat.asked.length]).toEqual([1, "conv_1", 2]);
   });
 
@@ -92,21 +111,17 @@ describe("a message", () => {
     void thread.send("Hello");
     expect(made.storage.names("message ").length).toBe(1);
     await rest();
-    take("turn_1").tell(STARTED);
-    await rest();
+    await begin("turn_1");
     expect(made.storage.names("message ").length).toBe(0);
   });
 
   it("that fails leaves the history unchanged, and can be retried under its key", async () => {
     await open();
-    void thread.send("Hello");
-    await rest();
-    take("turn_1").tell(STARTED, finished(2, "failed", "model_refused"));
-    await rest();
+    await send("Hello");
+    await begin("turn_1", finished(2, "failed", "model_refused"));
     expect(thread.failed.value).toMatchObject({ text: "Hello", code: "model_refused", isLocal: true });
     expect(thread.pending.value).toEqual([]);
-    void thread.retry();
-    await rest();
+    await retry();
     expect(thread.failed.value).toBeNull();
     expect(made.chat.asked[1]?.name).toBe(made.chat.asked[0]?.name);
     await answer(take("turn_2"), 1);
@@ -115,21 +130,17 @@ describe("a message", () => {
 
   it("that was stopped is retried under a new key", async () => {
     await open();
-    void thread.send("Hello");
-    await rest();
-    take("turn_1").tell(STARTED, finished(2, "discarded"));
-    await rest();
+    await send("Hello");
+    await begin("turn_1", finished(2, "discarded"));
     expect(thread.failed.value?.isStopped).toBe(true);
-    void thread.retry();
-    await rest();
+    await retry();
     expect(made.chat.asked[1]?.name).not.toBe(made.chat.asked[0]?.name);
   });
 
   it("without a known turn is withdrawn while offline, and stopped by its key in case a server has it", async () => {
     await open();
     made.connection.value = "lost";
-    void thread.send("Hello");
-    await rest();
+    await send("Hello");
     await thread.stop();
     await rest();
     expect([thread.pending.value.length, thread.failed.value?.isStopped]).toEqual([0, true]);
@@ -139,16 +150,12 @@ describe("a message", () => {
 
   it("is stored again for a retry until a server has accepted it", async () => {
     await open();
-    void thread.send("Hello");
-    await rest();
-    take("turn_1").tell(STARTED, finished(2, "failed", "model_unavailable"));
-    await rest();
+    await send("Hello");
+    await begin("turn_1", finished(2, "failed", "model_unavailable"));
     expect(made.storage.names("message ")).toEqual([]);
-    void thread.retry();
-    await rest();
+    await retry();
     expect(made.storage.names("message ")).toEqual([`message ${made.chat.asked[0]!.name}`]);
-    take("turn_2").tell(STARTED);
-    await rest();
+    await begin("turn_2");
     expect(made.storage.names("message ")).toEqual([]);
   });
 
@@ -167,8 +174,7 @@ describe("a message", () => {
 
   it("is stopped as soon as its turn is known, and no other one is", async () => {
     await open();
-    void thread.send("Hello");
-    await rest();
+    await send("Hello");
     made.happens("turn.queued", "turn_6");
     const stopping = thread.stop({ policy: "discard" });
     await rest();
@@ -180,24 +186,18 @@ describe("a message", () => {
 
   it("precedes queued ones if it interrupts", async () => {
     await open();
-    void thread.send("One");
-    await rest();
-    take("turn_1").tell(STARTED);
-    await rest();
+    await send("One");
+    await begin("turn_1");
     void thread.send("Two");
-    void thread.send("Three", { onBusy: "interrupt" });
-    await rest();
+    await send("Three", { onBusy: "interrupt" });
     expect(states().map((each) => each.split(":")[0])).toEqual(["One", "Three", "Two"]);
   });
 
   it("that a later one rolled back leaves no failure", async () => {
     await open();
-    void thread.send("One");
-    await rest();
-    const one = take("turn_1").tell(STARTED);
-    await rest();
-    void thread.send("Two", { onBusy: "rollback" });
-    await rest();
+    await send("One");
+    const one = await begin("turn_1");
+    await send("Two", { onBusy: "rollback" });
     const two = take("turn_2");
     one.tell(finished(2, "failed", "turn_stopped"));
     await rest();
@@ -208,12 +208,9 @@ describe("a message", () => {
 
   it("that was stopped and discarded is forgotten once a later one is answered", async () => {
     await open();
-    void thread.send("One");
-    await rest();
-    const one = take("turn_1").tell(STARTED);
-    await rest();
-    void thread.send("Two");
-    await rest();
+    await send("One");
+    const one = await begin("turn_1");
+    await send("Two");
     const two = take("turn_2");
     one.tell(finished(2, "failed", "turn_stopped"));
     await rest();
@@ -224,10 +221,8 @@ describe("a message", () => {
 
   it("that failed after its first words says so, also after a reload", async () => {
     await open();
-    void thread.send("One");
-    await rest();
-    take("turn_1").tell(STARTED, delta(2, "Hal"), finished(3, "failed", "model_unavailable"));
-    await rest();
+    await send("One");
+    await begin("turn_1", delta(2, "Hal"), finished(3, "failed", "model_unavailable"));
     expect(thread.failed.value?.message).toBe(strings.failure.brokeOff);
     const failure = { code: "model_unavailable", message: "" };
     made.chat.attempts = [attemptOf("turn_1", { state: "failed", failure, partial: "Hal" })];
@@ -241,8 +236,7 @@ describe("a message", () => {
     await open();
     void thread.edit(turnOf(1), "Otherwise");
     await rest();
-    take("turn_3").tell(STARTED);
-    await rest();
+    await begin("turn_3");
     void thread.regenerate(turnOf(2));
     await rest();
     expect(made.chat.asked.map(({ verb }) => verb)).toEqual(["edit turn_1", "regenerate turn_2"]);
@@ -254,8 +248,7 @@ describe("a message", () => {
     const failure = { code: "model_unavailable", message: "" };
     made.chat.attempts = [attemptOf("turn_3", { state: "failed", failure, endedAt: 9_000, replaces: "turn_1" })];
     await open();
-    void thread.retry();
-    await rest();
+    await retry();
     expect(made.chat.asked.map(({ verb }) => verb)).toEqual(["edit turn_1"]);
   });
 });
@@ -303,8 +296,7 @@ describe("a message of a closed tab", () => {
     expect(thread.failed.value).toMatchObject({ code: "outcome_unknown", text: "Hello", isLocal: true });
     expect(made.composed).toEqual([thread]);
     expect(made.outbox.pending()).toEqual([]);
-    made.happens("chat.changed");
-    await rest();
+    await happens("chat.changed");
     expect(thread.failed.value).toMatchObject({ code: "outcome_unknown" });
   });
 
@@ -330,8 +322,7 @@ describe("a message of a closed tab", () => {
     made.resent[0]!.stream.turnId = "turn_2";
     made.resent[0]!.stream.tell(STARTED, finished(2, "failed", "model_unavailable"));
     await rest();
-    void thread.retry();
-    await rest();
+    await retry();
     expect(made.chat.asked).toEqual([]);
     expect(made.resent.map(({ unsent: { body, idempotencyKey } }) => [body, idempotencyKey])).toEqual([
       [body, "left"],
@@ -346,16 +337,14 @@ describe("a chat", () => {
     await open();
     expect([thread.problem.value, thread.isLoaded.value]).toEqual([made.chat.problem, false]);
     made.chat.problem = null;
-    made.happens("chat.restored");
-    await rest();
+    await happens("chat.restored");
     expect([thread.problem.value, thread.isLoaded.value]).toEqual([null, true]);
   });
 
   it("shows a turn from elsewhere from start to end", async () => {
     await open();
     made.chat.attempts = [attemptOf("turn_1", { input: [said("From afar")] })];
-    made.happens("turn.running", "turn_1");
-    await rest();
+    await happens("turn.running", "turn_1");
     expect(states()).toEqual(["From afar: running"]);
     made.chat.attempts = [];
     made.chat.turns = [turnOf(1)];
@@ -374,11 +363,9 @@ describe("a chat", () => {
   it("shows an edit that was queued elsewhere in place of the turn that it replaces", async () => {
     made.chat.turns = turnsOf(1, 2);
     await open();
-    made.happens("turn.queued", "turn_3");
-    await rest();
+    await happens("turn.queued", "turn_3");
     made.chat.attempts = [attemptOf("turn_3", { input: [said("Edited")], replaces: "turn_2" })];
-    made.happens("turn.running", "turn_3");
-    await rest();
+    await happens("turn.running", "turn_3");
     expect(rows()).toEqual(["turn_1", "turn_3"]);
   });
 
@@ -386,8 +373,7 @@ describe("a chat", () => {
     await open();
     const reads = made.chat.reads.length;
     made.happens("turn.running", "turn_1", "branch_9");
-    made.happens("turn.committed", "turn_1", "branch_9");
-    await rest();
+    await happens("turn.committed", "turn_1", "branch_9");
     expect([states(), made.chat.reads.length]).toEqual([[], reads]);
   });
 
@@ -396,8 +382,7 @@ describe("a chat", () => {
     made.happens("chat.switched", undefined, "branch_9"); // the read that this starts sees no turn yet
     made.chat.branch = "branch_9";
     made.chat.turns = turnsOf(1, 1);
-    made.happens("turn.committed", "turn_1", "branch_9");
-    await rest();
+    await happens("turn.committed", "turn_1", "branch_9");
     expect(thread.turns.value.map(({ id }) => id)).toEqual(["turn_1"]);
   });
 
@@ -411,8 +396,7 @@ describe("a chat", () => {
     await thread.stop({ which: thread.pending.value[2]! });
     expect(made.chat.did).toContainEqual(["stop", { turn: "turn_3" }]);
     made.chat.jobs = [jobOf("turn_2", 1, "Second")];
-    made.happens("turn.withdrawn", "turn_9");
-    await rest();
+    await happens("turn.withdrawn", "turn_9");
     expect(places().slice(0, 2)).toEqual([0, 1]);
   });
 
@@ -422,8 +406,7 @@ describe("a chat", () => {
     made.happens("turn.queued", "turn_2");
     made.chat.attempts = [attemptOf("turn_2", { input: [said("Second")] })];
     made.chat.jobs = [];
-    made.happens("turn.running", "turn_2");
-    await rest();
+    await happens("turn.running", "turn_2");
     expect(states()).toEqual(["Second: running"]);
     expect(made.chat.did.filter((each) => (each as unknown[])[0] === "jobs").length).toBe(3);
   });
@@ -431,27 +414,23 @@ describe("a chat", () => {
   it("asks for no list of background turns as a visitor, nor for another one while none waits", async () => {
     made.isReader = true;
     await open();
-    made.happens("gap");
-    await rest();
+    await happens("gap");
     expect(made.chat.did).toEqual([]);
     thread.close();
     made.isReader = false;
     await open();
     made.happens("turn.running", "turn_1");
-    made.happens("turn.committed", "turn_1");
-    await rest();
+    await happens("turn.committed", "turn_1");
     expect(made.chat.did).toEqual([["jobs", "conv_1"]]);
   });
 
   it("shows queued turns of other tabs, and their input once received", async () => {
     await open();
-    made.happens("turn.queued", "turn_5");
-    await rest();
+    await happens("turn.queued", "turn_5");
     expect(states()).toEqual([": queued"]);
     thread.receive({ chat: "conv_1", turn: "turn_5", name: "x", input: [said("Second")], replaces: null });
     expect(states()).toEqual(["Second: queued"]);
-    made.happens("turn.withdrawn", "turn_5");
-    await rest();
+    await happens("turn.withdrawn", "turn_5");
     made.chat.followed[0]?.stream.end();
     await rest();
     expect(states()).toEqual([]);
@@ -459,24 +438,19 @@ describe("a chat", () => {
 
   it("distinguishes simultaneous local and other turns once the server has answered", async () => {
     await open();
-    void thread.send("Mine");
-    await rest();
+    await send("Mine");
     made.happens("turn.queued", "turn_8");
-    made.happens("turn.queued", "turn_9");
-    await rest();
+    await happens("turn.queued", "turn_9");
     expect(states()).toEqual(["Mine: sending"]);
-    take("turn_9").tell(STARTED);
-    await rest();
+    await begin("turn_9");
     expect(states().sort()).toEqual([": queued", "Mine: running"]);
     expect(thread.pending.value.filter(({ isLocal }) => isLocal).map(({ turnId }) => turnId.value)).toEqual(["turn_9"]);
   });
 
   it("sends its turns to other tabs", async () => {
     await open();
-    void thread.send("Hello");
-    await rest();
-    take("turn_1").tell(STARTED);
-    await rest();
+    await send("Hello");
+    await begin("turn_1");
     const name = made.chat.asked[0]?.name;
     const telling = { chat: "conv_1", turn: "turn_1", name, input: [said("Hello")], replaces: null };
     expect(made.told).toEqual([telling]);
@@ -486,8 +460,7 @@ describe("a chat", () => {
   it("reads everything again after a gap", async () => {
     await open();
     const before = made.chat.reads.length;
-    made.happens("gap");
-    await rest();
+    await happens("gap");
     expect(made.chat.reads.length).toBe(before + 1);
   });
 
@@ -510,8 +483,7 @@ describe("a chat", () => {
     await rest();
     made.chat.turns = [turnOf(1, { id: "turn_other" })];
     made.chat.did.length = 0;
-    made.happens("chat.switched");
-    await rest();
+    await happens("chat.switched");
     thread.siblings(thread.turns.value[0]!);
     await rest();
     expect(made.chat.did).not.toContainEqual(["siblings", "turn_1"]);
@@ -544,8 +516,7 @@ describe("a chat", () => {
     made.chat.turns = [turnOf(1, { hiddenFromModel: [0] }), turnOf(2)];
     const before = thread.turns.value[1];
     made.happens("turn.flagged", "turn_1");
-    made.happens("turn.flagged", "turn_of_another_chat");
-    await rest();
+    await happens("turn.flagged", "turn_of_another_chat");
     expect(thread.turns.value.map((turn) => turn.hiddenFromModel)).toEqual([[0], []]);
     expect(thread.turns.value[1]).toBe(before);
   });
@@ -555,8 +526,7 @@ describe("a chat", () => {
     made.chat.turns = turnsOf(1, 9);
     await open();
     made.chat.turns[0] = turnOf(1, { output: [] });
-    made.happens("turn.flagged");
-    await rest();
+    await happens("turn.flagged");
     expect(thread.turns.value[0]!.output).toEqual([]);
   });
 

@@ -1,28 +1,21 @@
 import { signal } from "@preact/signals";
-import { render } from "preact";
 import { act } from "preact/test-utils";
-import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { afterEach, describe, expect, it, vi } from "vitest";
 import type { ConnectionState } from "../../src/feed/change-feed";
 import { Notices } from "../../src/session/notices";
 import type { Session } from "../../src/session/session";
 import { ConnectionView } from "../../src/view/connection";
+import { mounted } from "./mounted";
 
-let home: HTMLElement;
-beforeEach(() => {
-  home = document.body.appendChild(document.createElement("div"));
-});
-afterEach(() => {
-  act(() => render(null, home));
-  home.remove();
-  vi.restoreAllMocks();
-});
+const { home, show } = mounted();
+afterEach(() => vi.restoreAllMocks());
 
 describe("a lost connection", () => {
   it("is shown and announced while it is lost", () => {
     const connection = signal<ConnectionState>("connecting");
     const notices = new Notices();
     const session = { feed: { connection }, notices } as unknown as Session;
-    act(() => render(<ConnectionView session={session} />, home));
+    show(<ConnectionView session={session} />);
     const spoken = (): string | undefined => notices.announced.value.at(-1)?.text;
     expect([home.textContent, spoken()]).toEqual(["", undefined]);
     act(() => void (connection.value = "lost"));
@@ -38,7 +31,7 @@ describe("a lost connection", () => {
       notices: new Notices(),
     } as unknown as Session;
     const online = vi.spyOn(navigator, "onLine", "get").mockReturnValue(false);
-    act(() => render(<ConnectionView session={session} />, home));
+    show(<ConnectionView session={session} />);
     expect(home.textContent).toContain("No connection");
     online.mockReturnValue(true);
     act(() => void dispatchEvent(new Event("online")));

@@ -1,16 +1,16 @@
-import { render } from "preact";
 import { act } from "preact/test-utils";
-import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { beforeEach, describe, expect, it, vi } from "vitest";
 import { Menu, type MenuEntry } from "../../src/view/menu";
+import { mounted } from "./mounted";
 
-let home: HTMLElement;
+const { home, show } = mounted();
 const chosen = vi.fn<(label: string) => void>();
 
 function shown(...entries: readonly (MenuEntry | string)[]): HTMLButtonElement {
   const items = entries.map((each) =>
     typeof each !== "string" || each === "line" ? (each as MenuEntry) : { label: each, run: () => chosen(each) },
   );
-  act(() => render(<Menu label="More" entries={items}>…</Menu>, home));
+  show(<Menu label="More" entries={items}>…</Menu>);
   return home.querySelector("button")!;
 }
 
@@ -23,14 +23,7 @@ const click = (element: Element): void => void act(() => (element as HTMLElement
 const list = (): Element | null => home.querySelector("[role=menu]");
 const here = (): string => document.activeElement?.textContent ?? "";
 
-beforeEach(() => {
-  home = document.body.appendChild(document.createElement("div"));
-  chosen.mockClear();
-});
-afterEach(() => {
-  act(() => render(null, home));
-  home.remove();
-});
+beforeEach(() => void chosen.mockClear());
 
 describe("a submenu", () => {
   const models: MenuEntry = {
@@ -139,7 +132,7 @@ describe("a menu", () => {
     const told: string[] = [];
     const entries = [{ label: "Delete", run: () => told.push("chosen") }];
     const hear = (isOpen: boolean): unknown => told.push(String(isOpen));
-    act(() => render(<Menu label="More" entries={entries} onToggle={(isOpen) => void hear(isOpen)}>…</Menu>, home));
+    show(<Menu label="More" entries={entries} onToggle={(isOpen) => void hear(isOpen)}>…</Menu>);
     click(home.querySelector("button")!);
     click(document.activeElement!);
     expect(told).toEqual(["true", "chosen", "false"]);

@@ -5,7 +5,6 @@ Answers that clients received before, and turns that they were shown, must exist
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from random import Random
@@ -16,7 +15,6 @@ from turnledger.engine.process import FlushRequest
 from turnledger.engine.tables.maintenance import ClockMark
 from turnledger.engine.turn.begin import BeginRequest
 from turnledger.model.conversation import ConversationState
-from turnledger.model.ids import ConversationId, TurnId
 from turnledger.testing.machine import Machine, MemoryMachine
 from turnledger.testing.simulation.world import World
 
@@ -113,20 +111,17 @@ class Power:
 
 async def find_losses(tables: Tables, world: World) -> list[str]:
     """Find acknowledged or shown turns that are missing when the power returns."""
-    acknowledged = {(view.conversation, view.turn): view.body for view in world.client_views}
-    return [problem async for problem in _find_losses(tables, {**world.shown_turns, **acknowledged})]
-
-
-async def _find_losses(
-    tables: Tables, acknowledged: dict[tuple[ConversationId | None, TurnId | None], bytes]
-) -> AsyncIterator[str]:
-    for (conversation, id), body in acknowledged.items():
-        if conversation is None or id is None:
-            continue
+    kept = dict(world.shown_turns)
+    for view in world.client_views:
+        if view.answer is not None and view.conversation is not None:
+            kept[view.conversation, view.answer.id] = view.answer.body
+    lost = []
+    for (conversation, id), body in kept.items():
         found = await tables.conversation(conversation)
         if found is None:
-            yield f"{conversation} was acknowledged, and lost with the power"
+            lost.append(f"{conversation} was acknowledged, and lost with the power")
         elif found.state is ConversationState.LIVE:
             turn = await tables.turn(id)
             if turn is None or turn.body != body:
-                yield f"{id} was acknowledged or shown, and lost with the power"
+                lost.append(f"{id} was acknowledged or shown, and lost with the power")
+    return lost

@@ -13,8 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
+from turnledger.engine.attempt.end import Outcome
+from turnledger.engine.attempt.outcome import committed_turn
+from turnledger.engine.turn.block import TurnBlock
 from turnledger.engine.turn.queue import Queued
 from turnledger.engine.turn.running_turn import RunningTurn
+from turnledger.errors import TurnledgerError, TurnReplayed
 from turnledger.model.event import Event
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
@@ -206,15 +210,12 @@ class Effect:
 
 @dataclass(frozen=True)
 class ClientView:
-    """The answer that a client received."""
+    """The answer that a client received, and where it was committed; else the error."""
 
     request: ClientRequest
-    turn: TurnId | None
-    body: bytes
-    error: str
-    conversation: ConversationId | None
-    """Where the turn was committed."""
     answer: Turn | None = None
+    conversation: ConversationId | None = None
+    error: str = ""
 
 
 OBSERVED = (
@@ -352,7 +353,7 @@ class World:
     """Leases of killed processes."""
     violations: list[str] = field(default_factory=list)
     """Problems found while the schedule runs."""
-    shown_turns: dict[tuple[ConversationId | None, TurnId | None], bytes] = field(default_factory=dict)
+    shown_turns: dict[tuple[ConversationId, TurnId], bytes] = field(default_factory=dict)
     """Bodies of turns that clients read."""
 
     def snapshot(self) -> dict[str, Any]:
@@ -427,6 +428,22 @@ class World:
             for view in self.client_views
             if view.error not in ("", "commit_outcome_unknown") and view.request.idempotency_key is None
         }
+
+    def note_answer(self, request: ClientRequest, answer: Turn) -> None:
+        self.client_views.append(ClientView(request, answer, self.begun_in[answer.id]))
+
+    def note_failure(self, request: ClientRequest, problem: TurnledgerError | ModelFailed) -> None:
+        code = problem.code if isinstance(problem, TurnledgerError) else "model_failed"
+        self.client_views.append(ClientView(request, error=code))
+
+    async def run_block(self, block: TurnBlock, request: ClientRequest, random: Random) -> Turn:
+        """Run the model of a request in its block, unless another try has its turn."""
+        try:
+            async with block as running:
+                await self.runner(request, random)(running)
+        except TurnReplayed as replay:
+            return replay.turn
+        return committed_turn(Outcome(running.state, running.turn))
 
     def runner(self, request: ClientRequest, random: Random) -> SimulatedRunner:
         return SimulatedRunner(self, request, random, _stand_still)

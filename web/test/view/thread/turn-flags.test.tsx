@@ -1,7 +1,6 @@
 import { signal } from "@preact/signals";
-import { render } from "preact";
 import { act } from "preact/test-utils";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import type { Turn } from "turnledger";
 import type { Session } from "../../../src/session/session";
 import type { Thread } from "../../../src/thread/thread";
@@ -9,16 +8,9 @@ import { strings } from "../../../src/strings";
 import { AnswerActions } from "../../../src/view/thread/turn-actions";
 import { EndStateView } from "../../../src/view/thread/turn-state";
 import { said, turnOf } from "../../thread/fakes";
+import { mounted } from "../mounted";
 
-let home: HTMLElement;
-
-beforeEach(() => {
-  home = document.body.appendChild(document.createElement("div"));
-});
-afterEach(() => {
-  act(() => render(null, home));
-  home.remove();
-});
+const { home, show } = mounted();
 
 describe("the end of a turn", () => {
   const sent: unknown[] = [];
@@ -36,7 +28,7 @@ describe("the end of a turn", () => {
     [[0, 1], "interrupted", [strings.turn.interrupted, strings.turn.isHiddenFromModel]],
     [[], "settled", [strings.turn.failedWithEffects]],
   ] as const)("with %j hidden from the model says so: %s", (hiddenFromModel, kind, lines) => {
-    act(() => render(<EndStateView {...end(turnOf(1, { hiddenFromModel, kind }))} />, home));
+    show(<EndStateView {...end(turnOf(1, { hiddenFromModel, kind }))} />);
     expect(home.textContent).toBe(lines.join(""));
   });
 
@@ -45,18 +37,18 @@ describe("the end of a turn", () => {
     ["length", strings.turn.emptyAtLimit],
   ])("without an answer says why: %s", (reason, line) => {
     const turn = turnOf(1, { output: [said("", "assistant")], details: { finish_reason: reason } });
-    act(() => render(<EndStateView {...end(turn)} />, home));
+    show(<EndStateView {...end(turn)} />);
     expect(home.textContent).toBe(line);
   });
 
   it("at the length limit says so, and the last one can be continued", () => {
     const turn = turnOf(1, { details: { finish_reason: "length" } });
-    act(() => render(<EndStateView {...end(turn)} />, home));
+    show(<EndStateView {...end(turn)} />);
     expect(home.textContent).toBe(strings.turn.cutAtLimit);
-    act(() => render(<EndStateView {...end(turn, true)} />, home));
+    show(<EndStateView {...end(turn, true)} />);
     act(() => home.querySelector("button")?.click());
     expect(sent).toEqual([strings.turn.continueMessage]);
-    act(() => render(<EndStateView {...end(turn, true, false)} />, home));
+    show(<EndStateView {...end(turn, true, false)} />);
     expect(home.querySelector("button")).toBeNull();
   });
 });
@@ -72,7 +64,7 @@ describe("the menu of a turn", () => {
       showToModel: async (of: Turn, isShown: boolean, place?: number) => void asked.push([of.id, isShown, place]),
     } as unknown as Thread;
     const session = { mayWrite, mayRun: false, models: signal([]) } as unknown as Session;
-    act(() => render(<AnswerActions {...{ session, thread, turn, parts: [], isLast: false }} />, home));
+    show(<AnswerActions {...{ session, thread, turn, parts: [], isLast: false }} />);
     act(() => home.querySelector<HTMLElement>(`[aria-label="${strings.turn.moreActions}"]`)?.click());
     return [...document.querySelectorAll<HTMLElement>("[role=menuitem]")];
   }

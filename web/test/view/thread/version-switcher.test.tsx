@@ -1,5 +1,4 @@
 import { signal } from "@preact/signals";
-import { render } from "preact";
 import { act } from "preact/test-utils";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { Session } from "../../../src/session/session";
@@ -7,10 +6,11 @@ import type { Siblings, Thread } from "../../../src/thread/thread";
 import { strings } from "../../../src/strings";
 import { VersionSwitcher } from "../../../src/view/thread/version-switcher";
 import { turnOf } from "../../thread/fakes";
+import { mounted } from "../mounted";
 
 const [first, second] = [turnOf(1, { id: "turn_a" }), turnOf(1, { id: "turn_b" })];
 const branches = ["branch_a", "branch_b"];
-let home: HTMLElement;
+const { home, show } = mounted();
 let search: HTMLInputElement;
 let loaded: ReturnType<typeof signal<Siblings | null>>;
 
@@ -22,26 +22,19 @@ function switchVersion(): void {
     siblings: ({ id }: { id: string }) => (id === first.id ? signal({ message: null, answer: { at: 0, branches } }) : loaded),
     switch: () => Promise.resolve(),
   } as unknown as Thread;
-  const show = (turn: typeof first): void => {
+  const showTurn = (turn: typeof first): void => {
     const session = { mayWrite: true } as Session;
-    act(() => render(<VersionSwitcher key={turn.id} of="answer" {...{ session, thread, turn }} />, home));
+    show(<VersionSwitcher key={turn.id} of="answer" {...{ session, thread, turn }} />);
   };
-  show(first);
+  showTurn(first);
   const next = home.querySelector<HTMLElement>(`[aria-label="${strings.turn.nextVersion}"]`)!;
   next.focus();
   act(() => next.click());
-  show(second);
+  showTurn(second);
 }
 
-beforeEach(() => {
-  search = document.body.appendChild(document.createElement("input"));
-  home = document.body.appendChild(document.createElement("div"));
-});
-afterEach(() => {
-  act(() => render(null, home));
-  home.remove();
-  search.remove();
-});
+beforeEach(() => void (search = document.body.appendChild(document.createElement("input"))));
+afterEach(() => search.remove());
 
 describe("the version switcher", () => {
   it("focuses the same button of the version that it switched to", () => {

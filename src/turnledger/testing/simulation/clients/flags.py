@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 
-from turnledger.errors import TurnledgerError
-from turnledger.ledger import Ledger
+from turnledger.chat import Chat
 from turnledger.model.flags import SHOWN
 from turnledger.model.turn import OnBusy, Turn
+from turnledger.testing.simulation.clients.actions import on_chat
 from turnledger.testing.simulation.clients.briefing_options import SILENT, Briefing
 from turnledger.testing.simulation.clients.requests import RequestSender
 from turnledger.testing.simulation.oracle.line_promises import RestingBranch
@@ -30,21 +29,19 @@ def _flag(scene: Scene, name: str) -> Work:
     """Show or hide items of a visible turn, to the model or to the user."""
     random, world = scene.random, scene.world
 
-    async def flag(ledger: Ledger) -> None:
-        with suppress(TurnledgerError):
-            chat = await scene.names.open(ledger, name)
-            turns = await chat.turns()
-            if not turns:
-                return
-            turn = random.choice(turns)
-            place = random.choice((None, random.randrange(len(turn.items))))
-            to_model, to_user = random.choice((*[(False, None)] * 4, (None, False), (True, True)))
-            await chat.flag(turn.id, place, to_model=to_model, to_user=to_user)
-            # To show what nothing hides writes nothing, so that a failover may lose that it was asked.
-            if (to_model, to_user) != (True, True) and turn.id not in world.flags:
-                world.violations.append(f"a flag of {turn.id} was acknowledged, and not written")
+    async def flag(chat: Chat) -> None:
+        turns = await chat.turns()
+        if not turns:
+            return
+        turn = random.choice(turns)
+        place = random.choice((None, random.randrange(len(turn.items))))
+        to_model, to_user = random.choice((*[(False, None)] * 4, (None, False), (True, True)))
+        await chat.flag(turn.id, place, to_model=to_model, to_user=to_user)
+        # To show what nothing hides writes nothing, so that a failover may lose that it was asked.
+        if (to_model, to_user) != (True, True) and turn.id not in world.flags:
+            world.violations.append(f"a flag of {turn.id} was acknowledged, and not written")
 
-    return flag
+    return on_chat(scene, name, flag)
 
 
 def check_flags(world: World, line: RestingBranch) -> Iterator[str]:

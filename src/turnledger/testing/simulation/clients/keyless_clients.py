@@ -13,17 +13,15 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from turnledger.engine.attempt.client_retries import Retry
-from turnledger.engine.attempt.end import Outcome
-from turnledger.engine.attempt.outcome import committed_turn
 from turnledger.engine.turn.block import TurnBlock
-from turnledger.errors import TurnledgerError, TurnReplayed
+from turnledger.errors import TurnledgerError
 from turnledger.hosting import Host
 from turnledger.ledger import Ledger
 from turnledger.model.turn import OnBusy, Turn
 from turnledger.testing.simulation.clients.briefing_options import SILENT
 from turnledger.testing.simulation.clients.requests import RequestSender
 from turnledger.testing.simulation.servers import Scene, Work
-from turnledger.testing.simulation.world import ClientRequest, ClientView, ModelFailed, World
+from turnledger.testing.simulation.world import ClientRequest, ModelFailed, World
 
 WORDS = ("yes", "go on")
 PATIENCE = (None, None, None, 0.0, 0.01, 0.5, 5.0)
@@ -112,11 +110,10 @@ class KeylessClients:
             world.tries[block.id] = (message, count if counts else 0)
             noticing = asyncio.ensure_future(self._notice(connection, ledger, block))
             try:
-                turn = await self._run(block, request)
+                turn = await world.run_block(block, request, self._random)
                 await asyncio.sleep(connection.sending)
             except (TurnledgerError, ModelFailed) as problem:
-                code = problem.code if isinstance(problem, TurnledgerError) else "model_failed"
-                world.client_views.append(ClientView(request, None, b"", code, None))
+                world.note_failure(request, problem)
                 Host(ledger).lost(block)
             else:
                 self._send_last_byte(connection, message, request, turn)
@@ -125,14 +122,6 @@ class KeylessClients:
                 noticing.cancel()
 
         return handle
-
-    async def _run(self, block: TurnBlock, request: ClientRequest) -> Turn:
-        try:
-            async with block as running:
-                await self._scene.world.runner(request, self._random)(running)
-        except TurnReplayed as replay:
-            return replay.turn
-        return committed_turn(Outcome(running.state, running.turn))
 
     async def _notice(self, connection: SimulatedConnection, ledger: Ledger, block: TurnBlock) -> None:
         await asyncio.shield(connection.left)
@@ -148,7 +137,7 @@ class KeylessClients:
         if connection.left.done():
             return  # the client is gone, whether the server noticed or not
         connection.answer = turn
-        world.client_views.append(ClientView(request, turn.id, turn.body, "", world.begun_in[turn.id], turn))
+        world.note_answer(request, turn)
         world.answered.setdefault(turn.id, []).append(message)
 
 

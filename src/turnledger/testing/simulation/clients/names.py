@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from turnledger.chat import Chat
@@ -42,6 +43,14 @@ class Names:
     def generation(self, name: str) -> int | None:
         """Return how often the key was freed; None while that is uncertain."""
         return None if self.may_lapse or self.being_freed[name] else self.freed[name]
+
+    @contextmanager
+    def freeing(self, name: str) -> Iterator[None]:
+        """Delete or reset the conversation of this name; an error leaves it uncertain."""
+        self.being_freed[name] += 1
+        yield
+        self.freed[name] += 1
+        self.being_freed[name] -= 1
 
     async def open(self, ledger: Ledger, name: str, *, create: bool = True) -> Chat:
         if name in self.forks:

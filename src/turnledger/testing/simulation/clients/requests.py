@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from typing import TypeAlias
 
-from turnledger.engine.attempt.end import Outcome
-from turnledger.engine.attempt.outcome import committed_turn
+from turnledger.chat import Chat
 from turnledger.engine.turn.block import TurnBlock, append_items
 from turnledger.engine.turn.validation import append_request, target_of, turn_request
-from turnledger.errors import Superseded, TurnledgerError, TurnReplayed
+from turnledger.errors import Superseded, TurnledgerError
 from turnledger.ledger import OWNER, Ledger
 from turnledger.model.event import Event
 from turnledger.model.ids import ConversationId, TurnId
@@ -24,7 +22,6 @@ from turnledger.testing.simulation.servers import Scene, Work
 from turnledger.testing.simulation.world import (
     LEASE_TIME,
     ClientRequest,
-    ClientView,
     ModelFailed,
     RequestKind,
 )
@@ -206,15 +203,13 @@ class RequestSender:
         """Read the turns that a client sees, or those of all branches; none if no server answers."""
         turns: list[Turn] = []
 
-        async def see(ledger: Ledger) -> None:
-            with suppress(TurnledgerError):
-                chat = await self._scene.names.open(ledger, name)
-                for each in await chat.branches() if all_branches else ():
-                    turns.extend(await chat.turns(branch=each.branch.id))
-                turns.extend(await chat.turns())
-                self._world.shown_turns.update({(chat.id, turn.id): turn.body for turn in turns})
+        async def see(chat: Chat) -> None:
+            for each in await chat.branches() if all_branches else ():
+                turns.extend(await chat.turns(branch=each.branch.id))
+            turns.extend(await chat.turns())
+            self._world.shown_turns.update({(chat.id, turn.id): turn.body for turn in turns})
 
-        await self._scene.servers.do(see)
+        await self._scene.servers.do(actions.on_chat(self._scene, name, see))
         return turns
 
     async def send(self, request: ClientRequest) -> Turn | None:
@@ -246,14 +241,11 @@ class RequestSender:
                 else:
                     turn = await self._run(await self._block(ledger, request, events), request)
             except (TurnledgerError, ModelFailed) as problem:
-                code = problem.code if isinstance(problem, TurnledgerError) else "model_failed"
-                world.client_views.append(ClientView(request, None, b"", code, None))
-                if code == Superseded.code and not world.was_taken_over(request):
+                world.note_failure(request, problem)
+                if isinstance(problem, Superseded) and not world.was_taken_over(request):
                     world.violations.append(f"{request.token} lost its lane without a takeover")
             else:
-                world.client_views.append(
-                    ClientView(request, turn.id, turn.body, "", world.begun_in[turn.id], turn)
-                )
+                world.note_answer(request, turn)
                 if events:
                     world.events[turn.id] = events
 
@@ -311,11 +303,7 @@ class RequestSender:
             self._follow(conversation, block.id)
         leaving = asyncio.create_task(self._leave(block, request)) if leaves else None
         try:
-            async with block as running:
-                await self._world.runner(request, self._random)(running)
-        except TurnReplayed as replay:
-            return replay.turn
+            return await self._world.run_block(block, request, self._random)
         finally:
             if leaving is not None:
                 leaving.cancel()
-        return committed_turn(Outcome(running.state, running.turn))

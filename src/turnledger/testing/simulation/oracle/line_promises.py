@@ -68,8 +68,8 @@ def check_requests(world: World, lines: list[RestingBranch]) -> Iterator[str]:
     conversation_key is one conversation with one successor."""
     answers: dict[str, set[TurnId]] = {}
     for view in world.client_views:
-        if view.turn is not None:
-            answers.setdefault(view.request.token, set()).add(view.turn)
+        if view.answer is not None:
+            answers.setdefault(view.request.token, set()).add(view.answer.id)
     for token, ids in answers.items():
         if len(ids) > 1:
             yield f"{token} was answered by {len(ids)} turns"
@@ -152,17 +152,18 @@ def _check_fork(world: World, first: RestingBranch) -> Iterator[str]:
 def _check_answers(world: World, conversation: ConversationId, turns: dict[TurnId, Turn]) -> Iterator[str]:
     """Check that acknowledged turns exist unchanged, on any branch."""
     for view in world.client_views:
-        if view.turn is None or view.conversation != conversation:
+        if view.answer is None or view.conversation != conversation:
             continue
-        if view.turn not in turns or turns[view.turn].body != view.body:
-            yield f"{view.turn} was acknowledged and is missing or changed"
-        made_for = world.requests.get(view.turn)
+        id = view.answer.id
+        if id not in turns or turns[id].body != view.answer.body:
+            yield f"{id} was acknowledged and is missing or changed"
+        made_for = world.requests.get(id)
         is_there = made_for is None or (made_for.instead_of, made_for.after) == (
             view.request.instead_of,
             view.request.after,
         )
         if not is_there:
-            yield f"{view.turn} was the answer to a request for another place"
+            yield f"{id} was the answer to a request for another place"
     states = {"completed": TurnKind.COMPLETED, "kept": TurnKind.INTERRUPTED, "settled": TurnKind.SETTLED}
     for id, state in world.stops:
         if id in turns and states[state] is not turns[id].kind:
