@@ -166,7 +166,7 @@ class Upstream:
         body = await read_whole(response)
         if not response.has_marked_end:
             completion_of(body)  # nothing else shows whether it is complete
-        return self._cleaner.clean_payload(body) if b'"error"' in body else body
+        return self._cleaner.clean_payloads([body])[0]
 
     def stream(self, request: ModelRequest) -> StreamedAnswer:
         """Stream an answer; see ChatModel."""
