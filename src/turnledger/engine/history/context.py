@@ -104,7 +104,8 @@ def surely_shows_all(context: Context, turns: int, size: int, around: Sequence[I
     if context.tokens is None:
         return True
     # The estimate for n bytes is at most (n + 3) / 4, and so at most n / 3: no item has fewer than 9.
-    return context.count is estimate and size // 3 + context.count_all(around) <= context.tokens
+    left = context.tokens - size // 3
+    return left >= 0 and context.count is estimate and context.count_all(around) <= left
 
 
 def context_of(last: int | None, budget: int | None) -> Context:

@@ -72,11 +72,10 @@ class Base(Struct, frozen=True):
 
 
 async def tail(
-    process: Process, base: Base, context: Context, around: ContextParts
+    process: Process, base: Base, cached: History, context: Context, around: ContextParts
 ) -> tuple[Sequence[Turn], FlagsByTurn]:
     """Return the last turns that the context can show, or all, and their flags. They come from the cache if
     it holds the whole history, and never go into it, since it holds prefixes."""
-    cached = process.cache.prefix(base.line.id, base.head, base.length)
     if len(cached) == base.length:
         turns: Sequence[Turn] = cached.followed_by(base.carried) if base.carried else cached
     elif context.turns is None:
@@ -229,7 +228,7 @@ class Snapshot(Struct, frozen=True, dict=True):
         """Whether `limited_json` decodes but few turns."""
         if self.recent is not None or not isinstance(self.history, History):
             return len(self.history if self.recent is None else self.recent) < LONG
-        return len(self.history) < LONG or self.history.has_piece(len(self.history) - 2)
+        return len(self.history) < LONG or self.history.has_pieces
 
     def reduced(
         self, input: tuple[Item, ...], steps: tuple[Item, ...], tokens: int | Callable[[int], int]
@@ -294,7 +293,7 @@ async def snapshot(
         cached = process.cache.prefix(base.line.id, base.head, base.length)
         instructions = await _in_force(process, begun, base, cached)
         around = ContextParts(instructions, primer, begun.attempt.input, hidden=_hidden_input(begun))
-        history, flags = await tail(process, base, context, around)
+        history, flags = await tail(process, base, cached, context, around)
     if trimmed is not None:
         primer = (*primer, *trimmed.preamble)
         left = max(0, base.length - trimmed.turns) + len(base.carried)

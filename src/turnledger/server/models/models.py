@@ -23,6 +23,10 @@ MODEL_FIELDS = frozenset({"model", "models", "fallbacks", "fallback_models", "mo
 """Fields in which upstreams accept further models. Compared without case, since some ignore it."""
 
 
+_WINDOW_FIELDS = frozenset({*LENGTH_FIELDS, "tools"})
+"""Fields of a request that leave less of the window to the history."""
+
+
 class ContextWindow(NamedTuple):
     """The tokens of a model's context, and those of them that are left for the answer."""
 
@@ -37,6 +41,8 @@ class ContextWindow(NamedTuple):
     def budget(self, settings: Mapping[str, Any]) -> Context:
         """Return what fits into it besides the answer and the tools of a request. The answer that a request
         asks for takes at most half: a longer one is rarely used up."""
+        if _WINDOW_FIELDS.isdisjoint(settings):
+            return Context.budget(max(0, self.tokens - self.answer))
         requested = max((_tokens(settings[name]) for name in LENGTH_FIELDS if name in settings), default=0)
         answer = min(requested, self.tokens // 2) or self.answer
         return Context.budget(max(0, self.tokens - answer - tokens_of_tools(settings)))
