@@ -189,7 +189,7 @@ NO_RESULTS: Patch = (ResentRequest, "key", _key_without_results)
 PATHS = {"passed_paths": PASSED_PATHS}
 THINKING = Case(upstream="thinking", client=Client(answer=THOUGHTS + ANSWER))
 CALLING = Case(upstream="calling", client=Client(calls=True), key_of=lambda request: request)
-SAME_CHUNKS: Patch = (RepeatFilter, "without_repeats", lambda _, payload: payload)
+SAME_CHUNKS: Patch = (RepeatFilter, "without_repeats", lambda _, payloads: payloads)
 SAME_DELTAS: Patch = (RepeatFilter, "remove_repeats", lambda *_: False)
 RAW_ERRORS: Patch = (ErrorCleaner, "clean_payloads", lambda _, payloads: payloads)
 POINTS = {

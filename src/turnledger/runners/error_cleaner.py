@@ -81,7 +81,9 @@ class ErrorCleaner:
         """Return chunks, or answers, with their error objects cleaned, also those of their choices; the same
         bytes where there are none."""
         # `in` costs more: it makes an exception first, in case the other side is a number.
-        return [each if each.find(_ERROR) < 0 else self._clean_payload(each) for each in payloads]
+        if b"\n".join(payloads).find(_ERROR) < 0:
+            return payloads
+        return [self._clean_payload(each) if _ERROR in each else each for each in payloads]
 
     def _clean_payload(self, payload: bytes) -> bytes:
         try:

@@ -480,6 +480,47 @@ async def test_messages_json_leaves_out_items_hidden_from_the_model(chat: Chat) 
         turn.emit("a3")
 
 
+LIMITS = (ALL, Context.last(2), Context.budget(60), Context.budget(150), Context(turns=3, tokens=400))
+
+
+@pytest.mark.parametrize("seed", range(10))
+async def test_messages_json_of_a_chat_that_changes_equals_messages(chat: Chat, seed: int) -> None:
+    chance = Random(seed)
+    for number in range(40):
+        turns, action, context = await chat.turns(), chance.randrange(9), chance.choice(LIMITS)
+        if turns and action == 0:
+            await chat.undo()
+        elif turns and action == 1 and seed % 2:
+            await chat.flag(chance.choice(turns).id, chance.randrange(2), to_model=chance.random() < 0.7)
+        text = f"q{number}" * chance.randrange(1, 20)
+        changes = turns and action == 2
+        async with (
+            chat.edit(chance.choice(turns).id, text, context=context)
+            if changes
+            else chat.turn(text, context=context)
+        ) as turn:
+            assert as_json(turn) == turn.messages
+            if action == 3:
+                await turn.add({"type": "message", "role": "assistant", "content": "a step"})
+                assert as_json(turn) == turn.messages
+            turn.emit(f"a{number}" * chance.randrange(1, 20))
+
+
+def test_pieces_that_a_growing_chat_no_longer_shows_are_dropped() -> None:
+    grown = History()
+    for each in talk(50):
+        grown = grown.followed_by([each])
+        shown = grown.last_pieces(0, 60)
+        assert shown is not None
+        assert shown == [encode_messages(one.items) for one in grown[len(grown) - len(shown) :]]
+        pieces = grown._node.pieces
+        assert pieces is not None
+        assert len(pieces.chat_json) <= 2 * len(shown) + 1
+        assert grown.memory == sum(len(one.body) for one in grown) + pieces.size
+    everything = grown.last_pieces(0, 10**6)
+    assert everything == [encode_messages(one.items) for one in grown]
+
+
 EMPTY = {"type": "message", "role": "assistant", "content": " "}
 THOUGHT = {"type": "reasoning", "summary": []}
 LOOK = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
