@@ -506,6 +506,30 @@ async def test_messages_json_of_a_chat_that_changes_equals_messages(chat: Chat, 
             turn.emit(f"a{number}" * chance.randrange(1, 20))
 
 
+@pytest.mark.parametrize("context", [None, Context.last(3), Context.budget(200), Context.budget(10_000)])
+@pytest.mark.parametrize("flagged", [None, 0, 2])
+async def test_messages_json_behind_a_changed_preamble_equals_messages(
+    chat: Chat, context: Context | None, flagged: int | None
+) -> None:
+    sent: list[dict[str, Any]] = []
+    options: dict[str, Any] = {} if context is None else {"context": context}
+    for number in range(6):
+        preamble = [
+            {"role": "user", "content": f"The time is {number}."},
+            {"role": "assistant", "content": "OK"},
+        ]
+        sent.append({"role": "user", "content": f"q{number}"})
+        async with chat.resent([*preamble, *sent], **options) as turn:
+            assert as_json(turn) == turn.messages
+            contents = [each["content"] for each in turn.messages]
+            assert [each for each in contents if "time" in each] == [f"The time is {number}."]
+            turn.emit(f"a{number}")
+        sent.append({"role": "assistant", "content": f"a{number}"})
+        if number == 3 and flagged is not None:
+            await chat.flag((await chat.turns())[flagged].id, 1 if flagged else 3, to_model=False)
+    assert len(await chat.branches()) == 1
+
+
 def test_pieces_that_a_growing_chat_no_longer_shows_are_dropped() -> None:
     grown = History()
     for each in talk(50):
