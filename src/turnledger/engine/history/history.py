@@ -45,33 +45,31 @@ class Pieces(NamedTuple):
 
     first: int
     """The place of the first turn in the line."""
+    end: int
+    """The place after the last one."""
     chat_json: tuple[bytes, ...] = ()
     sums: tuple[int, ...] = (0,)
     """Their differences are the tokens of each turn, so that pieces can be added at both ends."""
     size: int = 0
     """Bytes in memory."""
 
-    @property
-    def end(self) -> int:
-        return self.first + len(self.chat_json)
-
     def with_piece(self, place: int, tokens: int, chat_json: bytes) -> Pieces:
         """Return these with the piece of the turn before or after them; it alone if it is neither."""
         size = self.size + PIECE_BYTES + len(chat_json)
         if place == self.end:
-            return Pieces(
-                self.first, (*self.chat_json, chat_json), (*self.sums, self.sums[-1] + tokens), size
-            )
+            texts, sums = (*self.chat_json, chat_json), (*self.sums, self.sums[-1] + tokens)
+            return Pieces(self.first, place + 1, texts, sums, size)
         if place == self.first - 1:
-            return Pieces(place, (chat_json, *self.chat_json), (self.sums[0] - tokens, *self.sums), size)
-        return Pieces(place).with_piece(place, tokens, chat_json)
+            texts, sums = (chat_json, *self.chat_json), (self.sums[0] - tokens, *self.sums)
+            return Pieces(place, self.end, texts, sums, size)
+        return Pieces(place, place).with_piece(place, tokens, chat_json)
 
     def since(self, place: int) -> Pieces:
         """Return those from this place on."""
         left = place - self.first
         chat_json = self.chat_json[left:]
         size = len(chat_json) * PIECE_BYTES + sum(map(len, chat_json))
-        return Pieces(place, chat_json, self.sums[left:], size)
+        return Pieces(place, self.end, chat_json, self.sums[left:], size)
 
 
 class _Node:
@@ -106,7 +104,7 @@ class _Node:
         if not items or items[0].is_result or begins_with_output(turn) or calls_left_open(items):
             return None
         shown = without_empty_answers(items)
-        known = Pieces(place) if self.pieces is None else self.pieces
+        known = Pieces(place, place) if self.pieces is None else self.pieces
         pieces = self.pieces = known.with_piece(place, sum(map(estimate, shown)), encode_messages(shown))
         return pieces
 

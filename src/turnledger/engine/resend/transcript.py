@@ -305,6 +305,9 @@ _numbers = re.compile(r"\d+")
 
 def _begin_alike(one: str, other: str) -> bool:
     """Return whether two texts differ only in numbers, such as the time, or after a long beginning."""
+    begin = one[:FRAME]
+    if len(one) > FRAME < len(other) and begin == other[:FRAME] and not _numbers.search(begin):
+        return True
     one, other = _without_numbers(one), _without_numbers(other)
     return one == other or (len(one) > FRAME and one[:FRAME] == other[:FRAME])
 

@@ -78,18 +78,15 @@ class Base(Struct, frozen=True):
 
 
 async def tail(
-    process: Process, base: Base, cached: History, context: Context, around: ContextParts
+    process: Process, base: Base, context: Context, around: ContextParts
 ) -> tuple[Sequence[Turn], FlagsByTurn]:
-    """Return the last turns that the context can show, or all, and their flags. They come from the cache if
-    it holds the whole history, and never go into it, since it holds prefixes."""
-    if len(cached) == base.length:
-        turns: Sequence[Turn] = cached.followed_by(base.carried) if base.carried else cached
-    elif context.turns is None:
+    """Return the last turns that the context can show, or all, and their flags. They never go into the cache,
+    since it holds prefixes."""
+    if context.turns is None:
         return await _within_budget(process, base, context, around)
-    else:
-        # One more, in case the first of them answers its calls.
-        missing = max(0, context.turns + 1 - len(base.carried))
-        turns = _whole(base, [*await _read(process, base, base.length, missing), *base.carried])
+    # One more, in case the first of them answers its calls.
+    missing = max(0, context.turns + 1 - len(base.carried))
+    turns = _whole(base, [*await _read(process, base, base.length, missing), *base.carried])
     return turns, await flags_of(process, base, turns)
 
 
@@ -312,8 +309,12 @@ async def snapshot(
         base = Base.of(begun)
         cached = process.cache.prefix(base.line.id, base.head, base.length)
         instructions = await _in_force(process, begun, base, cached)
-        around = ContextParts(instructions, primer, begun.attempt.input, hidden=_hidden_input(begun))
-        history, flags = await tail(process, base, cached, context, around)
+        if len(cached) == base.length:
+            history = cached.followed_by(base.carried) if base.carried else cached
+            flags = await flags_of(process, base, history)
+        else:
+            around = ContextParts(instructions, primer, begun.attempt.input, hidden=_hidden_input(begun))
+            history, flags = await tail(process, base, context, around)
     if trimmed is not None:
         primer = (*primer, *trimmed.preamble)
         left = max(0, base.length - trimmed.turns) + len(base.carried)
