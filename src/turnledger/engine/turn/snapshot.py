@@ -184,8 +184,8 @@ class Snapshot(Struct, frozen=True, dict=True):
     hidden: HiddenPlaces = NOTHING_HIDDEN
     hidden_input: Collection[int] = ()
     """Places of the input that are hidden: those hidden when it was first asked."""
-    cut: int | None = None
-    """The place of a turn, if nothing is hidden but messages at its beginning."""
+    cut: Turn | None = None
+    """A turn, if nothing is hidden but messages at its beginning."""
     recent: tuple[Turn, ...] | None = None
     """The last turns, if the context shows no others."""
 
@@ -195,9 +195,12 @@ class Snapshot(Struct, frozen=True, dict=True):
             return False
         if self.context is ALL:
             return True
-        history, around = self.history, (*self.instructions, *self.primer, *input, *steps)
+        history = self.history
         return isinstance(history, History) and surely_shows_all(
-            self.context, len(history), history.size, around
+            self.context,
+            len(history),
+            history.size,
+            lambda: (*self.instructions, *self.primer, *input, *steps),
         )
 
     def shown(self, input: tuple[Item, ...], steps: tuple[Item, ...]) -> tuple[Item, ...]:
@@ -230,12 +233,12 @@ class Snapshot(Struct, frozen=True, dict=True):
             return None
         left = sys.maxsize if context.tokens is None else context.tokens - context.count_all(around)
         oldest = 0 if context.turns is None else max(0, len(history) - context.turns)
-        if cut is None or oldest > cut:
+        if cut is None or oldest >= cut.number:
             return history.last_pieces(oldest, left)
-        pieces = history.last_pieces(cut + 1, left)
-        if pieces is None or len(pieces) < len(history) - cut - 1:
+        pieces = history.last_pieces(cut.number, left)
+        if pieces is None or len(pieces) < len(history) - cut.number:
             return pieces
-        rest = history[cut].items[len(self.hidden[history[cut].id]) :]
+        rest = cut.items[len(self.hidden[cut.id]) :]
         if context.tokens is not None or not rest or rest[0].role != "user" or calls_left_open(rest):
             return None
         return [encode_messages(rest), *pieces]
@@ -335,7 +338,7 @@ def _without_trimmed(snapshot: Snapshot, trimmed: Trimmed) -> Snapshot:
     are_messages = all(item.type == "message" for item in turn.items[: trimmed.items])
     # Calls go with their results, as those of flagged items.
     shown = {**hidden, turn.id: {*hidden.get(turn.id, ()), *range(trimmed.items)}}
-    return replace(snapshot, hidden=shown, cut=None if hidden or not are_messages else place)
+    return replace(snapshot, hidden=shown, cut=None if hidden or not are_messages else turn)
 
 
 def _hidden_input(begun: Begun) -> Collection[int]:
