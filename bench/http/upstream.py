@@ -1,14 +1,17 @@
 """An upstream that costs as little as possible: canned answers, whole or in chunks sent one by one.
 
 `python -m bench.http.upstream` prints its port. `/v1/chat/completions` answers at once,
-`/held/chat/completions` with one chunk, and the rest when the connection is closed.
+`/held/chat/completions` with one chunk, and the rest when the connection is closed. Below `/joined` a stream
+is one piece, so that its reader takes the same steps each time. Below `/thinking` answers begin with inline
+reasoning, and below `/calling` questions are answered with a call; both are not streamed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
-from typing import cast
+from typing import Any, cast
 
 import uvloop
 
@@ -16,15 +19,26 @@ CHUNKS = 50
 _PIECE = b'{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[%s]}'
 _WORD = _PIECE % b'{"index":0,"delta":{"content":"word "},"finish_reason":null}'
 _LAST = _PIECE % b'{"index":0,"delta":{},"finish_reason":"stop"}'
-_WHOLE = (
-    b'{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":'
-    b'{"role":"assistant","content":"' + b"word " * CHUNKS + b'"},"finish_reason":"stop"}],'
-    b'"usage":{"prompt_tokens":1,"completion_tokens":50,"total_tokens":51}}'
-)
+ANSWER = "word " * CHUNKS
+THOUGHTS = "<think>" + "thought " * CHUNKS + "</think>\n\n"
+CALL = {"id": "call_1", "type": "function", "function": {"name": "find_order", "arguments": '{"number":1}'}}
 _STREAM_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-_WHOLE_ANSWER = (
-    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(_WHOLE) + _WHOLE
-)
+
+
+def _whole(finish_reason: str, **message: Any) -> bytes:
+    choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish_reason}
+    usage = {"prompt_tokens": 1, "completion_tokens": 50, "total_tokens": 51}
+    head = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m"}
+    body = json.dumps({**head, "choices": [choice], "usage": usage}, separators=(",", ":")).encode()
+    return b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (
+        len(body),
+        body,
+    )
+
+
+_WHOLE_ANSWER = _whole("stop", content=ANSWER)
+_THOUGHT_ANSWER = _whole("stop", content=THOUGHTS + ANSWER)
+_CALL_ANSWER = _whole("tool_calls", content=None, tool_calls=[CALL])
 
 
 def _chunk(payload: bytes) -> bytes:
@@ -34,6 +48,7 @@ def _chunk(payload: bytes) -> bytes:
 
 _WORD_CHUNK = _chunk(_WORD)
 _END = _chunk(_LAST) + _chunk(b"[DONE]") + b"0\r\n\r\n"
+_JOINED = _STREAM_HEAD + _WORD_CHUNK * CHUNKS + _END
 
 
 class Upstream(asyncio.Protocol):
@@ -53,8 +68,14 @@ class Upstream(asyncio.Protocol):
         if len(body) < int(length.partition(b"\r\n")[0]):
             return
         self._received = b""
+        if b"/calling/" in head and body.rfind(b'"role"') == body.rfind(b'"role":"user"'):
+            self._transport.write(_CALL_ANSWER)
+            return
         if b'"stream":true' not in body.replace(b'": ', b'":'):
-            self._transport.write(_WHOLE_ANSWER)
+            self._transport.write(_THOUGHT_ANSWER if b"/thinking/" in head else _WHOLE_ANSWER)
+            return
+        if b"/joined/" in head:
+            self._transport.write(_JOINED)
             return
         self._transport.write(_STREAM_HEAD)
         if b"/held/" in head:

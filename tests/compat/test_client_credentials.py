@@ -15,6 +15,7 @@ from tests.compat.conftest import Serve
 from tests.compat.live_server import MODEL
 from turnledger.hosting import Host
 from turnledger.model.access.token import TokenScope
+from turnledger.runners.upstream.upstream import Retries
 from turnledger.server.config.settings import Settings
 from turnledger.testing.upstream import Status
 
@@ -46,6 +47,19 @@ def test_credential_of_the_client_takes_the_place_of_the_servers(
     received = json.dumps([request.headers for request in served.upstream.received])
     assert token not in received
     assert HEADER.lower() not in received
+
+
+def test_each_client_keeps_its_own_credential_and_retries(serve: Serve) -> None:
+    failure = Status(503, headers={"retry-after-ms": "1"})
+    served = serve(otherwise=[failure], settings=settings(), api_key=SERVERS, retries=Retries())
+    expected: list[str | None] = []
+    for value, own_retries in ((OWN, 0), ("another", 0), (OWN, 0), (OWN, 2), (None, 0), ("another", 2)):
+        headers = {} if value is None else {HEADER: value}
+        headers |= {"X-Stainless-Retry-Count": "0"} if own_retries else {}
+        body = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}]}
+        assert served.http.post("/v1/chat/completions", json=body, headers=headers).status_code == 502
+        expected += [f"Bearer {value or SERVERS}"] * (1 if own_retries else 3)
+    assert sent_keys(served) == expected
 
 
 def test_other_endpoints_use_it_too(serve: Serve) -> None:

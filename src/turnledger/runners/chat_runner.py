@@ -136,11 +136,13 @@ class RepeatFilter:
     def __init__(self) -> None:
         self._seen: set[tuple[Any, ...]] = set()
 
-    def without_repeats(self, payload: bytes) -> bytes:
-        """Return the next chunk without repeats; the same bytes if there are none, or if they are not a
-        chunk."""
-        if payload.find(b'"role"') < 0 and payload.find(b'"tool_calls"') < 0:  # `in` makes an exception first
-            return payload
+    def without_repeats(self, payloads: list[bytes]) -> list[bytes]:
+        """Return the next chunks without repeats; the same bytes where there are none, or no chunk."""
+        if not _may_repeat(b"\n".join(payloads)):
+            return payloads
+        return [self._without_repeats(each) if _may_repeat(each) else each for each in payloads]
+
+    def _without_repeats(self, payload: bytes) -> bytes:
         try:
             chunk = chunk_of(payload)
         except MalformedAnswer:
@@ -181,6 +183,10 @@ class RepeatFilter:
             raise MalformedAnswer(f"The model made more than {MOST_NAMES // 2} tool calls in one answer.")
         self._seen.add(name)
         return False
+
+
+def _may_repeat(payload: bytes) -> bool:
+    return payload.find(b'"role"') >= 0 or payload.find(b'"tool_calls"') >= 0  # `in` makes an exception first
 
 
 def rewrite_payload(payload: bytes, chunk: ChatChunk) -> bytes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, TypeVar
 
 from starlette.requests import Request
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from turnledger.server.models.models import Models
 
 Body = TypeVar("Body")
+MOST_VIEWS = 256
+"""Models held with the credentials of clients; of more clients, those that sent theirs last."""
 
 
 class Service:
@@ -58,6 +61,8 @@ class Service:
         self.cursor_seal = ServerSeal(host.tokens)
         self.settings = settings
         self._credential_header = (settings.credential_header or "").lower().encode()
+        self._view = lru_cache(MOST_VIEWS)(self._make_view)
+        """Clients send the same credential with each request."""
         self.persistence = PersistencePolicy(settings.chats, host)
         has_names = settings.chats.named_by or settings.chats.skip_when_header
         self.names = ConversationNames(settings.chats) if has_names else None
@@ -98,22 +103,26 @@ class Service:
     def for_client(self, model: ChatModel, head: RequestHead) -> ChatModel:
         """Return a model for this request: with the client's own credential for the upstream, if it sends
         one, and without retries, if the client has its own: they would multiply. Raises InvalidInput."""
-        credential = self.credential_of(head)
+        sent = head[self._credential_header] if self._credential_header else b""
         # The official clients count their retries; the AI SDK does not, and ignores x-should-retry.
         has_retries = bool(head[RETRY_COUNT]) or b"ai-sdk/" in head[b"user-agent"]
-        make_view = getattr(model, "for_client", None)
-        if make_view is None or not (has_retries or credential):
+        if not (sent or has_retries):
             return model
-        view: ChatModel = make_view(retries=not has_retries, api_key=credential)
-        return view
+        make_view = getattr(model, "for_client", None)
+        if make_view is None:
+            self._credential_in(sent)  # may raise
+            return model
+        return self._view(make_view, sent, has_retries)
+
+    def _make_view(self, make_view: Callable[..., ChatModel], sent: bytes, has_retries: bool) -> ChatModel:
+        return make_view(retries=not has_retries, api_key=self._credential_in(sent))
 
     def credential_of(self, head: RequestHead) -> str | None:
         """Return the client's own credential for the upstream, if the settings name a header for it. Raises
         InvalidInput for a token of this server, which no upstream may see."""
-        name = self._credential_header
-        sent = head[name] if name else b""
-        if not sent:
-            return None
+        return self._credential_in(head[self._credential_header]) if self._credential_header else None
+
+    def _credential_in(self, sent: bytes) -> str | None:
         scheme, _, rest = sent.strip().partition(b" ")
         credential = (rest if scheme.lower() == b"bearer" else sent).decode("latin-1").strip()
         if credential.startswith(PREFIX):

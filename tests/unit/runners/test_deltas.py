@@ -21,7 +21,7 @@ def call_delta(index: int, call_id: str | None, name: str | None, arguments: str
 
 
 def filtered(*payloads: bytes) -> list[bytes]:
-    return list(map(RepeatFilter().without_repeats, payloads))
+    return RepeatFilter().without_repeats(list(payloads))
 
 
 WELL_BEHAVED = [

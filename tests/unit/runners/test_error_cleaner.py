@@ -59,7 +59,7 @@ def test_names_that_are_long_or_hold_credentials_are_left_out() -> None:
 
 @pytest.mark.parametrize("payload", [b"{", b"[1]", b'{"error": null, "a": 1}', b'{"a": {"error": 1}}'])
 def test_payload_without_an_error_object_stays_as_it_is(payload: bytes) -> None:
-    assert cleaner.clean_payload(payload) == payload
+    assert cleaner.clean_payloads([payload]) == [payload]
 
 
 def test_error_object_of_a_payload_is_cleaned_and_its_other_fields_stay() -> None:
@@ -67,9 +67,9 @@ def test_error_object_of_a_payload_is_cleaned_and_its_other_fields_stay() -> Non
     payload = (
         b'{"id": "c", "choices": [%b], "error": {"message": "no-pattern-finds-this", "trace": 1}}' % choice
     )
-    cleaned_payload = cleaner.clean_payload(payload)
+    [cleaned_payload] = cleaner.clean_payloads([payload])
     assert b"no-pattern" not in cleaned_payload
     assert b'"content": "\\ud83d"' in cleaned_payload
-    denied = cleaner.clean_payload(b'{"error": {"message": "org-7", "code": 403}}')
+    [denied] = cleaner.clean_payloads([b'{"error": {"message": "org-7", "code": 403}}'])
     assert "permissions" in msgspec.json.decode(denied)["error"]["message"]
     assert b"org-7" not in denied

@@ -96,15 +96,16 @@ class Context(Struct, frozen=True):
 ALL = Context()
 
 
-def surely_shows_all(context: Context, turns: int, size: int, around: Sequence[Item]) -> bool:
-    """Return whether a history of so many turns and bytes is shown whole, with these items around it, if that
+def surely_shows_all(context: Context, turns: int, size: int, around: Callable[[], Sequence[Item]]) -> bool:
+    """Return whether a history of so many turns and bytes is shown whole, with the items around it, if that
     is certain without counting its items."""
     if context.turns is not None and context.turns < turns:
         return False
     if context.tokens is None:
         return True
     # The estimate for n bytes is at most (n + 3) / 4, and so at most n / 3: no item has fewer than 9.
-    return context.count is estimate and size // 3 + context.count_all(around) <= context.tokens
+    left = context.tokens - size // 3
+    return left >= 0 and context.count is estimate and context.count_all(around()) <= left
 
 
 def context_of(last: int | None, budget: int | None) -> Context:

@@ -10,6 +10,7 @@ dropped first. The cache never decides: begin and the store do.
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -39,17 +40,43 @@ DEEPEST = 32
 """The most nodes between a history and its first turn; beyond that they are copied into one."""
 
 
-class Piece(NamedTuple):
-    """What a turn shows to a model by itself: its estimated tokens, and its chat JSON."""
+class Pieces(NamedTuple):
+    """What consecutive turns show to a model, each by itself: its chat JSON, and its estimated tokens.
+    Replaced as a whole, never changed: threads share it."""
 
-    tokens: int
-    chat_json: bytes
+    first: int
+    """The place of the first turn in the line."""
+    end: int
+    """The place after the last one."""
+    chat_json: tuple[bytes, ...] = ()
+    sums: tuple[int, ...] = (0,)
+    """Their differences are the tokens of each turn, so that pieces can be added at both ends."""
+    size: int = 0
+    """Bytes in memory."""
+
+    def with_piece(self, place: int, tokens: int, chat_json: bytes) -> Pieces:
+        """Return these with the piece of the turn before or after them; it alone if it is neither."""
+        size = self.size + PIECE_BYTES + len(chat_json)
+        if place == self.end:
+            texts, sums = (*self.chat_json, chat_json), (*self.sums, self.sums[-1] + tokens)
+            return Pieces(self.first, place + 1, texts, sums, size)
+        if place == self.first - 1:
+            texts, sums = (chat_json, *self.chat_json), (self.sums[0] - tokens, *self.sums)
+            return Pieces(place, self.end, texts, sums, size)
+        return Pieces(place, place).with_piece(place, tokens, chat_json)
+
+    def since(self, place: int) -> Pieces:
+        """Return those from this place on."""
+        left = place - self.first
+        chat_json = self.chat_json[left:]
+        size = len(chat_json) * PIECE_BYTES + sum(map(len, chat_json))
+        return Pieces(place, self.end, chat_json, self.sums[left:], size)
 
 
 class _Node:
     """Consecutive turns that several histories share, mostly those of one branch. Only grows."""
 
-    __slots__ = ("before", "bytes", "depth", "packed", "piece_bytes", "pieces", "start")
+    __slots__ = ("before", "bytes", "depth", "packed", "pieces", "start")
 
     def __init__(self, before: _Node | None, start: int) -> None:
         self.before = before
@@ -58,9 +85,8 @@ class _Node:
         self.depth: int = before.depth + 1 if before else 0
         self.packed: list[bytes] = []
         self.bytes = 0
-        self.pieces: dict[int, Piece | None] = {}
-        """By the place of the turn in the line."""
-        self.piece_bytes = 0
+        self.pieces: Pieces | None = None
+        """Of the turns here that were shown last to a model with a limited context, and those after them."""
 
     def add(self, turns: Iterable[Turn]) -> None:
         for turn in turns:
@@ -70,13 +96,18 @@ class _Node:
             )
             self.packed.append(header + turn.body)
             self.bytes += len(turn.body)
-            if index - 1 in self.pieces:
+            if self.pieces is not None and self.pieces.end == index:
                 self.add_piece(index, turn)  # its items are decoded now
 
-    def add_piece(self, index: int, turn: Turn) -> Piece | None:
-        piece = self.pieces[index] = _piece_of(turn)
-        self.piece_bytes += PIECE_BYTES + (len(piece.chat_json) if piece is not None else 0)
-        return piece
+    def add_piece(self, place: int, turn: Turn) -> Pieces | None:
+        """Add what a turn shows; return None if that depends on the turns around it."""
+        items = turn.items
+        if not items or items[0].is_result or begins_with_output(turn) or calls_left_open(items):
+            return None
+        shown = without_empty_answers(items)
+        known = Pieces(place, place) if self.pieces is None else self.pieces
+        pieces = self.pieces = known.with_piece(place, sum(map(estimate, shown)), encode_messages(shown))
+        return pieces
 
 
 class History(Sequence[Turn]):
@@ -139,7 +170,7 @@ class History(Sequence[Turn]):
     @property
     def memory(self) -> int:
         """All bytes held in memory."""
-        return sum(node.bytes + node.piece_bytes for node in self._nodes())
+        return sum(node.bytes + (node.pieces.size if node.pieces else 0) for node in self._nodes())
 
     def _nodes(self) -> Iterator[_Node]:
         node: _Node | None = self._node
@@ -147,29 +178,43 @@ class History(Sequence[Turn]):
             yield node
             node = node.before
 
-    def has_piece(self, index: int) -> bool:
-        return any(index in node.pieces for node in self._nodes())
+    @property
+    def has_pieces(self) -> bool:
+        """Whether it is known what the last turn but one shows by itself."""
+        place = self._length - 2
+        pieces = self._node_of(place).pieces
+        return pieces is not None and pieces.first <= place < pieces.end
 
     def last_pieces(self, oldest: int, tokens: int) -> list[bytes] | None:
         """Return the chat JSON of the last turns that fit into so many tokens, none before the one at
         `oldest`. None if what one of them shows depends on the turns around it."""
         found: list[bytes] = []
-        for index in range(self._length - 1, oldest - 1, -1):
-            piece = self._piece(index)
-            if piece is None:
-                return None
-            tokens -= piece.tokens
-            if tokens < 0:
-                break
-            found.append(piece.chat_json)
-        return found[::-1]
+        end = self._length
+        while end > oldest:
+            node = self._node_of(end - 1)
+            pieces = node.pieces
+            if pieces is None or not pieces.first < end <= pieces.end:
+                pieces = node.add_piece(end - 1, self[end - 1])
+                if pieces is None:
+                    return None
+            first, sums = pieces.first, pieces.sums
+            limit = sums[end - first]
+            earliest = max(0, oldest - first)
+            begin = bisect_left(sums, limit - tokens, earliest, end - first)
+            found[:0] = pieces.chat_json[begin : end - first]
+            if begin > end - begin - first:  # more than are shown: a chat that grows does not show them again
+                node.pieces = pieces.since(first + begin - 1)
+            if begin > earliest or first + begin == end:
+                break  # the turn before does not fit
+            tokens -= limit - sums[begin]
+            end = first + begin
+        return found
 
-    def _piece(self, index: int) -> Piece | None:
-        node = self._node_of(index)
-        try:
-            return node.pieces[index]
-        except KeyError:
-            return node.add_piece(index, self[index])
+    def last_piece(self, turn: TurnId) -> bytes | None:
+        """Return the chat JSON of this turn, if it is the last one and has been encoded by itself."""
+        pieces = self._node.pieces
+        is_known = pieces is not None and pieces.end == self._length and self.ends_with(turn)
+        return pieces.chat_json[-1] if pieces is not None and is_known else None
 
     def _node_of(self, index: int) -> _Node:
         node = self._node
@@ -206,14 +251,6 @@ class History(Sequence[Turn]):
         node.packed = list(self._all_packed())
         node.bytes = sum(map(len, node.packed))
         return node
-
-
-def _piece_of(turn: Turn) -> Piece | None:
-    items = turn.items
-    if not items or items[0].is_result or begins_with_output(turn) or calls_left_open(items):
-        return None
-    shown = without_empty_answers(items)
-    return Piece(sum(map(estimate, shown)), encode_messages(shown))
 
 
 def _unpack(packed: bytes, number: int, parent: TurnId | None) -> Turn:
@@ -528,8 +565,14 @@ class BranchCache:
         if entry is not None and entry.shown is not None and entry.shown.follow(turn):
             self._weigh(self._entry(turn.branch))
         chat_json = self._chat_json_until(turn.parent.raw)
-        if chat_json is not None and not calls_left_open(turn.items) and not begins_with_output(turn):
-            self._keep_chat_json(turn, join_json(chat_json, encode_messages(turn.items)))
+        if chat_json is None:
+            return
+        history = entry.history if entry is not None else None
+        piece = history.last_piece(turn.id) if history is not None else None
+        if piece is None and not calls_left_open(turn.items) and not begins_with_output(turn):
+            piece = encode_messages(turn.items)
+        if piece is not None:
+            self._keep_chat_json(turn, join_json(chat_json, piece))
 
     # The chat JSON sent to models. It ends with a turn that left no call open, since results may belong
     # between messages of that turn, and no later turn continues its last message.

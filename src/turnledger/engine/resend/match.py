@@ -149,13 +149,19 @@ def decide(
     return _trimmed_at(turns, reach.begin, _meaning(turns, request, reach))
 
 
-def _at_head(turns: Sequence[Turn], request: ClientTranscript, origin: _Origin, index: int) -> Meaning:
+def _at_head(
+    turns: Sequence[Turn],
+    request: ClientTranscript,
+    origin: _Origin,
+    index: int,
+    begin: Spot | None = None,
+) -> Meaning:
     meaning = (
         Regeneration(turns[origin.regenerated].id, request.first)
         if origin.regenerated >= 0
         else _continue_at(turns, request, origin.place)
     )
-    return _trimmed_at(turns, spot_in(turns, request, index), meaning)
+    return _trimmed_at(turns, begin or spot_in(turns, request, index), meaning)
 
 
 def _match_behind_preamble(turns: Sequence[Turn], request: ClientTranscript, answered: int) -> Meaning | None:
@@ -170,7 +176,10 @@ def _match_behind_preamble(turns: Sequence[Turn], request: ClientTranscript, ans
         return None
     sent = [each for each in request.messages[request.first : place] if each.get("role") not in NOTE_ROLES]
     preamble = items_of_messages(sent)
-    meaning = msgspec.structs.replace(_at_head(turns, rest, *found), instructions=request.first)
+    question = turns[0].shown.input[-1].pieces
+    begin = Spot(0, ClientForm.SEEN, len(turns[0].shown.input) - 1, len(question) - 1)
+    at_head = _at_head(turns, rest, *found, begin if question and not found[1] else None)
+    meaning = msgspec.structs.replace(at_head, instructions=request.first)
     trimmed = msgspec.structs.replace(meaning.trimmed or Trimmed(0), preamble=preamble)
     return msgspec.structs.replace(meaning, trimmed=trimmed)
 

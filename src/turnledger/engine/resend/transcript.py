@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from turnledger.model.item import NOT_ANSWERED
 from turnledger.model.messages.projection import (
@@ -110,13 +110,16 @@ class ClientTranscript:
         return left, place
 
     def _is_plain(self, shown: ShownTurn, place: int) -> bool:
-        """Return whether question and answer match in another JSON form: the next most common case."""
-        plain = shown.plain
-        return (
-            plain is not None
-            and plain_text(self.messages[place], "user") == plain[0]
-            and plain_text(self.messages[place + 1], "assistant") == plain[1]
-        )
+        """Return whether question and answer match in another JSON form, the next most common case; also
+        without what a tool added to the question, and the model's reasoning in the answer."""
+        if shown.plain is None:
+            return False
+        question, answer = shown.plain
+        sent = plain_text(self.messages[place], "user")
+        if sent is None or (sent != question and not self._is_framed_by(_known_frame(shown, sent), sent)):
+            return False
+        sent = plain_text(self.messages[place + 1], "assistant")
+        return sent is not None and sent in (answer, shown.bare_answer)
 
     def read_turn(self, kind: TurnKind, shown: ShownTurn, place: int, step: int) -> set[int]:
         """Return where reading this turn may lead; empty if it does not match. Of a turn that did not
@@ -124,7 +127,11 @@ class ClientTranscript:
         if shown.echo is not None:
             size = len(shown.echo)
             begin = place if step > 0 else place - size
-            if begin >= self.first and self.messages[begin : begin + size] == shown.echo:
+            if (
+                begin >= self.first
+                and begin + size <= self.end
+                and (self.messages[begin : begin + size] == shown.echo or self._is_plain(shown, begin))
+            ):
                 return {place + step * size}
         forms = shown.forms
         if kind is TurnKind.COMPLETED:
@@ -192,23 +199,25 @@ class ClientTranscript:
         return self._read_pieces(entry, place, step)
 
     def _lacks_frame(self, entry: Entry, message: ReducedMessage) -> bool:
-        """Return whether a question lacks only the text that a tool added when it was the newest. The newest
-        one shows the tool: both begin alike, or end alike."""
+        """Return whether a question lacks only the text that a tool added when it was the newest."""
         if entry.role != "user" or len(entry.pieces) != 1 or not _same_media(entry, [message]):
             return False
-        stored, sent = entry.pieces[0], message.text
-        added = len(stored) - len(sent)
-        if added < REMINDER or sent == self._newest:
+        return self._is_framed_by(_frame_of(entry.pieces[0], message.text), message.text)
+
+    def _is_framed_by(self, frame: Frame, sent: str) -> bool:
+        """Return whether a tool added this text to a question. The newest one shows the tool: both begin
+        alike, or end alike."""
+        before, after = frame
+        if (before is None and after is None) or sent == self._newest:
             return False
-        newest, before, after = _without_numbers(self._newest), stored[:added], stored[-added:]
-        is_short = added < FRAME  # then it has to be a paragraph, before the question with the time in it
-        if stored == before + sent and before.endswith("\n\n" if is_short else "\n"):
-            frame = _without_numbers(before[:FRAME])
-            if newest.startswith(frame) and ("0" in frame or not is_short):
-                return True
-        if stored == sent + after and after.startswith("\n\n" if is_short else "\n"):
-            return newest.endswith(_without_numbers(after[-FRAME:]))
-        return False
+        newest = self._numberless_newest
+        return (before is not None and newest.startswith(before)) or (
+            after is not None and newest.endswith(after)
+        )
+
+    @cached_property
+    def _numberless_newest(self) -> str:
+        return _without_numbers(self._newest)
 
     @cached_property
     def _newest(self) -> str:
@@ -254,6 +263,38 @@ class ClientTranscript:
         return None if count is None else places[count]
 
 
+class Frame(NamedTuple):
+    """The text that a question has, and its copy lacks: its beginning, if it stands before the question, and
+    its end, if it stands after it. All numbers in it are the same."""
+
+    before: str | None = None
+    after: str | None = None
+
+
+def _frame_of(stored: str, sent: str) -> Frame:
+    added = len(stored) - len(sent)
+    if added < REMINDER:
+        return Frame()
+    is_short = added < FRAME  # then it has to be a paragraph, before the question with the time in it
+    before = after = None
+    if stored.endswith(sent) and stored[:added].endswith("\n\n" if is_short else "\n"):
+        begin = _without_numbers(stored[:added][:FRAME])
+        before = begin if "0" in begin or not is_short else None
+    if stored.startswith(sent) and stored[-added:].startswith("\n\n" if is_short else "\n"):
+        after = _without_numbers(stored[-added:][-FRAME:])
+    return Frame(before, after)
+
+
+def _known_frame(shown: ShownTurn, sent: str) -> Frame:
+    """Return the frame of a plain question. A client sends the same copy with each request, so the frame is
+    found once."""
+    known: tuple[str, Frame] | None = shown.__dict__.get("frame")
+    if known is None or known[0] != sent:
+        question = shown.plain[0] if shown.plain is not None else ""
+        known = shown.__dict__["frame"] = sent, _frame_of(question, sent)
+    return known[1]
+
+
 def _without_numbers(text: str) -> str:
     """Return a text in which all numbers are the same: that of a tool may have the time in it."""
     return _numbers.sub("0", text)
@@ -264,6 +305,9 @@ _numbers = re.compile(r"\d+")
 
 def _begin_alike(one: str, other: str) -> bool:
     """Return whether two texts differ only in numbers, such as the time, or after a long beginning."""
+    begin = one[:FRAME]
+    if len(one) > FRAME < len(other) and begin == other[:FRAME] and not _numbers.search(begin):
+        return True
     one, other = _without_numbers(one), _without_numbers(other)
     return one == other or (len(one) > FRAME and one[:FRAME] == other[:FRAME])
 

@@ -36,7 +36,13 @@ from turnledger.errors import StoreCorrupt
 from turnledger.model.conversation import Branch
 from turnledger.model.flags import FlagsByTurn, HiddenPlaces, hidden_from_model
 from turnledger.model.ids import BranchId, TurnId
-from turnledger.model.item import Item, open_calls, without_empty_answers, without_open_reasoning
+from turnledger.model.item import (
+    Item,
+    calls_left_open,
+    open_calls,
+    without_empty_answers,
+    without_open_reasoning,
+)
 from turnledger.model.turn import Turn
 
 FIRST_PAGE = 16
@@ -74,17 +80,13 @@ class Base(Struct, frozen=True):
 async def tail(
     process: Process, base: Base, context: Context, around: ContextParts
 ) -> tuple[Sequence[Turn], FlagsByTurn]:
-    """Return the last turns that the context can show, or all, and their flags. They come from the cache if
-    it holds the whole history, and never go into it, since it holds prefixes."""
-    cached = process.cache.prefix(base.line.id, base.head, base.length)
-    if len(cached) == base.length:
-        turns: Sequence[Turn] = cached.followed_by(base.carried) if base.carried else cached
-    elif context.turns is None:
+    """Return the last turns that the context can show, or all, and their flags. They never go into the cache,
+    since it holds prefixes."""
+    if context.turns is None:
         return await _within_budget(process, base, context, around)
-    else:
-        # One more, in case the first of them answers its calls.
-        missing = max(0, context.turns + 1 - len(base.carried))
-        turns = _whole(base, [*await _read(process, base, base.length, missing), *base.carried])
+    # One more, in case the first of them answers its calls.
+    missing = max(0, context.turns + 1 - len(base.carried))
+    turns = _whole(base, [*await _read(process, base, base.length, missing), *base.carried])
     return turns, await flags_of(process, base, turns)
 
 
@@ -182,6 +184,8 @@ class Snapshot(Struct, frozen=True, dict=True):
     hidden: HiddenPlaces = NOTHING_HIDDEN
     hidden_input: Collection[int] = ()
     """Places of the input that are hidden: those hidden when it was first asked."""
+    cut: Turn | None = None
+    """A turn, if nothing is hidden but messages at its beginning."""
     recent: tuple[Turn, ...] | None = None
     """The last turns, if the context shows no others."""
 
@@ -191,9 +195,12 @@ class Snapshot(Struct, frozen=True, dict=True):
             return False
         if self.context is ALL:
             return True
-        history, around = self.history, (*self.instructions, *self.primer, *input, *steps)
+        history = self.history
         return isinstance(history, History) and surely_shows_all(
-            self.context, len(history), history.size, around
+            self.context,
+            len(history),
+            history.size,
+            lambda: (*self.instructions, *self.primer, *input, *steps),
         )
 
     def shown(self, input: tuple[Item, ...], steps: tuple[Item, ...]) -> tuple[Item, ...]:
@@ -207,29 +214,41 @@ class Snapshot(Struct, frozen=True, dict=True):
     def limited_json(self, input: tuple[Item, ...], steps: tuple[Item, ...]) -> bytes:
         """Return what is shown as a JSON list of chat messages; cheap if no turn depends on those before it,
         once the turns shown have been shown before."""
-        if self.hidden or self.hidden_input or self.recent is not None or not input or input[0].is_result:
-            return b"[%b]" % encode_messages(self.shown(input, steps))
-        context, history, before = self.context, self.history, (*self.instructions, *self.primer)
+        before = (*self.instructions, *self.primer)
         current = without_empty_answers((*input, *without_open_reasoning(steps)))
-        oldest = 0 if context.turns is None else max(0, len(history) - context.turns)
-        left = (
-            sys.maxsize if context.tokens is None else context.tokens - context.count_all((*before, *current))
-        )
-        pieces = None
-        if isinstance(history, History) and (context.tokens is None or context.count is estimate):
-            pieces = history.last_pieces(oldest, left)
+        pieces = None if not input or input[0].is_result else self._pieces((*before, *current))
         if pieces is None:
             return b"[%b]" % encode_messages(self.shown(input, steps))
         open_calls(current)
         leading = encode_messages(before) if before else b""
         return b"[%b]" % join_json(leading, *pieces, encode_messages(current))
 
+    def _pieces(self, around: Sequence[Item]) -> list[bytes] | None:
+        """Return the chat JSON of the turns shown, with these items around them. None if they have to be
+        looked at together."""
+        context, history, cut = self.context, self.history, self.cut
+        is_estimated = context.tokens is None or context.count is estimate
+        is_hidden = (self.hidden and cut is None) or self.hidden_input
+        if is_hidden or self.recent is not None or not isinstance(history, History) or not is_estimated:
+            return None
+        left = sys.maxsize if context.tokens is None else context.tokens - context.count_all(around)
+        oldest = 0 if context.turns is None else max(0, len(history) - context.turns)
+        if cut is None or oldest >= cut.number:
+            return history.last_pieces(oldest, left)
+        pieces = history.last_pieces(cut.number, left)
+        if pieces is None or len(pieces) < len(history) - cut.number:
+            return pieces
+        rest = cut.items[len(self.hidden[cut.id]) :]
+        if context.tokens is not None or not rest or rest[0].role != "user" or calls_left_open(rest):
+            return None
+        return [encode_messages(rest), *pieces]
+
     @property
     def is_quick(self) -> bool:
         """Whether `limited_json` decodes but few turns."""
         if self.recent is not None or not isinstance(self.history, History):
             return len(self.history if self.recent is None else self.recent) < LONG
-        return len(self.history) < LONG or self.history.has_piece(len(self.history) - 2)
+        return len(self.history) < LONG or self.history.has_pieces
 
     def reduced(
         self, input: tuple[Item, ...], steps: tuple[Item, ...], tokens: int | Callable[[int], int]
@@ -293,8 +312,12 @@ async def snapshot(
         base = Base.of(begun)
         cached = process.cache.prefix(base.line.id, base.head, base.length)
         instructions = await _in_force(process, begun, base, cached)
-        around = ContextParts(instructions, primer, begun.attempt.input, hidden=_hidden_input(begun))
-        history, flags = await tail(process, base, context, around)
+        if len(cached) == base.length:
+            history = cached.followed_by(base.carried) if base.carried else cached
+            flags = await flags_of(process, base, history)
+        else:
+            around = ContextParts(instructions, primer, begun.attempt.input, hidden=_hidden_input(begun))
+            history, flags = await tail(process, base, context, around)
     if trimmed is not None:
         primer = (*primer, *trimmed.preamble)
         left = max(0, base.length - trimmed.turns) + len(base.carried)
@@ -302,18 +325,20 @@ async def snapshot(
     hidden = hidden_from_model(flags) if flags else NOTHING_HIDDEN
     shown = Snapshot(history, instructions, primer, context, hidden, _hidden_input(begun))
     if trimmed is not None and trimmed.items:
-        return _without_trimmed(shown, begun.attempt.input, trimmed)
+        return _without_trimmed(shown, trimmed)
     return shown
 
 
-def _without_trimmed(snapshot: Snapshot, input: tuple[Item, ...], trimmed: Trimmed) -> Snapshot:
+def _without_trimmed(snapshot: Snapshot, trimmed: Trimmed) -> Snapshot:
     """Return the snapshot without the items that were trimmed."""
-    around, hidden = snapshot.around(input, ()), snapshot.hidden
-    turns = recent(snapshot.history, snapshot.context, around, hidden)
-    for turn in turns:
-        if turn.number == trimmed.turns + 1:  # calls go with their results, as those of flagged items
-            hidden = {**hidden, turn.id: {*hidden.get(turn.id, ()), *range(trimmed.items)}}
-    return replace(snapshot, recent=turns, hidden=hidden)
+    hidden, place = snapshot.hidden, trimmed.turns
+    if place >= len(snapshot.history):
+        return snapshot
+    turn = snapshot.history[place]
+    are_messages = all(item.type == "message" for item in turn.items[: trimmed.items])
+    # Calls go with their results, as those of flagged items.
+    shown = {**hidden, turn.id: {*hidden.get(turn.id, ()), *range(trimmed.items)}}
+    return replace(snapshot, hidden=shown, cut=None if hidden or not are_messages else turn)
 
 
 def _hidden_input(begun: Begun) -> Collection[int]:

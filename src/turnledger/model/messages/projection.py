@@ -125,6 +125,13 @@ class ShownTurn(msgspec.Struct, frozen=True, dict=True):
             return None
         return texts[0][0], texts[1][0]
 
+    @cached_property
+    def bare_answer(self) -> str | None:
+        """The plain answer without inline reasoning, as clients send it back; None if it has none."""
+        answer = self.plain[1] if self.plain is not None else ""
+        bare = remove_thoughts(answer).strip()
+        return bare if bare and bare != answer and remove_thoughts(bare) == bare else None
+
 
 def normalize_text(text: str) -> str:
     """Normalize to NFC and trim: clients trim, and keyboards encode umlauts differently."""

@@ -109,8 +109,6 @@ async def _read(response: Response, limit: int) -> bytes:
 
 
 _DONE = b"[DONE]"
-_ERROR = b'"error"'
-"""Within a text the quotes would be escaped."""
 _NO_STREAMS = frozenset({b"application/json", b"text/html"})
 
 
@@ -164,9 +162,7 @@ class StreamedAnswer:
                 del payloads[payloads.index(_DONE) :]
                 self._is_done = True
             if payloads:
-                # `in` costs more: it makes an exception first, in case the other side is a number.
-                clean = self._cleaner.clean_payload
-                return [each if each.find(_ERROR) < 0 else clean(each) for each in payloads]
+                return self._cleaner.clean_payloads(payloads)
         if not response.is_whole:
             await self._await_end()
         raise StopAsyncIteration

@@ -128,28 +128,16 @@ class Upstream:
         self._lingers = lingers
         self._sleep = sleep
         self._chance = chance
-        self._unretried: Upstream | None = None
 
     def for_client(self, *, retries: bool = True, api_key: str | None = None) -> Upstream:
         """Return this model for a client: without `retries`, if it has its own, and with its own api_key.
         Connections are shared. Raises InvalidInput for an invalid api_key, without the key in its message."""
-        view = self if retries else self._without_retries()
-        if api_key is not None:
-            view = view._copy()
-            view._unretried = None
-            view._use_api_key(api_key)
-        return view
-
-    def _without_retries(self) -> Upstream:
-        if self._unretried is None:  # made once: most clients retry by themselves
-            view = self._copy()
-            view._retries = replace(self._retries, limit=0)
-            self._unretried = view._unretried = view
-        return self._unretried
-
-    def _copy(self) -> Upstream:
         view = Upstream.__new__(Upstream)
-        view.__dict__ = self.__dict__.copy()  # `copy.copy` takes five times as long
+        view.__dict__ = self.__dict__.copy()
+        if not retries:
+            view._retries = replace(self._retries, limit=0)
+        if api_key is not None:
+            view._use_api_key(api_key)
         return view
 
     def _use_api_key(self, api_key: str | None) -> None:
@@ -166,7 +154,7 @@ class Upstream:
         body = await read_whole(response)
         if not response.has_marked_end:
             completion_of(body)  # nothing else shows whether it is complete
-        return self._cleaner.clean_payload(body) if b'"error"' in body else body
+        return self._cleaner.clean_payloads([body])[0]
 
     def stream(self, request: ModelRequest) -> StreamedAnswer:
         """Stream an answer; see ChatModel."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import msgspec
@@ -23,7 +24,11 @@ MODEL_FIELDS = frozenset({"model", "models", "fallbacks", "fallback_models", "mo
 """Fields in which upstreams accept further models. Compared without case, since some ignore it."""
 
 
-class ContextWindow(NamedTuple):
+_WINDOW_FIELDS = frozenset({*LENGTH_FIELDS, "tools"})
+"""Fields of a request that leave less of the window to the history."""
+
+
+class ContextWindow(msgspec.Struct, frozen=True, dict=True):
     """The tokens of a model's context, and those of them that are left for the answer."""
 
     tokens: int
@@ -37,9 +42,15 @@ class ContextWindow(NamedTuple):
     def budget(self, settings: Mapping[str, Any]) -> Context:
         """Return what fits into it besides the answer and the tools of a request. The answer that a request
         asks for takes at most half: a longer one is rarely used up."""
+        if _WINDOW_FIELDS.isdisjoint(settings):
+            return self._usual
         requested = max((_tokens(settings[name]) for name in LENGTH_FIELDS if name in settings), default=0)
         answer = min(requested, self.tokens // 2) or self.answer
         return Context.budget(max(0, self.tokens - answer - tokens_of_tools(settings)))
+
+    @cached_property
+    def _usual(self) -> Context:
+        return Context.budget(max(0, self.tokens - self.answer))
 
 
 def _tokens(raw: Any) -> int:

@@ -203,10 +203,10 @@ async def pass_through(
         deltas = RepeatFilter()
         async with model.stream(request) as batches:
             async for payloads in batches:
-                exchange.write(encode_events(map(deltas.without_repeats, payloads)))
-                for payload in payloads:
-                    if reasons := _finish_reasons(payload):
-                        is_whole, failure = True, failure or _failure(model, reasons)
+                sent = encode_events(deltas.without_repeats(payloads))
+                exchange.write(sent)
+                if reasons := _finish_reasons(sent):
+                    is_whole, failure = True, failure or _failure(model, reasons)
                 # No turn waits for a slow client here, and it has no other way to read.
                 await exchange.client.wait_for_room()
         if not is_whole:

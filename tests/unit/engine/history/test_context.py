@@ -459,6 +459,71 @@ async def test_messages_json_leaves_out_items_hidden_from_the_model(chat: Chat) 
         turn.emit("a3")
 
 
+LIMITS = (ALL, Context.last(2), Context.budget(60), Context.budget(150), Context(turns=3, tokens=400))
+
+
+@pytest.mark.parametrize("seed", range(10))
+async def test_messages_json_of_a_chat_that_changes_equals_messages(chat: Chat, seed: int) -> None:
+    chance = Random(seed)
+    for number in range(40):
+        turns, action, context = await chat.turns(), chance.randrange(9), chance.choice(LIMITS)
+        if turns and action == 0:
+            await chat.undo()
+        elif turns and action == 1 and seed % 2:
+            await chat.flag(chance.choice(turns).id, chance.randrange(2), to_model=chance.random() < 0.7)
+        text = f"q{number}" * chance.randrange(1, 20)
+        changes = turns and action == 2
+        async with (
+            chat.edit(chance.choice(turns).id, text, context=context)
+            if changes
+            else chat.turn(text, context=context)
+        ) as turn:
+            assert as_json(turn) == turn.messages
+            if action == 3:
+                await turn.add({"type": "message", "role": "assistant", "content": "a step"})
+                assert as_json(turn) == turn.messages
+            turn.emit(f"a{number}" * chance.randrange(1, 20))
+
+
+@pytest.mark.parametrize("context", [None, Context.last(3), Context.budget(200), Context.budget(10_000)])
+@pytest.mark.parametrize("flagged", [None, 0, 2])
+async def test_messages_json_behind_a_changed_preamble_equals_messages(
+    chat: Chat, context: Context | None, flagged: int | None
+) -> None:
+    sent: list[dict[str, Any]] = []
+    options: dict[str, Any] = {} if context is None else {"context": context}
+    for number in range(6):
+        preamble = [
+            {"role": "user", "content": f"The time is {number}."},
+            {"role": "assistant", "content": "OK"},
+        ]
+        sent.append({"role": "user", "content": f"q{number}"})
+        async with chat.resent([*preamble, *sent], **options) as turn:
+            assert as_json(turn) == turn.messages
+            contents = [each["content"] for each in turn.messages]
+            assert [each for each in contents if "time" in each] == [f"The time is {number}."]
+            turn.emit(f"a{number}")
+        sent.append({"role": "assistant", "content": f"a{number}"})
+        if number == 3 and flagged is not None:
+            await chat.flag((await chat.turns())[flagged].id, 1 if flagged else 3, to_model=False)
+    assert len(await chat.branches()) == 1
+
+
+def test_pieces_that_a_growing_chat_no_longer_shows_are_dropped() -> None:
+    grown = History()
+    for each in talk(50):
+        grown = grown.followed_by([each])
+        shown = grown.last_pieces(0, 60)
+        assert shown is not None
+        assert shown == [encode_messages(one.items) for one in grown[len(grown) - len(shown) :]]
+        pieces = grown._node.pieces
+        assert pieces is not None
+        assert len(pieces.chat_json) <= 2 * len(shown) + 1
+        assert grown.memory == sum(len(one.body) for one in grown) + pieces.size
+    everything = grown.last_pieces(0, 10**6)
+    assert everything == [encode_messages(one.items) for one in grown]
+
+
 EMPTY = {"type": "message", "role": "assistant", "content": " "}
 THOUGHT = {"type": "reasoning", "summary": []}
 LOOK = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
