@@ -9,8 +9,8 @@ from typing import TypeVar
 import msgspec
 from starlette.types import Receive, Scope
 
+from turnledger.engine.limits import MOST_VALUES, has_more_values
 from turnledger.errors import InvalidInput
-from turnledger.model.codec import MOST_VALUES, has_more_values
 from turnledger.model.conversation import LONGEST
 from turnledger.server.config.settings import ServerLimits
 from turnledger.server.errors import ClientGone, RequestRefused

@@ -10,8 +10,8 @@ import pytest
 
 from tests.unit.server.asgi import HOST, JSON, echo, fetch, run_app
 from turnledger import Ledger
+from turnledger.engine.limits import MOST_VALUES
 from turnledger.errors import InvalidInput
-from turnledger.model.codec import MOST_VALUES
 from turnledger.server.app import make_app
 from turnledger.server.config.settings import ServerLimits, Settings
 from turnledger.server.errors import RequestRefused
