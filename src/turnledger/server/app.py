@@ -14,7 +14,7 @@ from turnledger.errors import InvalidId, TurnledgerError
 from turnledger.ledger import Ledger
 from turnledger.model.ids import ConversationId
 from turnledger.server.access.auth import Principal
-from turnledger.server.access.guard import Guard, RequestHead
+from turnledger.server.access.guard import RETRY_COUNT, Guard, RequestHead
 from turnledger.server.chat_page.files import BuiltPage
 from turnledger.server.config.settings import FORM_PATHS, PASSED_PATHS, Settings
 from turnledger.server.errors import ClientGone, RequestRefused, name_field, send_error, shutdown_error
@@ -24,7 +24,7 @@ from turnledger.server.openapi.endpoint import Endpoint
 from turnledger.server.ops.counters import WorkerContext
 from turnledger.server.ops.logs import current_request, log, log_unexpected
 from turnledger.server.requests.query import check_names
-from turnledger.server.requests.turn import KEEP, KEY, RETRY_COUNT, unsupported_headers_error
+from turnledger.server.requests.turn import KEEP, KEY, unsupported_headers_error
 from turnledger.server.routes import (
     branches,
     chat_history,

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from functools import partial
 from hashlib import sha256
 
 import msgspec
 
+from turnledger.chats import Chats
 from turnledger.engine.ports import Clock
 from turnledger.errors import TurnledgerError
-from turnledger.ledger import OWNER
+from turnledger.hosting import Authorization
+from turnledger.ledger import OWNER, Ledger
 from turnledger.model.access.token import PREFIX as TOKEN_PREFIX
 from turnledger.model.access.token import Token, TokenScope, digest_of, is_token_text
 from turnledger.model.conversation import EVERYWHERE, Within
@@ -107,8 +110,15 @@ class Principal(msgspec.Struct, frozen=True):
 
 class Authenticator:
     def __init__(
-        self, tokens: Tokens, settings: Settings, clock: Clock, *, write_every: float = WRITE_EVERY
+        self,
+        ledger: Ledger,
+        tokens: Tokens,
+        settings: Settings,
+        clock: Clock,
+        *,
+        write_every: float = WRITE_EVERY,
     ) -> None:
+        self._ledger = ledger
         self._tokens = tokens
         self._clock = clock
         self._is_insecure = settings.insecure
@@ -148,7 +158,16 @@ class Authenticator:
             raise _no_token_error(head)
         return Principal(OWNER, ALL_BUT_ADMIN, found.version)
 
-    async def readmit(self, head: RequestHead, needed: TokenScope) -> int:
+    def changeable_chats(
+        self, principal: Principal, head: RequestHead, needed: TokenScope, scope: str | None = None
+    ) -> Chats:
+        """Return chats whose changes authorize the caller again if a token was revoked meanwhile."""
+        readmit = partial(self._readmit, head, needed)
+        authorization = Authorization(principal.version, principal.expires_at, readmit, principal.token_id)
+        owner, within = principal.owner, principal.within
+        return self._ledger.for_owner(owner, scope=scope, within=within, authorization=authorization)
+
+    async def _readmit(self, head: RequestHead, needed: TokenScope) -> int:
         """Look a caller up again after a token of the same owner was revoked, maybe this one. Return the
         current version. Raises RequestRefused as `admit` does."""
         principal = await self.admit(head)

@@ -26,7 +26,9 @@ from turnledger.model.item import Item, calls_left_open
 from turnledger.model.messages.messages import items_of_messages
 from turnledger.model.text.plain import plain
 from turnledger.model.turn import OnBusy, OnFailure, OnStop
-from turnledger.server.config.settings import ChatSettings
+from turnledger.server.access.auth import Principal
+from turnledger.server.access.guard import RETRY_COUNT
+from turnledger.server.config.settings import ChatSettings, Settings
 from turnledger.server.errors import NO_RETRY, RequestRefused
 from turnledger.server.requests.allowed_fields import ALLOWED_FIELDS
 from turnledger.server.requests.body import decode_body
@@ -39,7 +41,7 @@ Headers: TypeAlias = Mapping[bytes, bytes]
 
 
 BUSY, KEY = b"x-turn-on-busy", b"idempotency-key"
-EXPECT, RETRY_COUNT = b"x-conversation-expect", b"x-stainless-retry-count"
+EXPECT = b"x-conversation-expect"
 CONVERSATION, SCOPE, KEEP = b"x-conversation-id", b"x-conversation-scope", b"x-conversation-keep"
 SHOWN = b"x-context"
 
@@ -133,6 +135,24 @@ def policies_of(headers: Headers) -> Policies:
         return NO_POLICIES
     given = {name: headers[header] for header, name in _POLICIES.items() if header in headers}
     return parse_policies({name: value.decode("latin-1").strip() for name, value in given.items()}, _LABELS)
+
+
+class PolicyDefaults:
+    """What applies where a request chooses no policy: the defaults of its token, its model, the server."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._of_server = settings.defaults
+        self._of_models = {
+            name: model.defaults.over(settings.defaults)
+            for name, model in settings.models.items()
+            if model.defaults is not NO_POLICIES
+        }
+
+    def complete(self, given: Policies, principal: Principal, model: str = "") -> Policies:
+        defaults = self._of_models.get(model, self._of_server)
+        if principal.token is not None and principal.token.defaults:
+            defaults = parse_policies(principal.token.defaults).over(defaults)
+        return given if defaults is NO_POLICIES else given.over(defaults)
 
 
 def requested_context(headers: Headers) -> Context | None:

@@ -139,12 +139,13 @@ class BranchRoutes:
         return await self._chats(request, principal).conversation(id)
 
     def _chats(self, request: Request, principal: Principal, scope: str | None = None) -> Chats:
-        return self._service.changeable_chats(principal, request.state.head, TokenScope.CHATS_WRITE, scope)
+        authenticator, head = self._service.authenticator, request.state.head
+        return authenticator.changeable_chats(principal, head, TokenScope.CHATS_WRITE, scope)
 
 
 def move_options(service: Service, request: Request) -> MoveOptions:
     headers = read_supported_headers(request.scope["headers"], MOVE_HEADER_NAMES)
-    policies = service.with_defaults(policies_of(headers), request.state.principal)
+    policies = service.policy_defaults.complete(policies_of(headers), request.state.principal)
     return {
         "on_busy": policies.on_busy or OnBusy.QUEUE,
         "idempotency_key": text_of(headers, KEY),

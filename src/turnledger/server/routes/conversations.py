@@ -122,7 +122,9 @@ class ConversationRoutes:
             chat = await chats.conversation(metadata=body.metadata, idempotency_key=key)
             return json_response(_show(chat.as_opened))
         principal.check(TokenScope.TURNS_RUN)
-        chats = self._service.changeable_chats(principal, request.state.head, TokenScope.TURNS_RUN)
+        chats = self._service.authenticator.changeable_chats(
+            principal, request.state.head, TokenScope.TURNS_RUN
+        )
         chat = await self._service.host.create_with_items(
             chats, items, metadata=body.metadata, idempotency_key=key
         )
@@ -156,7 +158,9 @@ class ConversationRoutes:
     async def _add_items(self, request: Request, options: MoveOptions) -> Response:
         items = _items(decode_body(await self._body(request), _new_items).items)
         principal = await self._service.authenticator.admit(request.state.head)
-        chats = self._service.changeable_chats(principal, request.state.head, TokenScope.TURNS_RUN)
+        chats = self._service.authenticator.changeable_chats(
+            principal, request.state.head, TokenScope.TURNS_RUN
+        )
         chat = await chats.conversation(request.path_params["conversation"])
         self._service.persistence.check(chat.scope)
         turn = await chat.append(items, **options)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -26,8 +25,7 @@ UPSTREAM_FAILURES = {
 def endpoints(service: Service) -> list[Endpoint]:
 
     def listed(request: Request) -> Awaitable[list[dict[str, Any]]]:
-        for_client = partial(service.for_client, head=request.state.head)
-        return service.models.list_models(request.state.principal, for_client)
+        return service.models.list_models(request.state.principal, request.state.head)
 
     async def list_models(request: Request) -> Response:
         return JSONResponse({"object": "list", "data": await listed(request)})

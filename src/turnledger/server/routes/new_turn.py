@@ -59,7 +59,7 @@ class AppendRoute:
         raw = await read_body(request.scope, request.receive, limit=limits.body_bytes, wait=limits.body_wait)
         body = decode_body(raw, decoder_of(AppendBody))
         principal = await service.authenticator.admit(request.state.head)
-        chats = service.changeable_chats(principal, request.state.head, TokenScope.TURNS_RUN)
+        chats = service.authenticator.changeable_chats(principal, request.state.head, TokenScope.TURNS_RUN)
         chat = await chats.conversation(request.path_params["chat"])
         service.persistence.check(chat.scope)
         turn = await chat.append(body.items, details=body.details, interaction=body.interaction, **options)

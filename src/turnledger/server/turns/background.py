@@ -68,7 +68,7 @@ async def store_turn(
     if not service.settings.limits.background_turns:
         message = "Background turns are switched off here (limits.background_turns). Omit `background`."
         raise RequestRefused(400, "background_off", message, param="background")
-    if service.credential_of(exchange.state["head"]) is not None:
+    if service.models.credential_of(exchange.state["head"]) is not None:
         message = (
             f"Background turns run without {service.settings.credential_header}: it is not stored. Omit it."
         )

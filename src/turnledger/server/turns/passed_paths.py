@@ -67,7 +67,7 @@ async def read(exchange: TurnExchange, body: bytes) -> None:
     if principal.token is not None and principal.token.is_narrowed:
         _check_fields(service.settings, principal.token, passed.fields, found)
     path = exchange.scope["path"].removeprefix("/v1")
-    pass_on = getattr(service.for_client(found.model, exchange.state["head"]), "pass_on", None)
+    pass_on = getattr(service.models.for_client(found.model, exchange.state["head"]), "pass_on", None)
     if pass_on is None:
         message = f"The model {plain(passed.model[:100])!r} has no upstream, and answers chats only."
         raise RequestRefused(404, "path_not_supported", message, param="model")

@@ -41,7 +41,7 @@ def shown(text: str | None = None, *others: tuple[bytes, bytes]) -> RequestHead:
 class Place:
     def __init__(self, ledger: Ledger, store: GatedStore, clock: FakeClock, settings: Settings) -> None:
         self.ledger, self.store, self.clock = ledger, store, clock
-        self.authenticator = Authenticator(Host(ledger).tokens, settings, clock)
+        self.authenticator = Authenticator(ledger, Host(ledger).tokens, settings, clock)
 
     async def token(self, **fields: object) -> tuple[Token, str]:
         return await Host(self.ledger).tokens.create(**{"owner": "ann", "scopes": RUN, **fields})  # type: ignore[arg-type]
@@ -205,7 +205,9 @@ async def test_revoked_caller_is_not_recalled_from_the_cache() -> None:
 
 async def test_token_uses_are_recorded_in_batches_at_an_interval() -> None:
     async with place() as here:
-        admission = Authenticator(Host(here.ledger).tokens, Settings(), here.clock, write_every=0)
+        admission = Authenticator(
+            here.ledger, Host(here.ledger).tokens, Settings(), here.clock, write_every=0
+        )
         (one, first), (two, second) = await here.token(), await here.token()
         for text in (first, second):
             await admission.admit(shown(text))
