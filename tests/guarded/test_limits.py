@@ -21,7 +21,7 @@ from turnledger.model.access.token import TokenScope
 from turnledger.model.conversation import BLOCK
 from turnledger.runners.chat_model import ModelRequest
 from turnledger.runners.demo import DemoModel
-from turnledger.server.access.limits import IMPORTS, OTHER_REQUESTS, STREAMS, TURNS, WAITING
+from turnledger.server.access.limits import IMPORTS, OTHER_REQUESTS, STREAMS, TURNS, WAITING, Caller
 from turnledger.server.app import App, make_app
 from turnledger.server.config.settings import ServerLimits, Settings
 from turnledger.server.listen.serve import engine_limits
@@ -151,7 +151,7 @@ async def test_refused_request_is_answered_without_reading_body_or_store(
 ) -> None:
     async with house(owner_turns=1, owner_streams=1) as here:
         running = await here.begin("ann", "one")
-        reader = here.app.service.quotas.admit_stream("ann", is_tokenless=False)
+        reader = here.app.service.quotas.admit_stream(Caller("ann"))
         heads = await here._heads("ann")
 
         async def fails(*_: object) -> Any:

@@ -236,7 +236,8 @@ class App:
                 if endpoint.is_public or endpoint.checks_version or endpoint.is_stream:
                     await app(scope, receive, response)
                 else:
-                    await self._respond_counted(app, scope, receive, response)
+                    with self.service.quotas.admit_other(state["principal"].caller):
+                        await app(scope, receive, response)
         except ClientGone:
             pass
         except asyncio.CancelledError:
@@ -257,18 +258,6 @@ class App:
             if endpoint is not None and is_audited and self.service.audit.is_enabled:
                 self.service.audit.log_request(endpoint, scope, response.status or CLIENT_LEFT)
 
-    async def _respond_counted(
-        self, app: ASGIApp, scope: Scope, receive: Receive, response: ResponseSender
-    ) -> None:
-        principal: Principal = scope["state"]["principal"]
-        slot = self.service.quotas.admit_other(
-            principal.quota_name, is_tokenless=principal.token is None, link=principal.link
-        )
-        try:
-            await app(scope, receive, response)
-        finally:
-            slot.release()
-
     async def _send_problem(self, response: ResponseSender, problem: BaseException, request_id: str) -> None:
         if not response.status:
             await send_error(response, problem, request_id)
@@ -283,9 +272,7 @@ class App:
         principal = authenticator.find_cached(head) if endpoint.checks_version or endpoint.is_stream else None
         if principal is not None and endpoint.is_stream:
             # Refuse from the cache, without the store; an admitted caller is looked up below.
-            is_tokenless = principal.token is None
-            name, link = principal.quota_name, principal.link
-            self.service.quotas.check_streams(name, is_tokenless=is_tokenless, link=link)
+            self.service.quotas.check_streams(principal.caller)
         if principal is None or not endpoint.checks_version or not principal.has(endpoint.needs):
             principal = await authenticator.admit(head)  # also before a 403: the token may have ended since
         if principal.token is not None or not endpoint.is_open_without_tokens:

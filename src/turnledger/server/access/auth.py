@@ -23,7 +23,7 @@ from turnledger.model.access.token import Token, TokenScope, digest_of, is_token
 from turnledger.model.conversation import EVERYWHERE, Within
 from turnledger.model.ids import TokenId
 from turnledger.server.access.guard import RequestHead, is_loopback
-from turnledger.server.access.limits import Link
+from turnledger.server.access.limits import Caller, Link
 from turnledger.server.config.settings import Settings
 from turnledger.server.errors import RequestRefused
 from turnledger.server.ops.logs import log_repeating
@@ -73,16 +73,16 @@ class Principal(msgspec.Struct, frozen=True):
         return self.token is not None and self.token.is_narrowed
 
     @property
-    def quota_name(self) -> str:
-        """The name under which requests are counted: readers do not use up the quota of the chat's owner."""
-        return (self.within.label or self.owner) if self.is_reader else self.owner
-
-    @property
-    def link(self) -> Link | None:
-        """The link of a visitor who has chats of their own."""
-        if self.token is None or self.token.share is None or self.is_reader:
-            return None
-        return Link(str(self.token.share), self.token.bounds)
+    def caller(self) -> Caller:
+        """As whom its requests are counted: readers do not use up the quota of the chat's owner, and visitors
+        who have chats of their own share that of their link."""
+        if self.token is None:
+            return Caller(self.owner, is_tokenless=True)
+        if self.token.share is None:
+            return Caller(self.owner)
+        if self.is_reader:
+            return Caller(self.within.label or self.owner)
+        return Caller(self.owner, link=Link(str(self.token.share), self.token.bounds))
 
     def may_use(self, model: str) -> bool:
         return self.token is None or self.token.may_use(model)

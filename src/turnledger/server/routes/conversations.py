@@ -18,7 +18,6 @@ from turnledger.model.conversation import Conversation
 from turnledger.model.ids import ConversationId
 from turnledger.model.item import Item
 from turnledger.model.turn import Turn
-from turnledger.server.access.auth import Principal
 from turnledger.server.errors import RequestRefused, about, input_field
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.openapi.schemas import (
@@ -146,14 +145,8 @@ class ConversationRoutes:
     # Items.
 
     async def add_items(self, request: Request) -> Response:
-        principal: Principal = request.state.principal
-        slot = self._service.quotas.admit_turn(
-            principal.owner, is_tokenless=principal.token is None, link=principal.link
-        )
-        try:
+        with self._service.quotas.admit_turn(request.state.principal.caller):
             return await self._add_items(request, move_options(self._service, request))
-        finally:
-            slot.release()
 
     async def _add_items(self, request: Request, options: MoveOptions) -> Response:
         items = _items(decode_body(await self._body(request), _new_items).items)

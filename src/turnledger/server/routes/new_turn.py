@@ -12,7 +12,6 @@ from turnledger.api.turns import AcceptedTurn, TurnAnswer
 from turnledger.api.views import show_turn
 from turnledger.model.access.token import TokenScope
 from turnledger.model.turn import BeginKind
-from turnledger.server.access.auth import Principal
 from turnledger.server.errors import input_field
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.openapi.schemas import (
@@ -41,14 +40,8 @@ class AppendRoute:
         self._service = service
 
     async def append(self, request: Request) -> Response:
-        principal: Principal = request.state.principal
-        slot = self._service.quotas.admit_turn(
-            principal.owner, is_tokenless=principal.token is None, link=principal.link
-        )
-        try:
+        with self._service.quotas.admit_turn(request.state.principal.caller):
             return await self._append(request)
-        finally:
-            slot.release()
 
     async def _append(self, request: Request) -> Response:
         service, limits, options = (

@@ -166,15 +166,9 @@ class _Retrieve:
         if flag_of(request.query_params.get("stream"), "stream", default=False):
             await self._events(scope, receive, send)
             return
-        principal: Principal = request.state.principal
-        slot = self._service.quotas.admit_other(
-            principal.quota_name, is_tokenless=principal.token is None, link=principal.link
-        )
-        try:
+        with self._service.quotas.admit_other(request.state.principal.caller):
             response = await self._routes.read(request)
             await response(scope, receive, send)
-        finally:
-            slot.release()
 
 
 def endpoints(service: Service) -> list[Endpoint]:

@@ -19,7 +19,7 @@ from turnledger.model.access.token import Bounds, TokenScope
 from turnledger.model.ids import ShareId
 from turnledger.server.access.audit_log import add_audit_fields
 from turnledger.server.access.auth import Principal
-from turnledger.server.access.limits import EXCHANGES, RateLimit
+from turnledger.server.access.limits import EXCHANGES, Caller, RateLimit
 from turnledger.server.errors import RequestRefused
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.openapi.schemas import PAGE_SIZE, id_schema
@@ -31,7 +31,7 @@ from turnledger.server.wire.json import json_response
 PAGE = 100
 BODY_BYTES = 16 * 1024
 """Bytes of a visitor's body, which is a code and a nonce."""
-NO_OWNER = ""
+NO_OWNER = Caller("")
 VISITS, GUESSES = "visits", "guesses"
 """Counted per minute: successful exchanges, and invalid codes."""
 
@@ -113,12 +113,9 @@ class ShareRoutes:
     async def _public_body(self, request: Request) -> bytes:
         """Read the body of a request without a token. While their bodies arrive, such requests count as one
         owner, so that slow ones leave room for callers with a token."""
-        slot = self._service.quotas.admit_other(NO_OWNER, is_tokenless=False)
         wait = self._service.settings.limits.body_wait
-        try:
+        with self._service.quotas.admit_other(NO_OWNER):
             return await read_body(request.scope, request.receive, limit=BODY_BYTES, wait=wait)
-        finally:
-            slot.release()
 
     def _count(self, name: str) -> None:
         """Count one. Raises RequestRefused (429) if the limit per minute is reached."""

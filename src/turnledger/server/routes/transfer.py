@@ -160,20 +160,16 @@ class ImportEndpoint:
         request = Request(scope, receive)
         principal: Principal = request.state.principal
         response = _ReportStream(send)
-        slot = self._service.quotas.admit_import(
-            principal.owner, is_tokenless=principal.token is None, link=principal.link
-        )
-        try:
-            with self._service.token_watch.while_authorized(principal):
-                await self._import_chats(principal, request, receive, response)
-        except TurnledgerError as problem:
-            await response.fail(problem)
-        except asyncio.CancelledError:
-            if self._service.shutting_down.is_set():
-                await response.fail(shutdown_error())
-            raise
-        finally:
-            slot.release()
+        with self._service.quotas.admit_import(principal.caller):
+            try:
+                with self._service.token_watch.while_authorized(principal):
+                    await self._import_chats(principal, request, receive, response)
+            except TurnledgerError as problem:
+                await response.fail(problem)
+            except asyncio.CancelledError:
+                if self._service.shutting_down.is_set():
+                    await response.fail(shutdown_error())
+                raise
 
     async def _import_chats(
         self, principal: Principal, request: Request, receive: Receive, response: _ReportStream

@@ -73,7 +73,7 @@ async def store_turn(
             f"Background turns run without {service.settings.credential_header}: it is not stored. Omit it."
         )
         raise RequestRefused(400, "credential_not_stored", message, param="background")
-    if principal.link is not None:
+    if principal.caller.link is not None:
         message = "Visitors of a link cannot run background turns. Omit `background`."
         raise RequestRefused(403, "not_for_visitors", message, param="background")
     return await service.host.enqueue(

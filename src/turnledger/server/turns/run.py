@@ -375,9 +375,7 @@ class TurnEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         service, limits = self._service, self._service.settings.limits
         principal: Principal = scope["state"]["principal"]
-        slot = service.quotas.admit_turn(
-            principal.owner, is_tokenless=principal.token is None, link=principal.link
-        )
+        slot = service.quotas.admit_turn(principal.caller)
         exchange = TurnExchange(service, scope, receive, send, slot, self._api.error)
         run: TurnRun | None = None
         try:
