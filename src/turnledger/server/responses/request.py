@@ -118,8 +118,6 @@ class ResponseBody(msgspec.Struct, kw_only=True):
 
 
 FIELDS = frozenset(ResponseBody.__struct_fields__)
-HINTS = ("include", "prompt_cache_retention", "service_tier", "stream_options")
-"""Accepted, and neither recorded nor passed on."""
 
 
 class ResponseRequest(TurnTerms, frozen=True, kw_only=True):
