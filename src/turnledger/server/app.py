@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
+from msgspec.structs import replace
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -56,6 +57,29 @@ LOGGED_PATH_LENGTH = 200
 NATIVE = "/api/"
 """Paths of our own API. On others, clients of other servers send parameters and headers that we ignore."""
 IF_MATCH = b"if-match"
+ROUTES: Sequence[tuple[str, Callable[[Service], list[Endpoint]]]] = (
+    ("chat", completions.endpoints),
+    ("upstream", passed_paths.endpoints),
+    ("models", models.endpoints),
+    ("turns", new_turn.endpoints),
+    ("chats", flags.endpoints),
+    ("turns", turns.endpoints),
+    ("turns", jobs.endpoints),
+    ("branches", branches.endpoints),
+    ("chats", chat_history.endpoints),
+    ("chats", chats.endpoints),
+    ("chats", deletion.endpoints),
+    ("chats", events.endpoints),
+    ("chats", search.endpoints),
+    ("transfer", transfer.endpoints),
+    ("tokens", tokens.endpoints),
+    ("shares", shares.endpoints),
+    ("responses", responses.endpoints),
+    ("conversations", conversations.endpoints),
+    ("page", page.endpoints),
+    ("health", health.endpoints),
+)
+"""With the group under which the document lists them."""
 _COUNT_DIGITS = 6
 _CHATS = "/api/chats/"
 
@@ -74,30 +98,8 @@ def make_app(
 
 
 def all_endpoints(service: Service) -> list[Endpoint]:
-    return with_document(
-        [
-            *completions.endpoints(service),
-            *passed_paths.endpoints(service),
-            *models.endpoints(service),
-            *new_turn.endpoints(service),
-            *flags.endpoints(service),
-            *turns.endpoints(service),
-            *jobs.endpoints(service),
-            *branches.endpoints(service),
-            *chat_history.endpoints(service),
-            *chats.endpoints(service),
-            *deletion.endpoints(service),
-            *events.endpoints(service),
-            *search.endpoints(service),
-            *transfer.endpoints(service),
-            *tokens.endpoints(service),
-            *shares.endpoints(service),
-            *responses.endpoints(service),
-            *conversations.endpoints(service),
-            *page.endpoints(service),
-            *health.endpoints(service),
-        ]
-    )
+    made = [replace(each, tag=tag) for tag, endpoints in ROUTES for each in endpoints(service)]
+    return with_document(made)
 
 
 class App:

@@ -23,7 +23,7 @@ from turnledger.server.models.title_queue import Titles
 from turnledger.server.ops.counters import Audience, LocalCounters, WorkerContext
 from turnledger.server.ops.metrics import Metrics
 from turnledger.server.ops.readiness import Readiness
-from turnledger.server.requests.body import decode_body, read_small_body
+from turnledger.server.requests.body import SMALL_BODY_BYTES, decode_body, read_body
 from turnledger.server.requests.conversation_names import ConversationNames
 from turnledger.server.requests.turn import PersistencePolicy, PolicyDefaults
 from turnledger.server.wire.sse import Streams
@@ -85,10 +85,18 @@ class Service:
         return self.ledger.for_owner(principal.owner, scope=scope, within=principal.within)
 
     async def read_request(
-        self, request: Request, shape: type[Body], *, needs_body: bool = True
+        self, request: Request, shape: type[Body], *, needs_body: bool = True, is_small: bool = True
     ) -> tuple[Body, Principal]:
-        """Read a small body, and look up the caller again: the token may have ended while the body
-        arrived."""
-        raw = await read_small_body(request.scope, request.receive, self.settings.limits)
-        body = decode_body(raw if raw or needs_body else b"{}", decoder_of(shape))
+        """Read a body, and look up the caller again: the token may have ended while the body arrived."""
+        body = await self.read_body(request, shape, needs_body=needs_body, is_small=is_small)
         return body, await self.authenticator.admit(request.state.head)
+
+    async def read_body(
+        self, request: Request, shape: type[Body], *, needs_body: bool = True, is_small: bool = True
+    ) -> Body:
+        """Read a body; its defaults if there is none, unless it `needs_body`. Of small ones, which hold no
+        turn, many may be open at once. Raises as `requests.body.read_body` and `decode_body` do."""
+        limits = self.settings.limits
+        limit = min(SMALL_BODY_BYTES, limits.body_bytes) if is_small else limits.body_bytes
+        raw = await read_body(request.scope, request.receive, limit=limit, wait=limits.body_wait)
+        return decode_body(raw if raw or needs_body else b"{}", decoder_of(shape))

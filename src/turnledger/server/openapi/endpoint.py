@@ -44,7 +44,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     checks_version: bool = False
     """Whether its transaction compares the version of the tokens, so that a cached lookup suffices."""
     summary: str
-    tag: str
+    tag: str = ""
+    """The group of its module, see `app.ROUTES`."""
     responses: Mapping[int, str] = msgspec.field(default_factory=lambda: {200: "Done."})
     """Statuses of its own; `document` adds the errors that endpoints share."""
     content: Mapping[int, Content | type | UnionType] = {}

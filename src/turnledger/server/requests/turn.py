@@ -276,7 +276,7 @@ def chat_request(
         conversation_name = text_of(header_values, CONVERSATION)
         if conversation_name is None and names is not None:
             conversation_name = names.find(header_values, base_url_name, fields)
-    conversation, conversation_key = _conversation(conversation_name)
+    conversation, conversation_key = conversation_of(conversation_name)
     opts_out = opts_out_of_storage(header_values)
     if opts_out:
         pass  # checked later, with the operator's settings
@@ -317,7 +317,8 @@ def _check_unnamed(headers: Set[bytes]) -> None:
         raise InvalidInput(f"{names}: requires X-Conversation-Id. Without it, nothing is stored.")
 
 
-def _conversation(name: str | None) -> tuple[str | None, str | None]:
+def conversation_of(name: str | None) -> tuple[str | None, str | None]:
+    """Return the id, or the conversation_key, that a name is."""
     if name is None:
         return None, None
     return (name, None) if name.startswith(ConversationId.prefix) else (None, name)

@@ -25,6 +25,7 @@ from turnledger.server.requests.turn import (
     SCOPE,
     RawHeaders,
     TurnTerms,
+    conversation_of,
     digest_of,
     fingerprint_of,
     must_exist,
@@ -258,12 +259,10 @@ def _conversation(body: ResponseBody, name: str | None) -> tuple[str | None, str
         if name not in (None, given):
             raise InvalidInput("Send X-Conversation-Id or `conversation`, not both.", param="conversation")
         return given, None
-    if name is None:
-        return None, None
-    if body.previous_response_id is not None:
+    if name is not None and body.previous_response_id is not None:
         message = "Send X-Conversation-Id or `previous_response_id`, not both."
         raise InvalidInput(message, param="previous_response_id")
-    return (name, None) if name.startswith(ConversationId.prefix) else (None, name)
+    return conversation_of(name)
 
 
 def _settings(

@@ -180,11 +180,35 @@ async def show_moved(
 
 def endpoints(service: Service) -> list[Endpoint]:
     routes = BranchRoutes(service)
-    return [*_read_endpoints(routes), *_move_endpoints(routes)]
-
-
-def _move_endpoints(routes: BranchRoutes) -> list[Endpoint]:
+    page_size = Parameter(f"Page size; default {PAGE}.", PAGE_SIZE)
     return [
+        Endpoint(
+            method="GET",
+            path="/api/chats/{chat}/branches",
+            handler=routes.branches,
+            needs=TokenScope.CHATS_READ,
+            summary="List the branches of a chat, newest first.",
+            in_path=CHAT,
+            query={
+                "before": Parameter(
+                    "Only branches created before the one with this id.", id_schema(BranchId)
+                ),
+                "limit": page_size,
+            },
+            content={200: BranchPage},
+            responses={200: "A page of branches.", **GONE},
+        ),
+        Endpoint(
+            method="GET",
+            path="/api/chats/{chat}/turns/{turn}/siblings",
+            handler=routes.siblings,
+            needs=TokenScope.CHATS_READ,
+            summary="List the alternatives to a turn of the current branch, including itself.",
+            in_path={**CHAT, "turn": Parameter("The id of a turn of the current branch.", id_schema(TurnId))},
+            query={"limit": page_size},
+            content={200: Listing[Sibling]},
+            responses={200: "Each turn with a branch that contains it, oldest first.", **GONE},
+        ),
         _move_endpoint("switch", routes.switch, SwitchBody, "Switch the chat to another branch."),
         _move_endpoint(
             "undo", routes.undo, UndoBody, "Undo the last turn: switch to a branch without it.", QUOTA_REACHED
@@ -195,7 +219,6 @@ def _move_endpoints(routes: BranchRoutes) -> list[Endpoint]:
             handler=routes.fork,
             needs=TokenScope.CHATS_WRITE,
             summary="Create a chat with the history of this one, up to a turn or to its end.",
-            tag="branches",
             in_path=CHAT,
             headers={"Idempotency-Key": IDEMPOTENCY_KEY},
             body=ForkBody,
@@ -211,7 +234,6 @@ def _move_endpoints(routes: BranchRoutes) -> list[Endpoint]:
             handler=routes.reset,
             needs=TokenScope.CHATS_WRITE,
             summary="Assign a conversation_key to a new chat. The old chat stays available by its id.",
-            tag="branches",
             body=ResetBody,
             content={200: ListedChat},
             responses={
@@ -233,7 +255,6 @@ def _move_endpoint(
         handler=handler,
         needs=TokenScope.CHATS_WRITE,
         summary=summary,
-        tag="branches",
         in_path=CHAT,
         headers=MOVE_HEADERS,
         body=body,
@@ -247,38 +268,3 @@ def _move_endpoint(
             **statuses,
         },
     )
-
-
-def _read_endpoints(routes: BranchRoutes) -> list[Endpoint]:
-    page_size = Parameter(f"Page size; default {PAGE}.", PAGE_SIZE)
-    return [
-        Endpoint(
-            method="GET",
-            path="/api/chats/{chat}/branches",
-            handler=routes.branches,
-            needs=TokenScope.CHATS_READ,
-            summary="List the branches of a chat, newest first.",
-            tag="branches",
-            in_path=CHAT,
-            query={
-                "before": Parameter(
-                    "Only branches created before the one with this id.", id_schema(BranchId)
-                ),
-                "limit": page_size,
-            },
-            content={200: BranchPage},
-            responses={200: "A page of branches.", **GONE},
-        ),
-        Endpoint(
-            method="GET",
-            path="/api/chats/{chat}/turns/{turn}/siblings",
-            handler=routes.siblings,
-            needs=TokenScope.CHATS_READ,
-            summary="List the alternatives to a turn of the current branch, including itself.",
-            tag="branches",
-            in_path={**CHAT, "turn": Parameter("The id of a turn of the current branch.", id_schema(TurnId))},
-            query={"limit": page_size},
-            content={200: Listing[Sibling]},
-            responses={200: "Each turn with a branch that contains it, oldest first.", **GONE},
-        ),
-    ]

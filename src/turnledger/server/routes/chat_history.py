@@ -24,6 +24,7 @@ from turnledger.server.service import Service
 from turnledger.server.wire.json import json_response
 from turnledger.server.wire.shapes import ETAG, etag_of, show_attempt_aside
 
+CHAT_GONE = {404: "Chat not found.", 410: "The chat was deleted or has expired."}
 CHAT = {"chat": Parameter("The id of a conversation.", id_schema(ConversationId))}
 PAGE = 50
 PAGE_BYTES = 1024 * 1024
@@ -77,7 +78,6 @@ def endpoints(service: Service) -> list[Endpoint]:
             needs=TokenScope.CHATS_READ,
             summary="Show what the model of the last turn would be shown now, and its size in tokens. Runs "
             "and writes nothing.",
-            tag="chats",
             in_path=CHAT,
             query={
                 "last": Parameter("Show this many of the last turns.", TURN_NUMBER),
@@ -87,8 +87,8 @@ def endpoints(service: Service) -> list[Endpoint]:
             content={200: ChatContext},
             responses={
                 200: "The items, and their tokens as estimated.",
+                **CHAT_GONE,
                 404: "Chat or turn not found.",
-                410: "The chat was deleted or has expired.",
             },
         ),
         Endpoint(
@@ -98,7 +98,6 @@ def endpoints(service: Service) -> list[Endpoint]:
             needs=TokenScope.CHATS_READ,
             is_for_readers=True,
             summary="Read a chat: its last turns, and the attempts that are not in the history.",
-            tag="chats",
             in_path=CHAT,
             query={
                 "before": Parameter("Only turns before this number.", TURN_NUMBER),
@@ -113,10 +112,6 @@ def endpoints(service: Service) -> list[Endpoint]:
             },
             response_headers={"ETag": ETAG},
             content={200: ShownChat},
-            responses={
-                200: "The chat.",
-                404: "Chat not found.",
-                410: "The chat was deleted or has expired.",
-            },
+            responses={200: "The chat.", **CHAT_GONE},
         ),
     ]

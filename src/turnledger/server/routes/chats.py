@@ -27,7 +27,7 @@ from turnledger.server.openapi.schemas import KEY_REUSED, NAME, PAGE_SIZE, QUOTA
 from turnledger.server.requests.query import choice_of, number_of
 from turnledger.server.requests.turn import CREATE_HEADER_NAMES, KEY, read_supported_headers, text_of
 from turnledger.server.routes.branches import IDEMPOTENCY_KEY, REPLAYED
-from turnledger.server.routes.chat_history import CHAT, PAGE
+from turnledger.server.routes.chat_history import CHAT, CHAT_GONE, PAGE
 from turnledger.server.routes.events import POSITION
 from turnledger.server.service import Service
 from turnledger.server.wire.json import json_response
@@ -146,93 +146,82 @@ def _chat_response(principal: Principal, listed: ChatEntry, status: int = 200) -
 
 def endpoints(service: Service) -> list[Endpoint]:
     routes = ChatRoutes(service)
-    return [_list_endpoint(routes), _create_endpoint(routes), _update_endpoint(routes)]
-
-
-def _list_endpoint(routes: ChatRoutes) -> Endpoint:
-    return Endpoint(
-        method="GET",
-        path="/api/chats",
-        handler=routes.list_chats,
-        needs=TokenScope.CHATS_READ,
-        summary="List chats, most recently used first.",
-        tag="chats",
-        query={
-            "conversation_key": Parameter(
-                "Only the chat with this conversation_key in the scope, even if it is archived or has no"
-                " committed turn. Cannot be combined with filters other than `scope`.",
-                NAME,
-            ),
-            "scope": Parameter("Only chats of this scope; empty: chats without a scope.", SCOPE),
-            "tag": Parameter("Only chats with this tag.", _TAG),
-            "archived": Parameter(
-                "Archived chats, the others, or both; default `false`.", _choice_schema(_FLAGS_OR_ANY)
-            ),
-            "pinned": Parameter(
-                "Pinned chats, the others, or both; default `any`.", _choice_schema(_FLAGS_OR_ANY)
-            ),
-            "deleted": Parameter(
-                "`true`: deleted chats that can be restored, instead of the others.", _choice_schema(_FLAGS)
-            ),
-            "cursor": Parameter("The `next` of the previous page."),
-            "limit": Parameter(f"Page size; default {PAGE}.", PAGE_SIZE),
-        },
-        content={200: ChatList},
-        responses={200: "A page of chats.", 410: "The chat with this conversation_key has expired."},
-    )
-
-
-def _create_endpoint(routes: ChatRoutes) -> Endpoint:
-    return Endpoint(
-        method="POST",
-        path="/api/chats",
-        handler=routes.create,
-        needs=TokenScope.CHATS_WRITE,
-        summary="Create a chat without turns, or find the one with the conversation_key.",
-        tag="chats",
-        headers={"Idempotency-Key": IDEMPOTENCY_KEY},
-        body=NewChatBody,
-        needs_body=False,
-        response_headers={"ETag": ETAG, **REPLAYED},
-        content={200: ListedChat, 201: ListedChat},
-        responses={
-            200: "The existing chat with this conversation_key or Idempotency-Key.",
-            201: "The new chat.",
-            409: "Chats of this scope are not stored here.",
-            410: "The chat with this conversation_key has expired, or the one created with this"
-            " Idempotency-Key was deleted.",
-            422: KEY_REUSED,
-            **QUOTA_REACHED,
-        },
-    )
-
-
-def _update_endpoint(routes: ChatRoutes) -> Endpoint:
-    return Endpoint(
-        method="PATCH",
-        path="/api/chats/{chat}",
-        handler=routes.update,
-        needs=TokenScope.CHATS_WRITE,
-        summary="Rename, tag, pin or archive a chat, atomically. Running turns are not affected.",
-        tag="chats",
-        in_path=CHAT,
-        headers={
-            "If-Match": Parameter(
-                "The ETag of the chat: update only if it has not changed since.",
-                {"type": "string", "pattern": r'^("[0-9]{1,18}"|\*)$'},
-            )
-        },
-        body=ChatChangesBody,
-        response_headers={"ETag": ETAG},
-        content={200: ListedChat, 412: Conflict},
-        responses={
-            200: "The updated chat.",
-            404: "Chat not found.",
-            410: "The chat was deleted or has expired.",
-            412: "The chat has changed since: the response has the current chat and its ETag.",
-            **QUOTA_REACHED,
-        },
-    )
+    return [
+        Endpoint(
+            method="GET",
+            path="/api/chats",
+            handler=routes.list_chats,
+            needs=TokenScope.CHATS_READ,
+            summary="List chats, most recently used first.",
+            query={
+                "conversation_key": Parameter(
+                    "Only the chat with this conversation_key in the scope, even if it is archived or has no"
+                    " committed turn. Cannot be combined with filters other than `scope`.",
+                    NAME,
+                ),
+                "scope": Parameter("Only chats of this scope; empty: chats without a scope.", SCOPE),
+                "tag": Parameter("Only chats with this tag.", _TAG),
+                "archived": Parameter(
+                    "Archived chats, the others, or both; default `false`.", _choice_schema(_FLAGS_OR_ANY)
+                ),
+                "pinned": Parameter(
+                    "Pinned chats, the others, or both; default `any`.", _choice_schema(_FLAGS_OR_ANY)
+                ),
+                "deleted": Parameter(
+                    "`true`: deleted chats that can be restored, instead of the others.",
+                    _choice_schema(_FLAGS),
+                ),
+                "cursor": Parameter("The `next` of the previous page."),
+                "limit": Parameter(f"Page size; default {PAGE}.", PAGE_SIZE),
+            },
+            content={200: ChatList},
+            responses={200: "A page of chats.", 410: "The chat with this conversation_key has expired."},
+        ),
+        Endpoint(
+            method="POST",
+            path="/api/chats",
+            handler=routes.create,
+            needs=TokenScope.CHATS_WRITE,
+            summary="Create a chat without turns, or find the one with the conversation_key.",
+            headers={"Idempotency-Key": IDEMPOTENCY_KEY},
+            body=NewChatBody,
+            needs_body=False,
+            response_headers={"ETag": ETAG, **REPLAYED},
+            content={200: ListedChat, 201: ListedChat},
+            responses={
+                200: "The existing chat with this conversation_key or Idempotency-Key.",
+                201: "The new chat.",
+                409: "Chats of this scope are not stored here.",
+                410: "The chat with this conversation_key has expired, or the one created with this"
+                " Idempotency-Key was deleted.",
+                422: KEY_REUSED,
+                **QUOTA_REACHED,
+            },
+        ),
+        Endpoint(
+            method="PATCH",
+            path="/api/chats/{chat}",
+            handler=routes.update,
+            needs=TokenScope.CHATS_WRITE,
+            summary="Rename, tag, pin or archive a chat, atomically. Running turns are not affected.",
+            in_path=CHAT,
+            headers={
+                "If-Match": Parameter(
+                    "The ETag of the chat: update only if it has not changed since.",
+                    {"type": "string", "pattern": r'^("[0-9]{1,18}"|\*)$'},
+                )
+            },
+            body=ChatChangesBody,
+            response_headers={"ETag": ETAG},
+            content={200: ListedChat, 412: Conflict},
+            responses={
+                200: "The updated chat.",
+                **CHAT_GONE,
+                412: "The chat has changed since: the response has the current chat and its ETag.",
+                **QUOTA_REACHED,
+            },
+        ),
+    ]
 
 
 def _choice_schema(choices: Mapping[str, Any]) -> Schema:

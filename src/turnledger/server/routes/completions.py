@@ -109,7 +109,6 @@ def endpoints(service: Service) -> list[Endpoint]:
             needs=TokenScope.TURNS_RUN,
             checks_version=True,
             summary="Answer chat messages as a turn of a conversation, or pass them through to the model.",
-            tag="chat",
             headers=HEADERS,
             body=BODY,
             fields=input_field("messages"),

@@ -11,7 +11,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from turnledger.chat import Chat
-from turnledger.engine.turn.validation import MoveOptions
 from turnledger.errors import InvalidId, TurnNotFound
 from turnledger.model.access.token import TokenScope
 from turnledger.model.conversation import Conversation
@@ -30,7 +29,6 @@ from turnledger.server.openapi.schemas import (
     nullable,
     object_schema,
 )
-from turnledger.server.requests.body import decode_body, read_body
 from turnledger.server.requests.turn import KEY, read_headers, text_of
 from turnledger.server.responses.input import input_items
 from turnledger.server.responses.items import PlacedItem, find_item, turn_of_item
@@ -78,10 +76,6 @@ class NewMetadata(msgspec.Struct, forbid_unknown_fields=True):
     metadata: dict[str, str] | None
 
 
-_new_conversations = msgspec.json.Decoder(NewConversation)
-_new_items = msgspec.json.Decoder(NewItems)
-
-
 class ConversationRoutes:
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -89,10 +83,6 @@ class ConversationRoutes:
     async def _open(self, request: Request) -> Chat:
         chats = self._service.chats(request.state.principal)
         return await chats.conversation(request.path_params["conversation"])
-
-    async def _body(self, request: Request) -> bytes:
-        limits = self._service.settings.limits
-        return await read_body(request.scope, request.receive, limit=limits.body_bytes, wait=limits.body_wait)
 
     async def list_all(self, request: Request) -> Response:
         query = request.query_params
@@ -110,11 +100,11 @@ class ConversationRoutes:
         return json_response(list_of(shown, has_more=page.next is not None))
 
     async def create(self, request: Request) -> Response:
-        raw = await self._body(request)
-        body = decode_body(raw or b"{}", _new_conversations)
+        body, principal = await self._service.read_request(
+            request, NewConversation, needs_body=False, is_small=False
+        )
         items = _items(body.items)
         key = text_of(read_headers(request.scope["headers"]), KEY)
-        principal = await self._service.authenticator.admit(request.state.head)
         self._service.persistence.check(principal.within.scope or "")
         if not items:
             chats = self._service.chats(principal)
@@ -146,11 +136,12 @@ class ConversationRoutes:
 
     async def add_items(self, request: Request) -> Response:
         with self._service.quotas.admit_turn(request.state.principal.caller):
-            return await self._add_items(request, move_options(self._service, request))
+            return await self._add_items(request)
 
-    async def _add_items(self, request: Request, options: MoveOptions) -> Response:
-        items = _items(decode_body(await self._body(request), _new_items).items)
-        principal = await self._service.authenticator.admit(request.state.head)
+    async def _add_items(self, request: Request) -> Response:
+        options = move_options(self._service, request)
+        body, principal = await self._service.read_request(request, NewItems, is_small=False)
+        items = _items(body.items)
         chats = self._service.authenticator.changeable_chats(
             principal, request.state.head, TokenScope.TURNS_RUN
         )
@@ -274,7 +265,6 @@ def endpoints(service: Service) -> list[Endpoint]:
             handler=routes.list_all,
             needs=TokenScope.CHATS_READ,
             summary="List conversations, most recently used first, or last (`order=asc`).",
-            tag="conversations",
             query=PAGING,
             content={200: {"application/json": list_schema_of(CONVERSATION_OBJECT)}},
             responses={200: "A page of conversations.", 404: NOT_FOUND[404]},
@@ -285,7 +275,6 @@ def endpoints(service: Service) -> list[Endpoint]:
             handler=routes.create,
             needs=TokenScope.CHATS_WRITE,
             summary="Create a conversation, empty or with items.",
-            tag="conversations",
             headers={"Idempotency-Key": HEADERS["Idempotency-Key"]},
             body=object_schema({}, optional={"items": nullable(ITEMS), "metadata": nullable(METADATA)}),
             fields=input_field("items"),
@@ -305,7 +294,6 @@ def endpoints(service: Service) -> list[Endpoint]:
             handler=routes.list_items,
             needs=TokenScope.CHATS_READ,
             summary="List the items of a conversation, in either order.",
-            tag="conversations",
             in_path=IN_PATH,
             query=PAGING,
             content={200: {"application/json": list_schema_of(ITEM_OBJECT)}},
@@ -317,7 +305,6 @@ def endpoints(service: Service) -> list[Endpoint]:
             handler=routes.add_items,
             needs=TokenScope.TURNS_RUN,
             summary="Add items as a turn that no model answers.",
-            tag="conversations",
             in_path=IN_PATH,
             headers=MOVE_HEADERS,
             body=object_schema({"items": ITEMS}),
@@ -335,7 +322,6 @@ def endpoints(service: Service) -> list[Endpoint]:
             handler=routes.read_item,
             needs=TokenScope.CHATS_READ,
             summary="Read an item.",
-            tag="conversations",
             in_path=ITEM_IN_PATH,
             content={200: {"application/json": ITEM_OBJECT}},
             responses={200: "The item.", **NOT_FOUND},
@@ -346,7 +332,6 @@ def endpoints(service: Service) -> list[Endpoint]:
             handler=routes.delete_item,
             needs=TokenScope.CHATS_WRITE,
             summary="Hide an item, and its pair, from users and models.",
-            tag="conversations",
             in_path=ITEM_IN_PATH,
             content=shown,
             responses={200: "The conversation.", **NOT_FOUND},
@@ -357,7 +342,6 @@ def endpoints(service: Service) -> list[Endpoint]:
             handler=routes.read,
             needs=TokenScope.CHATS_READ,
             summary="Read a conversation.",
-            tag="conversations",
             in_path=IN_PATH,
             content=shown,
             responses={200: "The conversation.", **NOT_FOUND},
@@ -368,7 +352,6 @@ def endpoints(service: Service) -> list[Endpoint]:
             handler=routes.update,
             needs=TokenScope.CHATS_WRITE,
             summary="Replace the metadata of a conversation.",
-            tag="conversations",
             in_path=IN_PATH,
             body=object_schema({"metadata": nullable(METADATA)}),
             content=shown,
@@ -380,7 +363,6 @@ def endpoints(service: Service) -> list[Endpoint]:
             handler=routes.delete,
             needs=TokenScope.CHATS_WRITE,
             summary="Delete a conversation, and end its running turn. It can be restored for a while.",
-            tag="conversations",
             in_path=IN_PATH,
             content={200: {"application/json": DELETED}},
             responses={200: "It is deleted, also if it was before.", 404: NOT_FOUND[404]},

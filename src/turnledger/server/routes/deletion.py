@@ -40,7 +40,6 @@ def endpoints(service: Service) -> list[Endpoint]:
             handler=delete,
             needs=TokenScope.CHATS_WRITE,
             summary="Delete a chat, and end its running turn. Idempotent.",
-            tag="chats",
             in_path=CHAT,
             query={
                 "purge": Parameter(
@@ -57,7 +56,6 @@ def endpoints(service: Service) -> list[Endpoint]:
             handler=restore,
             needs=TokenScope.CHATS_WRITE,
             summary="Restore a deleted chat. Has no effect on one that is not deleted.",
-            tag="chats",
             in_path=CHAT,
             content={200: RestoredChat},
             responses={

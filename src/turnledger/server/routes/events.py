@@ -41,7 +41,6 @@ def endpoints(service: Service) -> list[Endpoint]:
             handler=StreamEndpoint(service.streams, LiveUpdates(service).follow),
             needs=TokenScope.CHATS_READ,
             summary="Follow changes to the owner's chats and their turns; as a visitor, to the shared chat.",
-            tag="chats",
             headers={
                 "Last-Event-ID": Parameter(
                     "The id of the last event received: later events are sent, or a `gap` if they are no"

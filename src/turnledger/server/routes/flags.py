@@ -33,7 +33,6 @@ def endpoints(service: Service) -> list[Endpoint]:
             handler=flag,
             needs=TokenScope.CHATS_WRITE,
             summary="Show or hide items of a committed turn. Running turns are not affected.",
-            tag="chats",
             in_path={**CHAT, "turn": Parameter("The id of a committed turn.", id_schema(TurnId))},
             body=FlagsBody,
             content={200: TurnFlags},

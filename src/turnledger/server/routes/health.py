@@ -35,7 +35,6 @@ def endpoints(service: Service) -> list[Endpoint]:
             handler=healthz,
             is_public=True,
             summary="Whether the process responds.",
-            tag="health",
             content={200: {"application/json": object_schema({"status": {"const": "ok"}})}},
             serves_while_ending=True,
         ),
@@ -45,7 +44,6 @@ def endpoints(service: Service) -> list[Endpoint]:
             handler=readyz,
             is_public=True,
             summary="Whether turns can run: the store accepts writes, and the server is not shutting down.",
-            tag="health",
             responses={200: "Ready.", 503: "Not ready; `status` has the reason."},
             content={
                 200: {"application/json": object_schema({"status": {"const": "ready"}})},
@@ -60,7 +58,6 @@ def endpoints(service: Service) -> list[Endpoint]:
             needs=TokenScope.ADMIN,
             is_open_without_tokens=True,
             summary="Metrics for Prometheus.",
-            tag="health",
             content={200: {"text/plain": STRING}},
             serves_while_ending=True,
         ),

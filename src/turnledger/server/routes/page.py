@@ -85,59 +85,39 @@ def endpoints(service: Service) -> list[Endpoint]:
     routes = PageRoutes(service.page)
     policy = UNBUILT_PAGE.policy if service.page.index is None else POLICY
     return [
-        *(_page_endpoint(path, summary, routes, policy) for path, summary in PAGES.items()),
-        _picture_endpoint(routes),
-        *_file_endpoints(routes),
-    ]
-
-
-PAGES = {
-    PAGE_PATH: "The chat page.",
-    SHARE_PATH: "The chat page for visitors with a share link: `/share#CODE`.",
-}
-
-
-def _page_endpoint(path: str, summary: str, routes: PageRoutes, policy: bytes) -> Endpoint:
-    return Endpoint(
-        method="GET",
-        path=path,
-        handler=routes.index,
-        is_public=True,
-        summary=summary,
-        tag="page",
-        page_policy=policy,
-        cache_control=REVALIDATED,
-        headers=_CONDITION,
-        response_headers={"ETag": _TAG},
-        content={200: _HTML, 304: {}},
-        responses={200: "The page, or a note that it was not built.", 304: _NOT_MODIFIED},
-    )
-
-
-def _picture_endpoint(routes: PageRoutes) -> Endpoint:
-    return Endpoint(
-        method="GET",
-        path="/picture",
-        handler=routes.picture,
-        is_public=True,
-        summary="A sandboxed frame in which the chat page shows the image at `/picture#URL`.",
-        tag="page",
-        page_policy=PICTURE_PAGE.policy,
-        is_own_frame=True,
-        content={200: _HTML},
-        responses={200: "The frame."},
-    )
-
-
-def _file_endpoints(routes: PageRoutes) -> list[Endpoint]:
-    return [
+        *(
+            Endpoint(
+                method="GET",
+                path=path,
+                handler=routes.index,
+                is_public=True,
+                summary=summary,
+                page_policy=policy,
+                cache_control=REVALIDATED,
+                headers=_CONDITION,
+                response_headers={"ETag": _TAG},
+                content={200: _HTML, 304: {}},
+                responses={200: "The page, or a note that it was not built.", 304: _NOT_MODIFIED},
+            )
+            for path, summary in PAGES.items()
+        ),
+        Endpoint(
+            method="GET",
+            path="/picture",
+            handler=routes.picture,
+            is_public=True,
+            summary="A sandboxed frame in which the chat page shows the image at `/picture#URL`.",
+            page_policy=PICTURE_PAGE.policy,
+            is_own_frame=True,
+            content={200: _HTML},
+            responses={200: "The frame."},
+        ),
         Endpoint(
             method="GET",
             path="/assets/{name}",
             handler=routes.asset,
             is_public=True,
             summary="A file of the page; its name changes with its content.",
-            tag="page",
             cache_control=IMMUTABLE,
             in_path={"name": Parameter("The name of the file.", NAME)},
             headers=_CONDITION,
@@ -151,7 +131,6 @@ def _file_endpoints(routes: PageRoutes) -> list[Endpoint]:
             handler=routes.icon,
             is_public=True,
             summary="The icon of the page.",
-            tag="page",
             cache_control=REVALIDATED,
             headers=_CONDITION,
             response_headers={"ETag": _TAG},
@@ -164,7 +143,6 @@ def _file_endpoints(routes: PageRoutes) -> list[Endpoint]:
             handler=routes.offline,
             is_public=True,
             summary="The service worker of the page, which shows a page of its own when the server is down.",
-            tag="page",
             page_policy=OFFLINE_POLICY,
             cache_control=REVALIDATED,
             headers=_CONDITION,
@@ -173,3 +151,9 @@ def _file_endpoints(routes: PageRoutes) -> list[Endpoint]:
             responses={200: "The script.", 304: _NOT_MODIFIED, 404: "File not found."},
         ),
     ]
+
+
+PAGES = {
+    PAGE_PATH: "The chat page.",
+    SHARE_PATH: "The chat page for visitors with a share link: `/share#CODE`.",
+}

@@ -23,7 +23,6 @@ def endpoints(service: Service) -> list[Endpoint]:
             needs=TokenScope.TURNS_RUN,
             checks_version=True,
             summary=f"Pass a request through to {path} of the model's upstream.",
-            tag="upstream",
             body=BODY,
             body_type=FORM if path in FORM_PATHS else "application/json",
             content={200: {"*/*": {}}},

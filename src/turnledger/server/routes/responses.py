@@ -181,7 +181,6 @@ def endpoints(service: Service) -> list[Endpoint]:
             needs=TokenScope.TURNS_RUN,
             checks_version=True,
             summary="Answer input as a turn of a conversation, after any response, or of a new one.",
-            tag="responses",
             headers={
                 name: header
                 for name, header in HEADERS.items()
@@ -206,7 +205,6 @@ def endpoints(service: Service) -> list[Endpoint]:
             handler=routes.count,
             needs=TokenScope.TURNS_RUN,
             summary="Count the tokens that the model would be shown, by the estimate of the server.",
-            tag="responses",
             body=object_schema({}, optional={"model": {"type": ["string", "null"]}}),
             fields=input_field("input"),
             content={200: {"application/json": object_schema({"input_tokens": NUMBER})}},
@@ -219,7 +217,6 @@ def endpoints(service: Service) -> list[Endpoint]:
             handler=routes.compact,
             needs=TokenScope.TURNS_RUN,
             summary="Not supported.",
-            tag="responses",
             responses={400: "Always."},
         ),
         Endpoint(
@@ -228,7 +225,6 @@ def endpoints(service: Service) -> list[Endpoint]:
             handler=routes.cancel,
             needs=TokenScope.TURNS_RUN,
             summary="Stop a running or queued response. Responds when it is final.",
-            tag="responses",
             in_path=IN_PATH,
             content={200: {"application/json": RESPONSE_OBJECT}},
             responses={200: "The response, as it ended.", **GONE},
@@ -239,7 +235,6 @@ def endpoints(service: Service) -> list[Endpoint]:
             handler=routes.input_items,
             needs=TokenScope.CHATS_READ,
             summary="List the input of a completed response.",
-            tag="responses",
             in_path=IN_PATH,
             query=PAGING,
             content={200: {"application/json": list_schema_of(ITEM_OBJECT)}},
@@ -251,7 +246,6 @@ def endpoints(service: Service) -> list[Endpoint]:
             handler=_Retrieve(service, routes),
             needs=TokenScope.CHATS_READ,
             summary="Read a response in any state, or follow its events.",
-            tag="responses",
             in_path=IN_PATH,
             query={
                 "stream": Parameter("Send its events, also those of a finished one.", {"type": "boolean"}),
@@ -272,7 +266,6 @@ def endpoints(service: Service) -> list[Endpoint]:
             handler=routes.delete,
             needs=TokenScope.CHATS_WRITE,
             summary="Delete a completed response. Its turn stays in the history.",
-            tag="responses",
             in_path=IN_PATH,
             content={200: {"application/json": DELETED}},
             responses={200: "It is deleted.", 409: "It is not completed.", **GONE},

@@ -45,7 +45,6 @@ def endpoints(service: Service) -> list[Endpoint]:
             handler=search,
             needs=TokenScope.CHATS_READ,
             summary="Find chats by the words of their titles and messages.",
-            tag="chats",
             query={
                 "q": Parameter("The text to search for. Any text is valid; without words it finds nothing."),
                 "scope": Parameter("Only chats of this scope; empty: chats without a scope.", SCOPE),

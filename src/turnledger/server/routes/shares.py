@@ -23,7 +23,7 @@ from turnledger.server.access.limits import EXCHANGES, Caller, RateLimit
 from turnledger.server.errors import RequestRefused
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.openapi.schemas import PAGE_SIZE, id_schema
-from turnledger.server.requests.body import check_seconds, decode_body, read_body, read_small_body
+from turnledger.server.requests.body import check_seconds, decode_body, read_body
 from turnledger.server.requests.query import number_of
 from turnledger.server.service import Service
 from turnledger.server.wire.json import json_response
@@ -46,9 +46,8 @@ class ShareRoutes:
 
     async def create(self, request: Request) -> Response:
         """Create a link that grants nothing beyond the caller's token."""
-        limits, principal = self._service.settings.limits, request.state.principal
-        raw = await read_small_body(request.scope, request.receive, limits)
-        body = decode_body(raw, decoder_of(ShareBody))
+        principal: Principal = request.state.principal
+        body = await self._service.read_body(request, ShareBody)
         check_seconds("expires_in", body.expires_in)
         check_seconds("visitor_expires_in", body.visitor_expires_in)
         if principal.token_id is None:
@@ -136,10 +135,6 @@ def visible_to(principal: Principal) -> dict[str, Any]:
 
 def endpoints(service: Service) -> list[Endpoint]:
     routes = ShareRoutes(service)
-    return [*_host_endpoints(routes), *_visitor_endpoints(routes)]
-
-
-def _host_endpoints(routes: ShareRoutes) -> list[Endpoint]:
     return [
         Endpoint(
             method="POST",
@@ -147,7 +142,6 @@ def _host_endpoints(routes: ShareRoutes) -> list[Endpoint]:
             handler=routes.create,
             needs=TokenScope.CHATS_WRITE,
             summary="Create a share link: to a scope (with `admin`), or to a chat, read-only.",
-            tag="shares",
             body=ShareBody,
             content={201: NewShare},
             responses={
@@ -163,7 +157,6 @@ def _host_endpoints(routes: ShareRoutes) -> list[Endpoint]:
             handler=routes.list_shares,
             needs=TokenScope.CHATS_WRITE,
             summary="List links, newest first: the owner's chat links; with `admin`, those of all owners.",
-            tag="shares",
             query={
                 "before": Parameter("Only links older than the one with this id.", id_schema(ShareId)),
                 "limit": Parameter(f"Page size; default {PAGE}.", PAGE_SIZE),
@@ -177,7 +170,6 @@ def _host_endpoints(routes: ShareRoutes) -> list[Endpoint]:
             handler=routes.revoke,
             needs=TokenScope.CHATS_WRITE,
             summary="Revoke a link, and the tokens of all its visitors.",
-            tag="shares",
             in_path={"share": Parameter("Its id.", id_schema(ShareId))},
             content={200: Share},
             responses={
@@ -185,11 +177,6 @@ def _host_endpoints(routes: ShareRoutes) -> list[Endpoint]:
                 404: "Link not found.",
             },
         ),
-    ]
-
-
-def _visitor_endpoints(routes: ShareRoutes) -> list[Endpoint]:
-    return [
         Endpoint(
             method="POST",
             path="/api/shares/exchange",
@@ -197,7 +184,6 @@ def _visitor_endpoints(routes: ShareRoutes) -> list[Endpoint]:
             is_public=True,
             is_fixed_path=True,
             summary="Exchange the code of a link for a token; the same token for each nonce within a minute.",
-            tag="shares",
             body=ExchangeBody,
             content={200: Visit},
             responses={

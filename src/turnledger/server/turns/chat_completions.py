@@ -381,8 +381,8 @@ def _other_fields(call: dict[str, Any]) -> dict[str, Any]:
     return {**others, kind: body} if body else others
 
 
-def _error(problem: BaseException) -> bytes:
+def error_chunk(problem: BaseException) -> bytes:
     return encode_events([error_body(problem)])
 
 
-CHAT_COMPLETIONS = TurnApi(read, _error)
+CHAT_COMPLETIONS = TurnApi(read, error_chunk)

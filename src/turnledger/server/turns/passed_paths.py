@@ -20,12 +20,12 @@ from turnledger.model.text.plain import plain
 from turnledger.server.access.auth import Principal
 from turnledger.server.access.guard import FORM
 from turnledger.server.config.settings import Settings
-from turnledger.server.errors import RequestRefused, error_body
+from turnledger.server.errors import RequestRefused
 from turnledger.server.models.models import ResolvedModel
 from turnledger.server.models.redaction import redact
 from turnledger.server.requests.allowed_fields import PASSED_FIELDS, restrict_settings
 from turnledger.server.requests.body import decode_body
-from turnledger.server.turns.chat_completions import encode_events
+from turnledger.server.turns.chat_completions import error_chunk
 from turnledger.server.turns.run import TurnApi, TurnExchange
 
 if TYPE_CHECKING:
@@ -158,8 +158,4 @@ def _rename(before: bytes, after: bytes, model: str) -> bytes:
     return b"%b%b%b" % (before, model.encode(), after)
 
 
-def _error(problem: BaseException) -> bytes:
-    return encode_events([error_body(problem)])
-
-
-PASSED_PATH = TurnApi(read, _error)
+PASSED_PATH = TurnApi(read, error_chunk)

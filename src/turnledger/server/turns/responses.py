@@ -23,7 +23,7 @@ from turnledger.engine.turn.block import TurnBlock
 from turnledger.engine.turn.policies import OnDisconnect
 from turnledger.engine.turn.preview import UnwrittenTurn
 from turnledger.engine.turn.running_turn import RunningTurn
-from turnledger.engine.turn.validation import JobOptions, TurnOptions
+from turnledger.engine.turn.validation import TurnOptions
 from turnledger.errors import (
     ConversationNotFound,
     InvalidId,
@@ -388,7 +388,6 @@ async def _enqueue(
     options: TurnOptions,
 ) -> None:
     """Store a background response, and respond with it, or with its events as they come."""
-    kept = [name for name in options if name not in ("attach", "on_busy")]
     turn, is_new = await store_turn(
         exchange,
         request.scope,
@@ -396,7 +395,7 @@ async def _enqueue(
         conversation=conversation,
         conversation_key=request.conversation_key,
         create=not request.must_exist,
-        **cast(JobOptions, {name: options[name] for name in kept}),  # type: ignore[literal-required]
+        options=options,
     )
     chat = await exchange.chat_of(turn)
     status = await chat.status(turn)
