@@ -202,7 +202,7 @@ async def test_guest_has_private_chats_in_the_shared_scope_only() -> None:
     async with town() as place:
         reply = await place.fetch("POST", "/v1/chat/completions", "guest", chat_body("Hello"), key="mine")
         assert reply.status == 200
-        chat = (reply.header(b"x-conversation-id") or b"").decode()
+        chat = reply.conversation
         shown = await place.fetch("GET", f"/api/chats/{chat}", "guest")
         assert (shown.status, shown.json["scope"]) == (200, "fair")
         for other in ("alice", "bob", "reader"):
@@ -217,7 +217,7 @@ async def test_visitor_of_a_share_link_cannot_create_share_links() -> None:
         completion = await place.fetch(
             "POST", "/v1/chat/completions", "guest", chat_body("Hello"), key="mine"
         )
-        own = (completion.header(b"x-conversation-id") or b"").decode()
+        own = completion.conversation
         for chat in (own, place.ids["chat"]):
             reply = await place.fetch("POST", "/api/shares", "guest", {"chat": chat})
             assert (reply.status, reply.code) == (403, "token_too_wide")

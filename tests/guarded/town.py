@@ -82,8 +82,8 @@ class Town:
             "POST", "/v1/chat/completions", "alice", chat_body(SECRETS[0]), key=SECRETS[1]
         )
         assert reply.status == 200, reply.body
-        self.ids["chat"] = (reply.header(b"x-conversation-id") or b"").decode()
-        self.ids["turn"] = (reply.header(b"x-turn-id") or b"").decode()
+        self.ids["chat"] = reply.conversation
+        self.ids["turn"] = reply.turn
         self.ids["response"], self.ids["conversation"] = (
             response_id(TurnId(self.ids["turn"])),
             self.ids["chat"],

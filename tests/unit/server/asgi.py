@@ -40,6 +40,14 @@ class Reply(msgspec.Struct):
         return found[0] if found else None
 
     @property
+    def conversation(self) -> str:
+        return (self.header(b"x-conversation-id") or b"").decode()
+
+    @property
+    def turn(self) -> str:
+        return (self.header(b"x-turn-id") or b"").decode()
+
+    @property
     def json(self) -> Any:
         return msgspec.json.decode(self.body)
 

@@ -53,8 +53,8 @@ async def test_audit_log_records_caller_action_and_outcome_but_no_content(tmp_pa
         reply = await place.fetch(
             "POST", "/v1/chat/completions", "ann", chat_body(SECRETS[0]), key=SECRETS[1]
         )
-        chat = (reply.header(b"x-conversation-id") or b"").decode()
-        turn = (reply.header(b"x-turn-id") or b"").decode()
+        chat = reply.conversation
+        turn = reply.turn
         await place.fetch("GET", f"/api/chats/{chat}", "ann")
         await place.fetch("GET", f"/api/chats/{chat}/export", "ann")
         minted = await place.fetch("POST", "/api/tokens", "ann", {"owner": "ben", "scopes": ["chats:read"]})
