@@ -86,15 +86,16 @@ async def site_of(
     store: str = "memory:",
     *,
     model: DemoModel | None = None,
+    others: Mapping[str, ResolvedModel] = MappingProxyType({}),
     clock: FakeClock | None = None,
     **settings: Any,
 ) -> AsyncIterator[AnySite]:
-    """Run an application with the demo model, on a ledger with the limits of the settings."""
+    """Run an application with the demo model and others, on a ledger with the limits of the settings."""
     chosen = Settings(**settings)
     limits = engine_limits(chosen)
     async with await Ledger.over(await open_store(store), clock=clock, limits=limits) as ledger:
-        models = Models({"demo": ResolvedModel(model or DemoModel(sleep=at_once), "demo")})
-        yield kind(make_app(ledger, models, chosen))
+        demo = ResolvedModel(model or DemoModel(sleep=at_once), "demo")
+        yield kind(make_app(ledger, Models({"demo": demo, **others}), chosen))
 
 
 def site(store: str = "memory:", **options: Any) -> AbstractAsyncContextManager[Site]:

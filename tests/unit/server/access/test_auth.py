@@ -238,11 +238,6 @@ async def test_token_use_recording_failure_does_not_fail_requests_and_is_retried
         assert (found.id, found.used_at) == (token.id, here.clock.now_ms())
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 CALL = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
 RESULT = {"type": "function_call_output", "call_id": "c", "output": "the password"}
 

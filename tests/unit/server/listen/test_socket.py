@@ -89,11 +89,6 @@ def test_server_raises_its_file_limit_and_logs_once_when_connections_wait(few_al
         assert (code, log.count("connection_not_taken")) == (0, 0)
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Counting(asyncio.Protocol):
     """A connection that is counted while it is there."""
 

@@ -46,11 +46,6 @@ from turnledger.server.ops.counters import SharedCounters
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="several workers need POSIX")
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def test_restart_delay_of_failing_workers_doubles_up_to_the_maximum() -> None:
     pauses = [pause_after(deaths) for deaths in range(12)]
     assert pauses[0] == 0.0

@@ -34,11 +34,6 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="several workers need
 PATIENCE = 60.0
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @asynccontextmanager
 async def pair() -> AsyncIterator[tuple[Channel, Channel]]:
     ends = [await Channel.open(end) for end in socket.socketpair()]

@@ -245,11 +245,6 @@ async def test_narrowed_caller_sees_no_upstream_text_and_keeps_its_finish_reason
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 async def ledger(anyio_backend: str) -> AsyncIterator[Ledger]:
     async with await Ledger.open() as ledger:
         yield ledger

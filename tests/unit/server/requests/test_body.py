@@ -9,13 +9,10 @@ import msgspec
 import pytest
 
 from tests.unit.server.asgi import HOST, JSON, echo, fetch, run_app
-from turnledger import Ledger
 from turnledger.engine.limits import MOST_VALUES
 from turnledger.errors import InvalidInput
-from turnledger.server.app import make_app
 from turnledger.server.config.settings import ServerLimits, Settings
 from turnledger.server.errors import RequestRefused
-from turnledger.server.models.models import Models
 from turnledger.server.requests.body import check_seconds, decode_body, read_body
 from turnledger.server.requests.query import MAX_NUMBER, choice_of, flag_of, number_of
 
@@ -75,16 +72,15 @@ NO_BODY = (b"content-length", b"0")
 async def test_query_parameter_that_is_unknown_or_repeated_is_refused_with_the_known_ones(
     path: str, query: bytes, message: str
 ) -> None:
-    async with await Ledger.open("memory:") as ledger:
-        refused = await fetch(make_app(ledger, Models({}), Settings()), path, query=query)
+    async with run_app() as app:
+        refused = await fetch(app, path, query=query)
     assert refused.status == 400
     assert refused.code in ("unknown_parameter", "repeated_parameter")
     assert message in refused.json["error"]["message"]
 
 
 async def test_query_parameters_on_openai_and_public_paths_are_ignored() -> None:
-    async with await Ledger.open("memory:") as ledger:
-        app = make_app(ledger, Models({}), Settings())
+    async with run_app() as app:
         for path in ("/v1/models", "/healthz", "/share"):
             assert (await fetch(app, path, query=b"api-version=2026-01-01")).status == 200
 
@@ -99,8 +95,8 @@ async def test_query_parameters_on_openai_and_public_paths_are_ignored() -> None
 async def test_chat_creation_with_an_unsupported_header_is_refused(
     header: bytes, value: bytes, remedy: str
 ) -> None:
-    async with await Ledger.open("memory:") as ledger:
-        app = make_app(ledger, Models({}), Settings())
+    async with run_app() as app:
+        ledger = app.service.ledger
         headers = [HOST, JSON, NO_BODY, (header, value)]
         refused = await fetch(app, "/api/chats", method="POST", headers=headers)
         assert (refused.status, (await ledger.list()).chats) == (400, ())
@@ -108,8 +104,8 @@ async def test_chat_creation_with_an_unsupported_header_is_refused(
 
 
 async def test_delete_with_if_match_of_a_revision_is_refused() -> None:
-    async with await Ledger.open("memory:") as ledger:
-        app = make_app(ledger, Models({}), Settings())
+    async with run_app() as app:
+        ledger = app.service.ledger
         chat = await ledger.conversation(title="Orders")
         path = f"/api/chats/{chat.id}"
         refused = await fetch(app, path, method="DELETE", headers=[HOST, (b"if-match", b'"7"')])

@@ -338,11 +338,6 @@ ON = ScopeSettings(keep=True)
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 async def ledger(anyio_backend: str) -> AsyncIterator[Ledger]:
     async with await Ledger.open() as ledger:
         yield ledger

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from starlette.types import Message
 
-from tests.unit.server.asgi import HOST, fetch
+from tests.unit.server.asgi import HOST, fetch, run_app
 from turnledger import Ledger
 from turnledger.api.json import encode
 from turnledger.api.views import show_change
@@ -81,8 +81,8 @@ class Stream:
 
 @asynccontextmanager
 async def serving(**limits: Any) -> AsyncIterator[tuple[App, Ledger]]:
-    async with await Ledger.open() as ledger:
-        yield make_app(ledger, Models({}), Settings(limits=ServerLimits(**limits))), ledger
+    async with run_app(Settings(limits=ServerLimits(**limits))) as app:
+        yield app, app.service.ledger
 
 
 async def run_turn(ledger: Ledger, text: str, owner: str = OWNER) -> Any:
