@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
 from urllib.parse import quote
 
 import openai
@@ -264,44 +263,6 @@ class TestParameters:
     """Request fields beside the messages."""
 
     @both_ways
-    def test_several_answers_in_a_conversation_are_refused_by_name(self, serve: Serve, way: Way) -> None:
-        served = serve(["One."])
-        with pytest.raises(openai.BadRequestError, match="n: a conversation") as problem:
-            way(served.client("k"), "Hi", n=2)
-        assert problem.value.code == "unsupported_parameter"
-        assert served.do(served.ledger.list()).chats == ()
-        way(served.client("k"), "Hi", n=1)
-
-    def test_several_answers_without_a_conversation_are_passed_through(self, serve: Serve) -> None:
-        served = serve(["One."])
-        send_whole(served.client(), "Hi", n=2)
-        assert served.upstream.received[0].body["n"] == 2
-
-    @pytest.mark.parametrize(
-        "spoken", [{"modalities": ["text", "audio"]}, {"audio": {"voice": "ash", "format": "wav"}}]
-    )
-    def test_spoken_answers_in_a_conversation_are_refused_by_name(
-        self, serve: Serve, spoken: dict[str, Any]
-    ) -> None:
-        served = serve(["One."], ["Two."])
-        with pytest.raises(openai.BadRequestError, match="modalities: audio") as problem:
-            send_whole(served.client("k"), "Hi", **spoken)
-        assert problem.value.code == "unsupported_parameter"
-        send_whole(served.client(), "Hi", **spoken)
-        assert spoken.items() <= served.upstream.received[0].body.items()
-        send_whole(served.client("k"), "Hi", extra_body={"audio": None})
-
-    def test_legacy_functions_in_a_conversation_are_refused_before_a_model_call(self, serve: Serve) -> None:
-        served = serve(["One."])
-        functions = [{"name": "f", "parameters": {}}]
-        with pytest.raises(openai.BadRequestError, match=r"functions: .* Send `tools`") as problem:
-            send_whole(served.client("k"), "Hi", functions=functions)
-        assert problem.value.code == "unsupported_parameter"
-        assert served.upstream.received == []
-        send_whole(served.client(), "Hi", functions=functions)
-        assert served.upstream.received[0].body["functions"] == functions
-
-    @both_ways
     @pytest.mark.parametrize("conversation", ["k", None])
     def test_unknown_request_fields_reach_the_upstream(
         self, serve: Serve, way: Way, conversation: str | None
@@ -342,23 +303,6 @@ class TestParameters:
         assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens > 0
         assert send_whole(client, "Hi once more").usage.total_tokens > 0
 
-    def test_unknown_policy_is_refused_with_the_known_ones(self, serve: Serve) -> None:
-        policies = {
-            "X_Turn_On_Busy": ["queue", "reject", "interrupt", "rollback"],
-            "X_Turn_On_Stop": ["keep", "discard"],
-            "X_Turn_On_Failure": ["settle", "keep", "forget"],
-            "X_Turn_On_Divergence": ["branch", "reject"],
-            "X_Turn_On_Disconnect": ["continue", "keep", "discard"],
-            "X_Conversation_Messages": ["new", "full"],
-        }
-        served = serve()
-        for header, known in policies.items():
-            with pytest.raises(openai.BadRequestError) as problem:
-                send_whole(served.client("k", **{header: "whatever"}), "Hi")
-            assert all(each in problem.value.message for each in known), header
-            assert header.replace("_", "-").lower() in problem.value.message
-        assert served.do(served.ledger.list()).chats == ()
-
     @both_ways
     def test_refusal_is_stored_and_returned_as_a_refusal(self, serve: Serve, way: Way) -> None:
         served = serve([Refusal("I will not.")], ["Well."])
@@ -375,11 +319,6 @@ class TestParameters:
             assert answer.id == "chatcmpl-scripted"
             assert "x-conversation-id" not in answer.headers
         assert served.do(served.ledger.list()).chats == ()
-
-    def test_policy_without_a_conversation_is_refused(self, serve: Serve) -> None:
-        served = serve()
-        with pytest.raises(openai.BadRequestError, match="x-turn-on-stop"):
-            send_whole(served.client(X_Turn_On_Stop="keep"), "Hi")
 
 
 class TestModels:

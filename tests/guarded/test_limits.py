@@ -326,18 +326,6 @@ async def test_turns_per_minute_are_available_again_after_retry_after() -> None:
         assert (await here.fetch("ann", "one")).status == 200
 
 
-async def test_single_owner_cannot_take_the_last_turn_slots() -> None:
-    async with house(turns=5) as here:
-        anns = [await here.begin("ann", f"chat {number}") for number in range(4)]
-        refused = await here.fetch("ann", "one more")
-        assert refusal(refused) == (429, "server_busy", b"2")
-        assert "share" in refused.json["error"]["message"]
-        bobs = await here.begin("bob", "one")
-        assert refusal(await here.fetch("cyd", "one"))[1] == "server_busy"
-        here.model.gate.release()
-        assert [(await each).status for each in (*anns, bobs)] == [200] * 5
-
-
 async def test_tokenless_server_applies_only_the_server_limits() -> None:
     async with house(turns=3, owner_turns=1, owner_turns_per_minute=1) as here:
         running = [await here.begin(None, f"chat {number}") for number in range(3)]

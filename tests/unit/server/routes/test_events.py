@@ -289,21 +289,6 @@ async def test_event_stream_of_a_narrowed_token_is_limited_to_its_scope_and_ends
         assert again.status == 401
 
 
-async def test_event_streams_count_toward_the_stream_limit_of_their_owner() -> None:
-    async with serving(owner_streams=1, streams=1) as (app, _):
-        stream = Stream(app)
-        await stream.next()
-        second = Stream(app)
-        async with asyncio.timeout(10):
-            await second.task
-        assert second.status == 429
-        await stream.leave()
-        third = Stream(app)
-        await third.next()
-        assert third.status == 200
-        await third.leave()
-
-
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
