@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from starlette.requests import Request
 
 from turnledger.api.json import decoder_of
+from turnledger.chat import Chat
 from turnledger.chats import Chats
 from turnledger.hosting import Host
 from turnledger.ledger import Ledger
@@ -19,6 +20,7 @@ from turnledger.server.access.limits import Quotas
 from turnledger.server.access.token_watch import TokenWatch
 from turnledger.server.chat_page.files import BuiltPage, own_page
 from turnledger.server.config.settings import Settings
+from turnledger.server.models.models import Models
 from turnledger.server.models.title_queue import Titles
 from turnledger.server.ops.counters import Audience, LocalCounters, WorkerContext
 from turnledger.server.ops.metrics import Metrics
@@ -27,9 +29,6 @@ from turnledger.server.requests.body import SMALL_BODY_BYTES, decode_body, read_
 from turnledger.server.requests.conversation_names import ConversationNames
 from turnledger.server.requests.turn import PersistencePolicy, PolicyDefaults
 from turnledger.server.wire.sse import Streams
-
-if TYPE_CHECKING:
-    from turnledger.server.models.models import Models
 
 Body = TypeVar("Body")
 
@@ -83,6 +82,11 @@ class Service:
     def chats(self, principal: Principal, scope: str | None = None) -> Chats:
         """Return the chats that this caller may see."""
         return self.ledger.for_owner(principal.owner, scope=scope, within=principal.within)
+
+    async def chat_in(self, request: Request, principal: Principal | None = None) -> Chat:
+        """Open the chat in the path of a request, for its caller as it was, or is by now, authorized."""
+        chats = self.chats(principal or request.state.principal)
+        return await chats.conversation(request.path_params["chat"])
 
     async def read_request(
         self, request: Request, shape: type[Body], *, needs_body: bool = True, is_small: bool = True

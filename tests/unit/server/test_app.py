@@ -393,7 +393,7 @@ async def listening(store: str) -> AsyncIterator[int]:
         async with open_app(settings, {}, listening) as app:
             is_up = asyncio.Event()
             server = Server(app, is_up.set)
-            answering = asyncio.create_task(server.serve_at(listening))
+            answering = asyncio.create_task(server.serve([listening]))
             await is_up.wait()
             yield listening.getsockname()[1]
             server.end()

@@ -41,7 +41,7 @@ def endpoints(service: Service) -> list[Endpoint]:
         before = number_of(query.get("before"), "before", None)
         limit = number_of(query.get("limit"), "limit", PAGE)
         principal: Principal = request.state.principal
-        chat = await service.chats(principal).conversation(request.path_params["chat"])
+        chat = await service.chat_in(request)
         if principal.is_reader and "branch" in query:
             raise BranchNotFound  # readers must not see turns that the owner edited or undid
         page = await chat.read(before=before, limit=limit, most_bytes=PAGE_BYTES, branch=query.get("branch"))
@@ -59,8 +59,7 @@ def endpoints(service: Service) -> list[Endpoint]:
     async def context(request: Request) -> Response:
         query = request.query_params
         last, budget = (number_of(query.get(name), name, None) for name in ("last", "budget"))
-        chats = service.chats(request.state.principal)
-        chat = await chats.conversation(request.path_params["chat"])
+        chat = await service.chat_in(request)
         selected = context_of(last, budget)
         if last is None and budget is None and (latest := await chat.turns(limit=1)):
             selected = service.models.context(str(latest[0].details.get("model", "")), {}) or selected

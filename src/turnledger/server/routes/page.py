@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from turnledger.api.access import SHARE_PATH
-from turnledger.server.chat_page.files import OFFLINE_POLICY, POLICY, BuiltPage, PageFile, inline_page
+from turnledger.server.chat_page.files import OFFLINE_POLICY, POLICY, PageFile, inline_page
 from turnledger.server.errors import RequestRefused
 from turnledger.server.openapi.endpoint import Content, Endpoint, Parameter
 from turnledger.server.openapi.schemas import NAME, STRING
@@ -25,28 +25,6 @@ _CONDITION = {"If-None-Match": Parameter("Versions that the client has.", STRING
 _NOT_MODIFIED = "Not modified."
 _HTML: Content = {"text/html": STRING}
 _ANYTHING: Content = {"*/*": {}}
-
-
-class PageRoutes:
-    def __init__(self, page: BuiltPage) -> None:
-        self._page = page
-
-    async def index(self, request: Request) -> Response:
-        if self._page.index is None:
-            return HTMLResponse(UNBUILT_PAGE.text)
-        return file_response(self._page.index, request)
-
-    async def icon(self, request: Request) -> Response:
-        return file_response(self._page.icon, request)
-
-    async def offline(self, request: Request) -> Response:
-        return file_response(self._page.offline, request)
-
-    async def asset(self, request: Request) -> Response:
-        return file_response(self._page.assets.get(request.path_params["name"]), request)
-
-    async def picture(self, _: Request) -> Response:
-        return HTMLResponse(PICTURE_PAGE.text)
 
 
 def file_response(file: PageFile | None, request: Request) -> Response:
@@ -82,14 +60,30 @@ def has_version(if_none_match: str, tag: str) -> bool:
 
 
 def endpoints(service: Service) -> list[Endpoint]:
-    routes = PageRoutes(service.page)
-    policy = UNBUILT_PAGE.policy if service.page.index is None else POLICY
+    page = service.page
+    policy = UNBUILT_PAGE.policy if page.index is None else POLICY
+
+    async def index(request: Request) -> Response:
+        return HTMLResponse(UNBUILT_PAGE.text) if page.index is None else file_response(page.index, request)
+
+    async def icon(request: Request) -> Response:
+        return file_response(page.icon, request)
+
+    async def offline(request: Request) -> Response:
+        return file_response(page.offline, request)
+
+    async def asset(request: Request) -> Response:
+        return file_response(page.assets.get(request.path_params["name"]), request)
+
+    async def picture(_: Request) -> Response:
+        return HTMLResponse(PICTURE_PAGE.text)
+
     return [
         *(
             Endpoint(
                 method="GET",
                 path=path,
-                handler=routes.index,
+                handler=index,
                 is_public=True,
                 summary=summary,
                 page_policy=policy,
@@ -104,7 +98,7 @@ def endpoints(service: Service) -> list[Endpoint]:
         Endpoint(
             method="GET",
             path="/picture",
-            handler=routes.picture,
+            handler=picture,
             is_public=True,
             summary="A sandboxed frame in which the chat page shows the image at `/picture#URL`.",
             page_policy=PICTURE_PAGE.policy,
@@ -115,7 +109,7 @@ def endpoints(service: Service) -> list[Endpoint]:
         Endpoint(
             method="GET",
             path="/assets/{name}",
-            handler=routes.asset,
+            handler=asset,
             is_public=True,
             summary="A file of the page; its name changes with its content.",
             cache_control=IMMUTABLE,
@@ -128,7 +122,7 @@ def endpoints(service: Service) -> list[Endpoint]:
         Endpoint(
             method="GET",
             path="/favicon.svg",
-            handler=routes.icon,
+            handler=icon,
             is_public=True,
             summary="The icon of the page.",
             cache_control=REVALIDATED,
@@ -140,7 +134,7 @@ def endpoints(service: Service) -> list[Endpoint]:
         Endpoint(
             method="GET",
             path="/service-worker.js",
-            handler=routes.offline,
+            handler=offline,
             is_public=True,
             summary="The service worker of the page, which shows a page of its own when the server is down.",
             page_policy=OFFLINE_POLICY,

@@ -101,8 +101,7 @@ class Exports:
             raise InvalidInput(
                 f"format is {format[:40]!r}; it must be one of {', '.join(FORMATS)}.", param="format"
             )
-        chats = self._service.chats(principal)
-        chat = await chats.conversation(request.path_params["chat"])
+        chats, chat = self._service.chats(principal), await self._service.chat_in(request)
         title = (await chat.info()).title
         if format == "markdown":
             parts = (part.encode() async for part in chats.markdown(chat.id))

@@ -49,8 +49,7 @@ class TurnRoutes:
     async def stop_any(self, request: Request) -> Response:
         """Stop whatever turn is running in a chat."""
         body, principal = await self._service.read_request(request, StopBody, needs_body=False)
-        id = request.path_params["chat"]
-        chat = await self._service.chats(principal).conversation(id)
+        chat = await self._service.chat_in(request, principal)
         return json_response(_show_end(principal, await chat.stop(policy=body.policy)))
 
     async def stop_by_key(self, request: Request) -> Response:
