@@ -52,6 +52,10 @@ class Reply(msgspec.Struct):
         return msgspec.json.decode(self.body)
 
     @property
+    def summary(self) -> str:
+        return f"{self.status} {self.body[:500]!r}"
+
+    @property
     def code(self) -> str:
         return str(self.json["error"]["code"])
 
@@ -66,11 +70,12 @@ async def fetch(
     leaves: bool = False,
     query: bytes | None = None,
 ) -> Reply:
-    """Send a request with its body in parts; with `leaves` the client disconnects after them. By default the
-    query has a secret that no log may contain."""
+    """Send a request with its body in parts; with `leaves` the client disconnects after them, and without
+    parts its body never arrives. By default the query has a secret that no log may contain."""
     reply = Reply()
     messages: list[Message] = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
-    messages[-1]["more_body"] = leaves
+    if messages:
+        messages[-1]["more_body"] = leaves
     messages.reverse()
     received = asyncio.Event()
 
@@ -84,9 +89,11 @@ async def fetch(
 
     async def send(message: Message) -> None:
         if message["type"] == "http.response.start":
-            assert not reply.status
+            assert not reply.status, "answered twice"
             reply.status, reply.headers = message["status"], list(message["headers"])
         else:
+            assert reply.status, "a body before its head"
+            assert not reply.is_whole, "more after the end"
             reply.body += message.get("body", b"")
             reply.is_whole = not message.get("more_body", False)
             if path == ENDLESS:

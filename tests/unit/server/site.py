@@ -12,9 +12,11 @@ import msgspec
 
 from tests.unit.server.asgi import HOST, JSON, Reply, fetch
 from turnledger import Ledger
+from turnledger.engine.ports import Store
 from turnledger.model.access.token import TokenScope
 from turnledger.runners.demo import DemoModel
 from turnledger.server.app import App, make_app
+from turnledger.server.chat_page.files import BuiltPage
 from turnledger.server.config.settings import Settings
 from turnledger.server.listen.serve import engine_limits
 from turnledger.server.models.models import Models, ResolvedModel
@@ -83,20 +85,21 @@ async def at_once(_: float) -> None:
 @asynccontextmanager
 async def site_of(
     kind: type[AnySite],
-    store: str = "memory:",
+    store: str | Store = "memory:",
     *,
     model: DemoModel | None = None,
     others: Mapping[str, ResolvedModel] = MappingProxyType({}),
     clock: FakeClock | None = None,
+    page: BuiltPage | None = None,
     **settings: Any,
 ) -> AsyncIterator[AnySite]:
     """Run an application with the demo model and others, on a ledger with the limits of the settings."""
     chosen = Settings(**settings)
-    limits = engine_limits(chosen)
-    async with await Ledger.over(await open_store(store), clock=clock, limits=limits) as ledger:
+    opened = await open_store(store) if isinstance(store, str) else store
+    async with await Ledger.over(opened, clock=clock, limits=engine_limits(chosen)) as ledger:
         demo = ResolvedModel(model or DemoModel(sleep=at_once), "demo")
-        yield kind(make_app(ledger, Models({"demo": demo, **others}), chosen))
+        yield kind(make_app(ledger, Models({"demo": demo, **others}), chosen, chat_page=page))
 
 
-def site(store: str = "memory:", **options: Any) -> AbstractAsyncContextManager[Site]:
+def site(store: str | Store = "memory:", **options: Any) -> AbstractAsyncContextManager[Site]:
     return site_of(Site, store, **options)
