@@ -244,13 +244,17 @@ async def test_share_reader_sees_visible_messages_without_owner_data() -> None:
         ledger, ids = place.ledger, place.ids
         chat = await ledger.for_owner("alice").conversation(ids["chat"])
         await chat.update(title="Cakes", metadata={"customer": "4711"})
-        async with chat.turn("Look it up") as turn:
+        call = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
+        result = {"type": "function_call_output", "call_id": "c", "output": "the password"}
+        async with chat.turn("Look it up", details={"model": "m"}) as turn:
+            await turn.add(call, result)
             turn.emit("It is blue.")
-        await chat.flag(turn.id, 1, to_user=False)
+        await chat.flag(turn.id, 3, to_user=False)
         shown = (await place.fetch("GET", f"/api/chats/{ids['chat']}", "reader")).json
         assert (shown["title"], shown["conversation_key"], shown["metadata"]) == ("Cakes", None, {})
         assert shown["attempts"] == []
         assert [len(each["input"]) + len(each["output"]) for each in shown["turns"]] == [2, 1]
+        assert [each["details"] for each in shown["turns"]] == [{}, {}]
         assert "blue" not in str(shown)
         assert "alice" not in str(shown)
         assert (await place.fetch("GET", "/api/tokens/self", "reader")).json["owner"] == ""

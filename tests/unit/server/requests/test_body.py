@@ -17,14 +17,9 @@ from turnledger.server.requests.body import check_seconds, decode_body, read_bod
 from turnledger.server.requests.query import MAX_NUMBER, choice_of, flag_of, number_of
 
 
-def test_number_parameter_left_out_is_its_default() -> None:
-    assert number_of(None, "limit", 50) == 50
-    assert number_of(None, "before", None) is None
-
-
-def test_number_parameter_accepts_zero_and_the_maximum() -> None:
-    assert number_of("0", "limit", 50) == 0
-    assert number_of(str(MAX_NUMBER), "limit", 50) == MAX_NUMBER
+def test_number_parameter_is_its_default_or_up_to_the_maximum() -> None:
+    assert (number_of(None, "limit", 50), number_of(None, "before", None)) == (50, None)
+    assert (number_of("0", "limit", 50), number_of(str(MAX_NUMBER), "limit", 50)) == (0, MAX_NUMBER)
 
 
 @pytest.mark.parametrize("given", ["", "-1", "1.0", "٣", " 1", "1000000000"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -185,26 +184,6 @@ def test_if_match_header_is_parsed_to_a_revision(given: str | None, revision: in
 def test_if_match_that_is_not_a_revision_is_refused(given: str) -> None:
     with pytest.raises(TurnledgerError, match="If-Match must be the ETag of the chat"):
         revision_of(given)
-
-
-async def test_concurrent_renames_have_one_winner_and_one_conflict(tmp_path: Path) -> None:
-    """Two servers over one store, without waiting for each other."""
-    store = f"sqlite:///{tmp_path / 'chats.db'}"
-    async with place(store) as here, place(store) as there:
-        chat = f"/api/chats/{(await here.make(title='T'))['id']}"
-        for revision in range(1, 11):
-            given = {"If-Match": f'"{revision}"'}
-            renames = [
-                each.send("PATCH", chat, {"title": f"{name} {revision}"}, given)
-                for name, each in (("here", here), ("there", there))
-            ]
-            answers = await asyncio.gather(*renames)
-            assert sorted(each.status for each in answers) == [200, 412]
-            won, lost = sorted(answers, key=lambda each: each.status)
-            assert won.header(b"etag") == lost.header(b"etag") == b'"%d"' % (revision + 1)
-            assert lost.json["chat"]["title"] == won.json["title"]
-            for each in (here, there):
-                assert (await each.send("GET", chat)).json["title"] == won.json["title"]
 
 
 async def test_events_from_the_as_of_of_a_list_have_no_gap_or_duplicate() -> None:

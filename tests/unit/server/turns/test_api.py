@@ -226,17 +226,6 @@ async def test_turn_repeated_with_one_idempotency_key_is_replayed(stream: bool) 
         assert (other.status, other.code) == (422, "idempotency_mismatch")
 
 
-@pytest.mark.parametrize("stream", [False, True])
-async def test_concurrent_turns_with_one_idempotency_key_are_one_turn(stream: bool) -> None:
-    async with serving() as place:
-        key = {"Idempotency-Key": "once"}
-        replies = await asyncio.gather(*(place.turn("Hello", key, stream=stream) for _ in range(4)))
-        assert [reply.status for reply in replies] == [200] * 4
-        assert len({reply.header(b"x-turn-id") for reply in replies}) == 1
-        if stream:
-            assert len({reply.body for reply in replies}) == 1
-
-
 async def test_turn_that_expects_an_existing_chat_does_not_create_one() -> None:
     async with serving() as place:
         reply = await place.turn("Hello", {"X-Conversation-Expect": "continued"}, conversation_key="k")
