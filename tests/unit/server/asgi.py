@@ -124,13 +124,13 @@ class StreamingEndpoint:
     """Sends hello, then waits for its release or cancellation, which it records."""
 
     def __init__(self) -> None:
-        self.conversation_state = asyncio.Event()
+        self.has_begun = asyncio.Event()
         self.released = asyncio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"hello,", "more_body": True})
-        self.conversation_state.set()
+        self.has_begun.set()
         last = b" done"
         try:
             await self.released.wait()

@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from tests.unit.server.shared_counters import two_workers
 from turnledger.server.access.limits import (
     MINUTE_MS,
     REQUESTS,
@@ -309,12 +310,8 @@ def test_refusal_names_the_limit_and_the_remedy() -> None:
 
 @pytest.fixture
 def parts() -> Iterator[list[SharedCounters]]:
-    made = SharedCounters.create(parts=2, cells=64)
-    attached = [SharedCounters(made.descriptor, part) for part in range(2)]
-    yield attached
-    for each in attached:
-        each.detach()
-    made.close()
+    with two_workers() as (_, parts):
+        yield parts
 
 
 def test_workers_share_every_limit(parts: list[SharedCounters]) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from tests.unit.server.asgi import HOST, run_app
 from tests.unit.server.garbage import garbage_of
+from tests.unit.server.shared_counters import two_workers
 from tests.unit.server.wire.test_client_stream import FOR_EVER, Client, outlet_to
 from turnledger import Ledger
 from turnledger.errors import TurnledgerError
@@ -70,13 +71,9 @@ def test_audience_of_a_forgotten_turn_does_not_call_back() -> None:
 @pytest.fixture
 def workers() -> Iterator[tuple[Audience, Audience, SharedCounters]]:
     """The audiences of two workers, which look again at once, and their supervisor's counters."""
-    counters = SharedCounters.create(parts=2, cells=64)
-    parts = [SharedCounters(counters.descriptor, part) for part in range(2)]
-    here, there = (Audience(part, poll_every=0) for part in parts)
-    yield here, there, counters
-    for part in parts:
-        part.detach()
-    counters.close()
+    with two_workers() as (counters, parts):
+        here, there = (Audience(part, poll_every=0) for part in parts)
+        yield here, there, counters
 
 
 Workers = tuple[Audience, Audience, SharedCounters]
