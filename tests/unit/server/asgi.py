@@ -160,7 +160,7 @@ async def run_app(settings: Settings | None = None, *more: Endpoint) -> AsyncIte
 
 
 def endpoint(path: str, answer: Any, method: str = "GET") -> Endpoint:
-    return Endpoint(method=method, path=path, handler=answer, summary="For a test.", tag="test")
+    return Endpoint(route=f"{method} {path}", handler=answer, summary="For a test.")
 
 
 def echo(settings: Settings) -> Endpoint:

@@ -76,8 +76,7 @@ def with_document(endpoints: Sequence[Endpoint]) -> list[Endpoint]:
         return Response(document(), media_type=JSON)
 
     document_endpoint = Endpoint(
-        method="GET",
-        path=PATH,
+        route=f"GET {PATH}",
         handler=openapi,
         is_public=True,
         summary="This description.",

@@ -183,8 +183,7 @@ def endpoints(service: Service) -> list[Endpoint]:
     page_size = Parameter(f"Page size; default {PAGE}.", PAGE_SIZE)
     return [
         Endpoint(
-            method="GET",
-            path="/api/chats/{chat}/branches",
+            route="GET /api/chats/{chat}/branches",
             handler=routes.branches,
             needs=TokenScope.CHATS_READ,
             summary="List the branches of a chat, newest first.",
@@ -199,8 +198,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             responses={200: "A page of branches.", **GONE},
         ),
         Endpoint(
-            method="GET",
-            path="/api/chats/{chat}/turns/{turn}/siblings",
+            route="GET /api/chats/{chat}/turns/{turn}/siblings",
             handler=routes.siblings,
             needs=TokenScope.CHATS_READ,
             summary="List the alternatives to a turn of the current branch, including itself.",
@@ -214,8 +212,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             "undo", routes.undo, UndoBody, "Undo the last turn: switch to a branch without it.", QUOTA_REACHED
         ),
         Endpoint(
-            method="POST",
-            path="/api/chats/{chat}/fork",
+            route="POST /api/chats/{chat}/fork",
             handler=routes.fork,
             needs=TokenScope.CHATS_WRITE,
             summary="Create a chat with the history of this one, up to a turn or to its end.",
@@ -228,8 +225,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             responses={201: "The new chat.", **GONE, 409: UNKEPT, 422: KEY_REUSED, **QUOTA_REACHED},
         ),
         Endpoint(
-            method="POST",
-            path="/api/chats/reset",
+            route="POST /api/chats/reset",
             is_fixed_path=True,
             handler=routes.reset,
             needs=TokenScope.CHATS_WRITE,
@@ -250,8 +246,7 @@ def _move_endpoint(
     name: str, handler: Handler, body: type[Struct], summary: str, statuses: Mapping[int, str] = NO_STATUSES
 ) -> Endpoint:
     return Endpoint(
-        method="POST",
-        path=f"/api/chats/{{chat}}/{name}",
+        route=f"POST /api/chats/{{chat}}/{name}",
         handler=handler,
         needs=TokenScope.CHATS_WRITE,
         summary=summary,

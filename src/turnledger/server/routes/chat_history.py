@@ -71,8 +71,7 @@ def endpoints(service: Service) -> list[Endpoint]:
 
     return [
         Endpoint(
-            method="GET",
-            path="/api/chats/{chat}/context",
+            route="GET /api/chats/{chat}/context",
             handler=context,
             needs=TokenScope.CHATS_READ,
             summary="Show what the model of the last turn would be shown now, and its size in tokens. Runs "
@@ -91,8 +90,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             },
         ),
         Endpoint(
-            method="GET",
-            path="/api/chats/{chat}",
+            route="GET /api/chats/{chat}",
             handler=read,
             needs=TokenScope.CHATS_READ,
             is_for_readers=True,

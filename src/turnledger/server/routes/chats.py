@@ -160,8 +160,7 @@ def endpoints(service: Service) -> list[Endpoint]:
     routes = ChatRoutes(service)
     return [
         Endpoint(
-            method="GET",
-            path="/api/chats",
+            route="GET /api/chats",
             handler=routes.list_chats,
             needs=TokenScope.CHATS_READ,
             summary="List chats, most recently used first.",
@@ -190,8 +189,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             responses={200: "A page of chats.", 410: "The chat with this conversation_key has expired."},
         ),
         Endpoint(
-            method="POST",
-            path="/api/chats",
+            route="POST /api/chats",
             handler=routes.create,
             needs=TokenScope.CHATS_WRITE,
             summary="Create a chat without turns, or find the one with the conversation_key.",
@@ -211,8 +209,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             },
         ),
         Endpoint(
-            method="PATCH",
-            path="/api/chats/{chat}",
+            route="PATCH /api/chats/{chat}",
             handler=routes.update,
             needs=TokenScope.CHATS_WRITE,
             summary="Rename, tag, pin or archive a chat, atomically. Running turns are not affected.",
@@ -234,8 +231,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             },
         ),
         Endpoint(
-            method="DELETE",
-            path="/api/chats/{chat}",
+            route="DELETE /api/chats/{chat}",
             handler=routes.delete,
             needs=TokenScope.CHATS_WRITE,
             summary="Delete a chat, and end its running turn. Idempotent.",
@@ -250,8 +246,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             responses={200: "The chat is deleted; until when it can be restored.", 404: "Chat not found."},
         ),
         Endpoint(
-            method="POST",
-            path="/api/chats/{chat}/restore",
+            route="POST /api/chats/{chat}/restore",
             handler=routes.restore,
             needs=TokenScope.CHATS_WRITE,
             summary="Restore a deleted chat. Has no effect on one that is not deleted.",

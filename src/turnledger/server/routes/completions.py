@@ -103,8 +103,7 @@ COMPLETION = object_schema(
 def endpoints(service: Service) -> list[Endpoint]:
     return [
         Endpoint(
-            method="POST",
-            path="/v1/chat/completions",
+            route="POST /v1/chat/completions",
             handler=TurnEndpoint(service, CHAT_COMPLETIONS),
             needs=TokenScope.TURNS_RUN,
             checks_version=True,

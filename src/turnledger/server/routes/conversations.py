@@ -260,8 +260,7 @@ def endpoints(service: Service) -> list[Endpoint]:
     shown = {200: {"application/json": CONVERSATION_OBJECT}}
     return [
         Endpoint(
-            method="GET",
-            path="/v1/conversations",
+            route="GET /v1/conversations",
             handler=routes.list_all,
             needs=TokenScope.CHATS_READ,
             summary="List conversations, most recently used first, or last (`order=asc`).",
@@ -270,8 +269,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             responses={200: "A page of conversations.", 404: NOT_FOUND[404]},
         ),
         Endpoint(
-            method="POST",
-            path="/v1/conversations",
+            route="POST /v1/conversations",
             handler=routes.create,
             needs=TokenScope.CHATS_WRITE,
             summary="Create a conversation, empty or with items.",
@@ -289,8 +287,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             },
         ),
         Endpoint(
-            method="GET",
-            path="/v1/conversations/{conversation}/items",
+            route="GET /v1/conversations/{conversation}/items",
             handler=routes.list_items,
             needs=TokenScope.CHATS_READ,
             summary="List the items of a conversation, in either order.",
@@ -300,8 +297,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             responses={200: "A page of items.", **NOT_FOUND},
         ),
         Endpoint(
-            method="POST",
-            path="/v1/conversations/{conversation}/items",
+            route="POST /v1/conversations/{conversation}/items",
             handler=routes.add_items,
             needs=TokenScope.TURNS_RUN,
             summary="Add items as a turn that no model answers.",
@@ -317,8 +313,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             },
         ),
         Endpoint(
-            method="GET",
-            path="/v1/conversations/{conversation}/items/{item}",
+            route="GET /v1/conversations/{conversation}/items/{item}",
             handler=routes.read_item,
             needs=TokenScope.CHATS_READ,
             summary="Read an item.",
@@ -327,8 +322,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             responses={200: "The item.", **NOT_FOUND},
         ),
         Endpoint(
-            method="DELETE",
-            path="/v1/conversations/{conversation}/items/{item}",
+            route="DELETE /v1/conversations/{conversation}/items/{item}",
             handler=routes.delete_item,
             needs=TokenScope.CHATS_WRITE,
             summary="Hide an item, and its pair, from users and models.",
@@ -337,8 +331,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             responses={200: "The conversation.", **NOT_FOUND},
         ),
         Endpoint(
-            method="GET",
-            path="/v1/conversations/{conversation}",
+            route="GET /v1/conversations/{conversation}",
             handler=routes.read,
             needs=TokenScope.CHATS_READ,
             summary="Read a conversation.",
@@ -347,8 +340,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             responses={200: "The conversation.", **NOT_FOUND},
         ),
         Endpoint(
-            method="POST",
-            path="/v1/conversations/{conversation}",
+            route="POST /v1/conversations/{conversation}",
             handler=routes.update,
             needs=TokenScope.CHATS_WRITE,
             summary="Replace the metadata of a conversation.",
@@ -358,8 +350,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             responses={200: "The conversation.", **NOT_FOUND, **QUOTA_REACHED},
         ),
         Endpoint(
-            method="DELETE",
-            path="/v1/conversations/{conversation}",
+            route="DELETE /v1/conversations/{conversation}",
             handler=routes.delete,
             needs=TokenScope.CHATS_WRITE,
             summary="Delete a conversation, and end its running turn. It can be restored for a while.",

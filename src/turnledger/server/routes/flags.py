@@ -27,8 +27,7 @@ def endpoints(service: Service) -> list[Endpoint]:
 
     return [
         Endpoint(
-            method="PATCH",
-            path="/api/chats/{chat}/turns/{turn}",
+            route="PATCH /api/chats/{chat}/turns/{turn}",
             handler=flag,
             needs=TokenScope.CHATS_WRITE,
             summary="Show or hide items of a committed turn. Running turns are not affected.",

@@ -30,8 +30,7 @@ def endpoints(service: Service) -> list[Endpoint]:
 
     return [
         Endpoint(
-            method="GET",
-            path="/healthz",
+            route="GET /healthz",
             handler=healthz,
             is_public=True,
             summary="Whether the process responds.",
@@ -39,8 +38,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             serves_while_ending=True,
         ),
         Endpoint(
-            method="GET",
-            path="/readyz",
+            route="GET /readyz",
             handler=readyz,
             is_public=True,
             summary="Whether turns can run: the store accepts writes, and the server is not shutting down.",
@@ -52,8 +50,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             serves_while_ending=True,
         ),
         Endpoint(
-            method="GET",
-            path="/metrics",
+            route="GET /metrics",
             handler=metrics,
             needs=TokenScope.ADMIN,
             is_open_without_tokens=True,

@@ -29,8 +29,7 @@ def endpoints(service: Service) -> list[Endpoint]:
 
     return [
         Endpoint(
-            method="GET",
-            path="/api/jobs",
+            route="GET /api/jobs",
             handler=list_jobs,
             needs=TokenScope.CHATS_READ,
             summary="List the background turns that wait or run, oldest first.",

@@ -39,16 +39,14 @@ def endpoints(service: Service) -> list[Endpoint]:
 
     return [
         Endpoint(
-            method="GET",
-            path="/v1/models",
+            route="GET /v1/models",
             handler=list_models,
             summary="List the models.",
             content={200: {"application/json": LISTING}},
             responses={200: "The models that the token may use.", **UPSTREAM_FAILURES},
         ),
         Endpoint(
-            method="GET",
-            path="/v1/models/{model:path}",
+            route="GET /v1/models/{model:path}",
             handler=read_model,
             summary="Read a model.",
             in_path={"model": Parameter("Its name.", {"type": "string", "minLength": 1})},

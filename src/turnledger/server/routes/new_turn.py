@@ -57,8 +57,7 @@ def endpoints(service: Service) -> list[Endpoint]:
 
     return [
         Endpoint(
-            method="POST",
-            path="/api/turns",
+            route="POST /api/turns",
             handler=TurnEndpoint(service, NATIVE),
             needs=TokenScope.TURNS_RUN,
             checks_version=True,
@@ -85,8 +84,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             },
         ),
         Endpoint(
-            method="POST",
-            path="/api/chats/{chat}/items",
+            route="POST /api/chats/{chat}/items",
             handler=append,
             needs=TokenScope.TURNS_RUN,
             summary="Add a turn that no model answers, such as messages from another system.",

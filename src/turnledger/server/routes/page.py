@@ -81,8 +81,7 @@ def endpoints(service: Service) -> list[Endpoint]:
     return [
         *(
             Endpoint(
-                method="GET",
-                path=path,
+                route=f"GET {path}",
                 handler=index,
                 is_public=True,
                 summary=summary,
@@ -96,8 +95,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             for path, summary in PAGES.items()
         ),
         Endpoint(
-            method="GET",
-            path="/picture",
+            route="GET /picture",
             handler=picture,
             is_public=True,
             summary="A sandboxed frame in which the chat page shows the image at `/picture#URL`.",
@@ -107,8 +105,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             responses={200: "The frame."},
         ),
         Endpoint(
-            method="GET",
-            path="/assets/{name}",
+            route="GET /assets/{name}",
             handler=asset,
             is_public=True,
             summary="A file of the page; its name changes with its content.",
@@ -120,8 +117,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             responses={200: "The file.", 304: _NOT_MODIFIED, 404: "File not found."},
         ),
         Endpoint(
-            method="GET",
-            path="/favicon.svg",
+            route="GET /favicon.svg",
             handler=icon,
             is_public=True,
             summary="The icon of the page.",
@@ -132,8 +128,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             responses={200: "The icon.", 304: _NOT_MODIFIED, 404: "File not found."},
         ),
         Endpoint(
-            method="GET",
-            path="/service-worker.js",
+            route="GET /service-worker.js",
             handler=offline,
             is_public=True,
             summary="The service worker of the page, which shows a page of its own when the server is down.",

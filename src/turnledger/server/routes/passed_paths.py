@@ -17,8 +17,7 @@ BODY = object_schema({"model": STRING})
 def endpoints(service: Service) -> list[Endpoint]:
     return [
         Endpoint(
-            method="POST",
-            path=f"/v1/{path}",
+            route=f"POST /v1/{path}",
             handler=TurnEndpoint(service, PASSED_PATH),
             needs=TokenScope.TURNS_RUN,
             checks_version=True,

@@ -175,8 +175,7 @@ def endpoints(service: Service) -> list[Endpoint]:
     routes = ResponseRoutes(service)
     return [
         Endpoint(
-            method="POST",
-            path="/v1/responses",
+            route="POST /v1/responses",
             handler=TurnEndpoint(service, RESPONSES),
             needs=TokenScope.TURNS_RUN,
             checks_version=True,
@@ -199,8 +198,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             },
         ),
         Endpoint(
-            method="POST",
-            path="/v1/responses/input_tokens",
+            route="POST /v1/responses/input_tokens",
             is_fixed_path=True,
             handler=routes.count,
             needs=TokenScope.TURNS_RUN,
@@ -211,8 +209,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             responses={200: "The number of tokens.", 404: "Conversation not found."},
         ),
         Endpoint(
-            method="POST",
-            path="/v1/responses/compact",
+            route="POST /v1/responses/compact",
             is_fixed_path=True,
             handler=routes.compact,
             needs=TokenScope.TURNS_RUN,
@@ -220,8 +217,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             responses={400: "Always."},
         ),
         Endpoint(
-            method="POST",
-            path="/v1/responses/{response}/cancel",
+            route="POST /v1/responses/{response}/cancel",
             handler=routes.cancel,
             needs=TokenScope.TURNS_RUN,
             summary="Stop a running or queued response. Responds when it is final.",
@@ -230,8 +226,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             responses={200: "The response, as it ended.", **GONE},
         ),
         Endpoint(
-            method="GET",
-            path="/v1/responses/{response}/input_items",
+            route="GET /v1/responses/{response}/input_items",
             handler=routes.input_items,
             needs=TokenScope.CHATS_READ,
             summary="List the input of a completed response.",
@@ -241,8 +236,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             responses={200: "A page of items.", 409: "It is not completed.", **GONE},
         ),
         Endpoint(
-            method="GET",
-            path="/v1/responses/{response}",
+            route="GET /v1/responses/{response}",
             handler=_Retrieve(service, routes),
             needs=TokenScope.CHATS_READ,
             summary="Read a response in any state, or follow its events.",
@@ -261,8 +255,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             responses={200: "The response, or a stream of its events.", **GONE},
         ),
         Endpoint(
-            method="DELETE",
-            path="/v1/responses/{response}",
+            route="DELETE /v1/responses/{response}",
             handler=routes.delete,
             needs=TokenScope.CHATS_WRITE,
             summary="Delete a completed response. Its turn stays in the history.",

@@ -40,8 +40,7 @@ def endpoints(service: Service) -> list[Endpoint]:
 
     return [
         Endpoint(
-            method="GET",
-            path="/api/search",
+            route="GET /api/search",
             handler=search,
             needs=TokenScope.CHATS_READ,
             summary="Find chats by the words of their titles and messages.",

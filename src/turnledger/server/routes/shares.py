@@ -137,8 +137,7 @@ def endpoints(service: Service) -> list[Endpoint]:
     routes = ShareRoutes(service)
     return [
         Endpoint(
-            method="POST",
-            path="/api/shares",
+            route="POST /api/shares",
             handler=routes.create,
             needs=TokenScope.CHATS_WRITE,
             summary="Create a share link: to a scope (with `admin`), or to a chat, read-only.",
@@ -152,8 +151,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             },
         ),
         Endpoint(
-            method="GET",
-            path="/api/shares",
+            route="GET /api/shares",
             handler=routes.list_shares,
             needs=TokenScope.CHATS_WRITE,
             summary="List links, newest first: the owner's chat links; with `admin`, those of all owners.",
@@ -165,8 +163,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             responses={200: "A page of links."},
         ),
         Endpoint(
-            method="DELETE",
-            path="/api/shares/{share}",
+            route="DELETE /api/shares/{share}",
             handler=routes.revoke,
             needs=TokenScope.CHATS_WRITE,
             summary="Revoke a link, and the tokens of all its visitors.",
@@ -178,8 +175,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             },
         ),
         Endpoint(
-            method="POST",
-            path="/api/shares/exchange",
+            route="POST /api/shares/exchange",
             handler=routes.exchange,
             is_public=True,
             is_fixed_path=True,

@@ -115,8 +115,7 @@ def endpoints(service: Service) -> list[Endpoint]:
     routes = TokenRoutes(service)
     return [
         Endpoint(
-            method="POST",
-            path="/api/tokens",
+            route="POST /api/tokens",
             handler=routes.create,
             needs=TokenScope.ADMIN,
             summary="Create a token. It cannot grant more than the caller's token.",
@@ -130,8 +129,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             },
         ),
         Endpoint(
-            method="GET",
-            path="/api/tokens",
+            route="GET /api/tokens",
             handler=routes.list_tokens,
             needs=TokenScope.ADMIN,
             summary="List tokens, newest first.",
@@ -144,8 +142,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             responses={200: "A page of tokens."},
         ),
         Endpoint(
-            method="GET",
-            path="/api/tokens/self",
+            route="GET /api/tokens/self",
             handler=routes.read_own,
             is_for_readers=True,
             summary="The caller, its scopes, and whether its chats are stored.",
@@ -154,8 +151,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             responses={200: "The caller's token; without one, `id` is null."},
         ),
         Endpoint(
-            method="DELETE",
-            path="/api/tokens/{token}",
+            route="DELETE /api/tokens/{token}",
             handler=routes.revoke,
             is_for_readers=True,
             summary="Revoke a token and all tokens created with it; `self`: the caller's own.",
@@ -166,8 +162,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             responses={200: "The token is revoked for all later requests.", 404: "Token not found."},
         ),
         Endpoint(
-            method="GET",
-            path="/api/usage",
+            route="GET /api/usage",
             handler=routes.count_usage,
             needs=TokenScope.ADMIN,
             summary="Count turns, tokens and bytes by owner and model, of the next stored turns.",

@@ -41,8 +41,7 @@ FILE_NAME = {"Content-Disposition": Parameter("A name to save the file under.", 
 def endpoints(service: Service) -> list[Endpoint]:
     return [
         Endpoint(
-            method="GET",
-            path="/api/chats/{chat}/export",
+            route="GET /api/chats/{chat}/export",
             handler=StreamEndpoint(service.streams, Exports(service).export_chat),
             needs=TokenScope.CHATS_READ,
             summary="Export a chat: lines of JSON that can be imported, or Markdown for people.",
@@ -58,8 +57,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             responses={200: "The file. A response that is cut off is incomplete.", **CHAT_GONE},
         ),
         Endpoint(
-            method="GET",
-            path="/api/export",
+            route="GET /api/export",
             handler=StreamEndpoint(service.streams, Exports(service).export_all),
             needs=TokenScope.CHATS_READ,
             summary="Export all listed chats as one file of JSON lines, least recently used first.",
@@ -70,8 +68,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             responses={200: "The file. A response that is cut off is incomplete."},
         ),
         Endpoint(
-            method="POST",
-            path="/api/import",
+            route="POST /api/import",
             handler=ImportEndpoint(service),
             needs=TokenScope.CHATS_WRITE,
             summary="Import chats from an exported file. Existing chats never change.",

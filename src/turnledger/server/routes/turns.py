@@ -75,8 +75,7 @@ def endpoints(service: Service) -> list[Endpoint]:
     routes = TurnRoutes(service)
     return [
         Endpoint(
-            method="GET",
-            path="/api/turns/{turn}",
+            route="GET /api/turns/{turn}",
             handler=routes.read,
             needs=TokenScope.CHATS_READ,
             summary="Read the state of a turn, and its chat. Does not wait for it to end.",
@@ -85,8 +84,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             responses={200: "The turn, if it is committed; otherwise its state, or its failure.", **GONE},
         ),
         Endpoint(
-            method="POST",
-            path="/api/turns/{turn}/stop",
+            route="POST /api/turns/{turn}/stop",
             handler=routes.stop,
             needs=TokenScope.TURNS_RUN,
             summary="Stop a running or queued turn. Responds with the outcome when it is final.",
@@ -97,8 +95,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             responses={200: "How the turn ended; `state` is null if there was nothing to stop.", **GONE},
         ),
         Endpoint(
-            method="POST",
-            path="/api/chats/{chat}/stop",
+            route="POST /api/chats/{chat}/stop",
             handler=routes.stop_any,
             needs=TokenScope.TURNS_RUN,
             summary="Stop the running turn of a chat. Responds when it is final.",
@@ -112,8 +109,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             },
         ),
         Endpoint(
-            method="POST",
-            path="/api/turns/stop",
+            route="POST /api/turns/stop",
             is_fixed_path=True,
             handler=routes.stop_by_key,
             needs=TokenScope.TURNS_RUN,
@@ -126,8 +122,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             },
         ),
         Endpoint(
-            method="GET",
-            path="/api/turns/{turn}/events",
+            route="GET /api/turns/{turn}/events",
             handler=StreamEndpoint(service.streams, routes.events),
             needs=TokenScope.CHATS_READ,
             summary="Follow a turn, or read its recorded events. Each event has a number.",

@@ -136,8 +136,8 @@ def shapes() -> Iterator[type[msgspec.Struct]]:
                 yield found
 
 
-def made(path: str = "/", **kind: Any) -> Endpoint:
-    return Endpoint(**{"method": "GET", "path": path, "handler": breaks, "summary": "For a test.", **kind})
+def made(route: str = "GET /", **kind: Any) -> Endpoint:
+    return Endpoint(route=route, handler=breaks, summary="For a test.", **kind)
 
 
 @pytest.mark.parametrize(
@@ -183,8 +183,7 @@ async def test_openapi_operation_ids_are_unique() -> None:
 
 def test_openapi_operation_is_built_from_its_endpoint() -> None:
     endpoint = made(
-        "/api/turns/{turn_id}/stop",
-        method="POST",
+        "POST /api/turns/{turn_id}/stop",
         responses={200: "It has ended.", 404: "Turn not found."},
         in_path={"turn_id": Parameter("Which turn.", {"pattern": "^turn_"})},
         headers={"X-Turn-On-Stop": Parameter("What becomes of it.")},
@@ -214,7 +213,7 @@ def test_openapi_operation_is_built_from_its_endpoint() -> None:
 
 
 def test_openapi_path_omits_the_parameter_converter() -> None:
-    endpoint = made("/v1/models/{model:path}", in_path={"model": Parameter("Its name.")})
+    endpoint = made("GET /v1/models/{model:path}", in_path={"model": Parameter("Its name.")})
     operation = describe([endpoint])["paths"]["/v1/models/{model}"]["get"]
     assert [each["name"] for each in operation["parameters"]] == ["model"]
     assert operation["operationId"] == "get_v1_models_model"
