@@ -97,22 +97,6 @@ class TestBusy:
         assert served.messages("k") == [("user", "first"), ("assistant", "Hello.")]
 
     @both_ways
-    @pytest.mark.parametrize("policy", ["interrupt", "rollback"])
-    def test_busy_interrupt_and_rollback_end_the_running_turn(
-        self, serve: Serve, threads: ThreadPoolExecutor, way: Way, policy: str
-    ) -> None:
-        gate = Gate()
-        served = serve(["Hel", gate], ["Second."])
-        running = threads.submit(send_streamed, served.client("k"), "first")
-        served.wait_arrived(gate)
-        assert way(served.client("k", X_Turn_On_Busy=policy), "second").text == "Second."
-        problem = running.exception()
-        assert isinstance(problem, openai.APIError)
-        assert problem.code == "turn_stopped"
-        kept = [("user", "first"), ("assistant", "Hel")] if policy == "interrupt" else []
-        assert served.messages("k") == [*kept, ("user", "second"), ("assistant", "Second.")]
-
-    @both_ways
     def test_busy_queue_runs_requests_in_order(
         self, serve: Serve, store_url: str, threads: ThreadPoolExecutor, way: Way
     ) -> None:
