@@ -84,7 +84,7 @@ class Service:
         return self.ledger.for_owner(principal.owner, scope=scope, within=principal.within)
 
     async def chat_in(self, request: Request, principal: Principal | None = None) -> Chat:
-        """Open the chat in the path of a request, for its caller as it was, or is by now, authorized."""
+        """Open the chat in the path of a request. `principal` is its caller, if looked up again meanwhile."""
         chats = self.chats(principal or request.state.principal)
         return await chats.conversation(request.path_params["chat"])
 
