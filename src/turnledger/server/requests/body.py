@@ -23,6 +23,8 @@ SMALL_BODY_BYTES = 1024 * 1024
 """Bytes that suffice for any request but a turn: titles, tags, metadata and names are bounded."""
 
 Decoded = TypeVar("Decoded")
+FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+"""Decodes an object, and leaves the values of its fields as they are."""
 _ABOUT_FIELD = ("Object missing required field `", "Object contains unknown field `")
 """How the decoder begins an error that names a field in its text, and not as its place."""
 

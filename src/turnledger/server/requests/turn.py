@@ -31,7 +31,7 @@ from turnledger.server.access.guard import RETRY_COUNT
 from turnledger.server.config.settings import ChatSettings, Settings
 from turnledger.server.errors import NO_RETRY, RequestRefused
 from turnledger.server.requests.allowed_fields import ALLOWED_FIELDS
-from turnledger.server.requests.body import decode_body
+from turnledger.server.requests.body import FIELDS, decode_body
 
 if TYPE_CHECKING:
     from turnledger.server.requests.conversation_names import ConversationNames
@@ -253,7 +253,6 @@ class ChatRequest(TurnTerms, frozen=True, kw_only=True):
 
 
 _chat_bodies = msgspec.json.Decoder(ChatBody)
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def chat_request(
@@ -265,7 +264,7 @@ def chat_request(
 ) -> ChatRequest:
     """Check a chat-completions request. Raises InvalidInput or RequestRefused, with the remedy."""
     chat_body = decode_body(body, _chat_bodies)
-    fields = _fields.decode(body)
+    fields = FIELDS.decode(body)
     check_tools(chat_body)
     header_values: Headers = {}
     conversation_name = None
@@ -429,7 +428,7 @@ def turn_request(
     if body.background:
         _check_background(body, policies, settings)
     stream_options = settings.pop("stream_options", None)
-    fields = {name: value for name, value in _fields.decode(raw).items() if name not in _UNCOMPARED_FIELDS}
+    fields = {name: value for name, value in FIELDS.decode(raw).items() if name not in _UNCOMPARED_FIELDS}
     key = text_of(header_values, KEY)
     return TurnRequest(
         body=body,
@@ -492,7 +491,7 @@ def _settings(body: TurnBody) -> dict[str, msgspec.Raw]:
     fields = decode_body(raw, _model_settings, "settings")
     check_tools(fields)
     check_keepable(fields)
-    settings = decode_body(raw, _fields, "settings")
+    settings = decode_body(raw, FIELDS, "settings")
     if stray := TOP_LEVEL_FIELDS & settings.keys():
         names = ", ".join(sorted(stray))
         raise InvalidInput(f"`{names}` does not belong in `settings`. Send it at the top level.")

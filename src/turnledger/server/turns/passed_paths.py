@@ -24,7 +24,7 @@ from turnledger.server.errors import RequestRefused
 from turnledger.server.models.models import ResolvedModel
 from turnledger.server.models.redaction import redact
 from turnledger.server.requests.allowed_fields import PASSED_FIELDS, restrict_settings
-from turnledger.server.requests.body import decode_body
+from turnledger.server.requests.body import FIELDS, decode_body
 from turnledger.server.turns.chat_completions import error_chunk
 from turnledger.server.turns.run import TurnApi, TurnExchange
 
@@ -45,7 +45,6 @@ class _Named(msgspec.Struct):
 
 
 _named = msgspec.json.Decoder(_Named)
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class PassedBody(NamedTuple):
@@ -130,7 +129,7 @@ def _check_fields(
 def _read_json(body: bytes) -> PassedBody:
     model = decode_body(body, _named).model
     # Encoded again, so that no field occurs twice: upstreams differ in which one counts.
-    fields = _fields.decode(body)
+    fields = FIELDS.decode(body)
     return PassedBody(model, fields, lambda name: msgspec.json.encode({**fields, "model": name}))
 
 
