@@ -21,7 +21,7 @@ from turnledger import Ledger
 from turnledger.engine.clock import SystemClock
 from turnledger.hosting import Host
 from turnledger.server.access.guard import RequestHead
-from turnledger.server.access.limits import Quotas
+from turnledger.server.access.limits import Caller, Quotas
 from turnledger.server.app import make_app
 from turnledger.server.config.settings import ServerLimits, Settings
 from turnledger.server.models.models import Models
@@ -157,7 +157,7 @@ def checks(rounds: int) -> list[Line]:
         quotas = Quotas(ServerLimits(), counters, Metrics(), SystemClock())
         began = time.process_time()
         for number in range(rounds):
-            place = quotas.admit_turn(f"owner {number % 100}", is_tokenless=False)
+            place = quotas.admit_turn(Caller(f"owner {number % 100}"))
             place.begin()
             place.release()
         took = (time.process_time() - began) / rounds * 1e6
@@ -179,7 +179,7 @@ async def authenticate(rounds: int, *, has_token: bool) -> float:
         for _ in range(rounds):
             who = service.authenticator.find_cached(RequestHead(scope))
             assert who is not None
-            service.quotas.admit_turn(who.owner, is_tokenless=who.token is None).release()
+            service.quotas.admit_turn(who.caller).release()
         return (time.process_time() - began) / rounds
 
 

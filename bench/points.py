@@ -44,7 +44,6 @@ from turnledger.server.app import App, make_app
 from turnledger.server.config.settings import PASSED_PATHS, ChatSettings, Settings
 from turnledger.server.models.models import Models, make_models
 from turnledger.server.requests import turn as requests
-from turnledger.server.service import Service
 
 REQUESTS = 10
 """Of a block: they are one conversation."""
@@ -165,8 +164,8 @@ NO_CONTEXT: list[Patch] = [
     (requests, "requested_context", lambda _: None),
     (Models, "context", lambda *_: None),
 ]
-NO_DEFAULTS: Patch = (Service, "with_defaults", lambda _, given, *__: given)
-NO_VIEW: Patch = (Service, "for_client", lambda _, model, __: model)
+NO_DEFAULTS: Patch = (requests.PolicyDefaults, "complete", lambda _, given, *__: given)
+NO_VIEW: Patch = (Models, "for_client", lambda _, model, __: model)
 COUNTED = Case(headers=((b"x-stainless-retry-count", b"0"),))
 CREDENTIAL = {"credential_header": "X-Upstream-Key"}
 WITH_CREDENTIAL = ((b"x-upstream-key", b"sk-0123456789abcdef"),)

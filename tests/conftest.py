@@ -84,11 +84,6 @@ def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(autouse=True)
 def own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """An empty home folder for each test; fixtures of a wider scope share that of the run."""

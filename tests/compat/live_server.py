@@ -259,7 +259,13 @@ async def _serve(
         hurried = DemoModel(pace=0, slow_pace=0, patience=0)
         demo = ResolvedModel(DemoModel() if rest is None else hurried, DEMO)
         window = ContextWindow.of(settings)
-        models = Models({DEMO: demo}, rest, length_field=settings.length_field, window=window)
+        models = Models(
+            {DEMO: demo},
+            rest,
+            length_field=settings.length_field,
+            window=window,
+            credential_header=settings.credential_header,
+        )
         served.store = GatedStore(await open_store(store))
         served.ledger = await Ledger.over(served.store, clock=served.clock, limits=limits)
         served.app = make_app(served.ledger, models, settings)

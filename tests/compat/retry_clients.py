@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 import httpx2
-from openai import AsyncOpenAI, OpenAI
+from openai import OpenAI
 
 from tests.compat.live_server import NO_TLS, PATIENCE, LiveServer
 
@@ -55,19 +55,6 @@ class Transport(httpx2.HTTPTransport):
             raise _as_seen(fault, problem) from None
 
 
-class AsyncTransport(httpx2.AsyncHTTPTransport):
-    def __init__(self, line: FaultyLine) -> None:
-        super().__init__(verify=NO_TLS)
-        self._line = line
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        fault = self._line.plan(request)
-        try:
-            return await super().handle_async_request(request)
-        except httpx2.ReadTimeout as problem:
-            raise _as_seen(fault, problem) from None
-
-
 def _as_seen(fault: Fault, problem: httpx2.ReadTimeout) -> Exception:
     return httpx2.ReadError("scripted") if fault is Fault.DROPPED else problem
 
@@ -82,18 +69,6 @@ class RetryingClient(OpenAI):
         self._between = between
 
     def _sleep_for_retry(self, **_: Any) -> None:
-        self._between()
-
-
-class AsyncRetryingClient(AsyncOpenAI):
-    def __init__(
-        self, served: LiveServer, conversation: str, line: FaultyLine, between: Callable[[], object]
-    ) -> None:
-        client = httpx2.AsyncClient(transport=AsyncTransport(line))
-        super().__init__(http_client=client, **_options(served, conversation))
-        self._between = between
-
-    async def _sleep_for_retry(self, **_: Any) -> None:
         self._between()
 
 

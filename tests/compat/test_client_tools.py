@@ -9,7 +9,7 @@ import pytest
 
 from tests.compat.completions import CONTINUED, Way, assistant, both_ways, result, send_whole, user
 from tests.compat.conftest import Serve
-from turnledger.testing.upstream import CUT, Call
+from turnledger.testing.upstream import Call
 
 WEATHER: Any = {
     "type": "function",
@@ -72,57 +72,6 @@ def test_client_tool_calls_resent_with_other_ids_and_spacing_continue(serve: Ser
     answer = way(client, [*history, assistant("Warm and cold."), user("Thanks")], tools=[WEATHER])
     assert answer.state == CONTINUED
     assert len(served.chat_json("k")["turns"]) == 3
-
-
-@both_ways
-def test_incomplete_tool_results_are_refused_with_the_missing_ids(serve: Serve, way: Way) -> None:
-    served = serve(TWO_CALLS, ["Both."])
-    client = served.client("k")
-    way(client, "Weather?", tools=[WEATHER])
-    before = served.chat_json("k")
-    with pytest.raises(openai.BadRequestError) as problem:
-        way(client, [result("call_a", "30")], tools=[WEATHER])
-    assert problem.value.code == "missing_tool_results"
-    assert "call_b" in problem.value.message
-    assert "call_a" not in problem.value.message
-    assert served.chat_json("k") == before
-    assert way(client, [result("call_a", "30"), result("call_b", "-5")]).text == "Both."
-
-
-@both_ways
-def test_results_of_unknown_tool_calls_are_refused(serve: Serve, way: Way) -> None:
-    served = serve(TWO_CALLS[:1])
-    client = served.client("k")
-    way(client, "Weather?", tools=[WEATHER])
-    before = served.chat_json("k")
-    with pytest.raises(openai.BadRequestError):
-        way(client, [result("call_a", "30"), result("call_made_up", "1")])
-    assert served.chat_json("k") == before
-
-
-@both_ways
-def test_message_without_tool_results_closes_the_calls_as_not_answered(serve: Serve, way: Way) -> None:
-    served = serve(TWO_CALLS, ["Never mind."])
-    client = served.client("k")
-    way(client, "Weather?", tools=[WEATHER])
-    assert way(client, [result("call_a", "30"), user("Forget it")]).text == "Never mind."
-    seen = served.upstream.received[-1].body["messages"]
-    assert [each["role"] for each in seen] == ["user", "assistant", "tool", "tool", "user"]
-    assert seen[2]["content"] == "30"
-    assert "not answered" in seen[3]["content"].lower()
-
-
-@both_ways
-def test_tool_calls_of_a_failed_answer_are_not_pending(serve: Serve, way: Way) -> None:
-    served = serve(["One."], [*TWO_CALLS, CUT], TWO_CALLS, ["Both."])
-    client = served.client("k")
-    way(client, "Hi")
-    before = served.turns("k")
-    with pytest.raises(openai.APIError):
-        way(client, "Weather?", tools=[WEATHER])
-    assert served.turns("k") == before
-    way(client, "Weather?", tools=[WEATHER])
-    assert way(client, [result("call_a", "30"), result("call_b", "-5")]).text == "Both."
 
 
 @both_ways

@@ -36,6 +36,13 @@ def talk(served: LiveServer, way: Way, turns: int, text: str = "") -> None:
         way(client, f"q{number}{text}")
 
 
+def grown(serve: Serve, turns: int, *then: Any, way: Way = send_whole, **options: Any) -> LiveServer:
+    """Serve a chat with so many long turns; the upstream continues with the other scripts."""
+    served = serve(*[["a"]] * turns, *then, **options)
+    talk(served, way, turns, LONG)
+    return served
+
+
 def numbered(served: LiveServer, request: int = -1) -> list[str]:
     return [text.split(" ")[0].removesuffix("word") for text in shown(served, request)]
 
@@ -43,8 +50,7 @@ def numbered(served: LiveServer, request: int = -1) -> list[str]:
 class TestRefusal:
     @both_ways
     def test_model_that_refuses_the_length_is_asked_once_more_with_less(self, serve: Serve, way: Way) -> None:
-        served = serve(*[["a"]] * 6, refused(), ["late"])
-        talk(served, way, 6, LONG)
+        served = grown(serve, 6, refused(), ["late"], way=way)
         before = served.messages("k")
         answer = way(served.client("k"), "next")
         assert answer.text == "late"
@@ -53,8 +59,7 @@ class TestRefusal:
         assert served.messages("k") == [*before, ("user", "next"), ("assistant", "late")]
 
     def test_answer_says_so_in_the_details_of_its_turn_and_in_its_replay(self, serve: Serve) -> None:
-        served = serve(*[["a"]] * 4, refused(), ["late"])
-        talk(served, send_whole, 4, LONG)
+        served = grown(serve, 4, refused(), ["late"])
         first, again = (send_whole(served.client("k", Idempotency_Key="one"), "next") for _ in range(2))
         assert again.is_replayed
         assert again.headers["x-context-reduced"] == first.headers["x-context-reduced"] == "last=1"
@@ -79,8 +84,7 @@ class TestRefusal:
     def test_unstored_response_that_is_too_long_is_asked_once_more_with_less(
         self, serve: Serve, is_streamed: bool
     ) -> None:
-        served = serve(*[["a"]] * 6, refused(), ["late"], ["again"])
-        talk(served, send_whole, 6, LONG)
+        served = grown(serve, 6, refused(), ["late"], ["again"])
         before, unstored = served.turns("k"), {"model": MODEL, "store": False}
         create = served.client("k").responses.create
         if is_streamed:
@@ -95,8 +99,7 @@ class TestRefusal:
         assert served.turns("k") == before
 
     def test_unstored_response_with_truncation_disabled_reports_the_refusal(self, serve: Serve) -> None:
-        served = serve(*[["a"]] * 6, refused(), ["late"])
-        talk(served, send_whole, 6, LONG)
+        served = grown(serve, 6, refused(), ["late"])
         create = served.client("k").responses.create
         with pytest.raises(openai.BadRequestError, match="context window"):
             create(model=MODEL, input="next", store=False, truncation="disabled")
@@ -110,24 +113,21 @@ class TestRefusal:
         assert numbered(served)[-3:] == ["q5", "calls", "found"]
 
     def test_refusal_is_remembered_for_its_chat_and_model_only(self, serve: Serve) -> None:
-        served = serve(*[["a"]] * 4, refused(), *[["a"]] * 3)
-        talk(served, send_whole, 4, LONG)
+        served = grown(serve, 4, refused(), *[["a"]] * 3)
         send_whole(served.client("k"), "next")
         answer = send_whole(served.client("k"), "next", model="other")
         assert "x-context-reduced" not in answer.headers
         assert len(shown(served)) == 11
 
     def test_model_is_shown_all_again_after_a_while(self, serve: Serve) -> None:
-        served = serve(*[["a"]] * 4, refused(), *[["a"]] * 3)
-        talk(served, send_whole, 4, LONG)
+        served = grown(serve, 4, refused(), *[["a"]] * 3)
         send_whole(served.client("k"), "next")
         served.app.service.context_memory.SECONDS = 0
         served.app.service.context_memory.note(served.id_of("k"), MODEL, 1)
         assert "x-context-reduced" not in send_whole(served.client("k"), "next").headers
 
     def test_chat_that_is_still_too_long_with_less_goes_on_with_the_next_requests(self, serve: Serve) -> None:
-        served = serve(*[["a"]] * 16)
-        talk(served, send_whole, 16, LONG)
+        served = grown(serve, 16)
         client = served.client("k")
         served.upstream.scripts.extend([refused()] * 2)
         with pytest.raises(openai.BadRequestError):
@@ -138,21 +138,18 @@ class TestRefusal:
         assert 1 < len(shown(served)) < least
 
     def test_smaller_model_that_states_no_size_is_shown_an_eighth(self, serve: Serve) -> None:
-        served = serve(*[["a"]] * 16, refused(), ["late"])
-        talk(served, send_whole, 16, LONG)
+        served = grown(serve, 16, refused(), ["late"])
         answer = send_whole(served.client("k"), "next", model="smaller")
         assert answer.headers["x-context-reduced"] == "last=1"
 
     def test_sizes_in_the_refusal_choose_how_much_less_is_shown(self, serve: Serve) -> None:
-        served = serve(*[["a"]] * 8, refused({"message": STATED}), ["late"])
-        talk(served, send_whole, 8, LONG)
+        served = grown(serve, 8, refused({"message": STATED}), ["late"])
         answer = send_whole(served.client("k"), "next")
         assert answer.headers["x-context-reduced"] == "last=1"
 
     @both_ways
     def test_second_refusal_is_reported_and_nothing_is_stored(self, serve: Serve, way: Way) -> None:
-        served = serve(*[["a"]] * 4, refused(), refused())
-        talk(served, way, 4, LONG)
+        served = grown(serve, 4, refused(), refused(), way=way)
         before = served.turns("k")
         with pytest.raises(openai.BadRequestError) as problem:
             way(served.client("k"), "next")
@@ -184,16 +181,14 @@ class TestRefusal:
         assert shown(served) == ["look", "calls", "found"]
 
     def test_error_in_the_stream_before_any_output_is_healed(self, serve: Serve) -> None:
-        served = serve(*[["a"]] * 4, [Data(json.dumps({"error": TOO_LONG}).encode())], ["late"])
-        talk(served, send_whole, 4, LONG)
+        served = grown(serve, 4, [Data(json.dumps({"error": TOO_LONG}).encode())], ["late"])
         with served.client("k").chat.completions.create(
             model=MODEL, messages=[user("next")], stream=True
         ) as chunks:  # type: ignore[call-overload]
             assert "".join(each.choices[0].delta.content or "" for each in chunks) == "late"
 
     def test_error_after_output_is_not_healed(self, serve: Serve) -> None:
-        served = serve(*[["a"]] * 4, ["beg", Data(json.dumps({"error": TOO_LONG}).encode())])
-        talk(served, send_whole, 4, LONG)
+        served = grown(serve, 4, ["beg", Data(json.dumps({"error": TOO_LONG}).encode())])
         with (
             pytest.raises(openai.APIError),
             served.client("k").chat.completions.create(
@@ -204,8 +199,7 @@ class TestRefusal:
         assert len(served.upstream.received) == 5
 
     def test_whole_and_streamed_turns_of_the_native_api_are_healed(self, serve: Serve) -> None:
-        served = serve(*[["a"]] * 4, refused(), ["late"], refused(), ["later"])
-        talk(served, send_whole, 4, LONG)
+        served = grown(serve, 4, refused(), ["late"], refused(), ["later"])
         turn = {"model": MODEL, "chat": served.id_of("k"), "input": "next"}
         answer = served.http.post("/api/turns", json=turn)
         assert answer.headers["x-context-reduced"] == "last=1"
@@ -215,8 +209,7 @@ class TestRefusal:
         assert "context_reduced" in served.chat_json("k")["turns"][-1]["details"]
 
     def test_background_turn_is_healed(self, serve: Serve) -> None:
-        served = serve(*[["a"]] * 4, refused(), ["late"])
-        talk(served, send_whole, 4, LONG)
+        served = grown(serve, 4, refused(), ["late"])
         turn = {"model": MODEL, "chat": served.id_of("k"), "input": "next", "background": True}
         accepted = served.http.post("/api/turns", json=turn)
         events = served.http.get(f"/api/turns/{accepted.json()['id']}/events").text
@@ -224,8 +217,7 @@ class TestRefusal:
         assert served.messages("k")[-1] == ("assistant", "late")
 
     def test_visitor_with_a_narrowed_token_is_healed(self, serve: Serve) -> None:
-        served = serve(*[["a"]] * 4, refused(), ["late"])
-        talk(served, send_whole, 4, LONG)
+        served = grown(serve, 4, refused(), ["late"])
         tokens = served.app.service.host.tokens
         _, token = served.do(tokens.create(scopes=["turns:run"], models=[MODEL]))
         answer = send_whole(served.client("k", Authorization=f"Bearer {token}"), "next")
@@ -264,26 +256,6 @@ class TestChoice:
         assert "x-context-reduced" not in answer.headers
         assert len(served.messages("k")) == 8
 
-    @pytest.mark.parametrize("value", ["", "some", "last", "last=-1", "last=x", "budget=1.5", "last=1, all"])
-    @pytest.mark.parametrize("path", ["/v1/chat/completions", "/api/turns"])
-    def test_invalid_header_is_refused_with_the_known_values(
-        self, serve: Serve, value: str, path: str
-    ) -> None:
-        body = {"model": MODEL, "messages": [user("q")]} if "v1" in path else {"model": MODEL, "input": "q"}
-        headers = {"X-Context": value, **({"X-Conversation-Id": "k"} if "v1" in path else {})}
-        answer = serve(["a"]).http.post(path, json=body, headers=headers)
-        assert answer.status_code == 400
-        assert "all, last=TURNS or budget=TOKENS" in answer.json()["error"]["message"]
-
-    def test_header_without_a_conversation_is_refused(self, serve: Serve) -> None:
-        served = serve(["a"])
-        for client in (
-            served.client(X_Context="all"),
-            served.client(X_Context="all", X_Conversation_Keep="no"),
-        ):
-            with pytest.raises(openai.BadRequestError, match=r"(?i)x-context: "):
-                send_whole(client, "q")
-
     @both_ways
     def test_setting_of_the_server_limits_what_the_model_is_shown(self, serve: Serve, way: Way) -> None:
         served = serve(*[["a"]] * 7, settings=limited(1000, 200))
@@ -293,8 +265,7 @@ class TestChoice:
         assert len(served.messages("k")) == 14
 
     def test_preview_shows_what_the_setting_leaves(self, serve: Serve) -> None:
-        served = serve(*[["a"]] * 3, settings=limited(800, 100))
-        talk(served, send_whole, 3, LONG)
+        served = grown(serve, 3, settings=limited(800, 100))
         path = f"/api/chats/{served.id_of('k')}/context"
         preview = served.http.get(path).json()
         assert (len(preview["items"]), preview["budget"]) == (4, 700)

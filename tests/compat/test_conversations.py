@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
 from urllib.parse import quote
 
 import openai
@@ -22,8 +21,7 @@ from tests.compat.completions import (
 )
 from tests.compat.conftest import Serve
 from tests.compat.live_server import MODEL, LiveServer
-from turnledger.testing.gates import Gate
-from turnledger.testing.upstream import CUT, Data, Refusal
+from turnledger.testing.upstream import Data, Refusal
 
 UNKNOWN = "conv_01a1e0bc393673fba6a314494b850c72"
 
@@ -116,26 +114,6 @@ class TestMessages:
         assert len(served.chat_json("k")["turns"]) == 3
 
     @both_ways
-    def test_trimmed_history_continues_and_stays_whole(self, serve: Serve, way: Way) -> None:
-        served = serve(["One."], ["Two."], ["Three."])
-        client = served.client("k")
-        way(client, "first")
-        way(client, "second")
-        answer = way(client, [user("second"), assistant("Two."), user("third")])
-        assert answer.state == CONTINUED
-        assert len(served.messages("k")) == 6
-
-    @both_ways
-    def test_new_messages_alone_continue(self, serve: Serve, way: Way) -> None:
-        served = serve(["One."], ["Two."])
-        client = served.client("k")
-        way(client, "first")
-        answer = way(client, [user("second"), user("and third")])
-        assert answer.state == CONTINUED
-        assert seen(served) == [user("first"), assistant("One."), user("second"), user("and third")]
-        assert [len(turn["input"]) for turn in served.chat_json("k")["turns"]] == [1, 2]
-
-    @both_ways
     def test_edited_history_branches(self, serve: Serve, store_url: str, way: Way) -> None:
         served = serve(["One."], ["Two."], ["Other."], ["Next."], store=store_url)
         client = served.client("k")
@@ -149,110 +127,6 @@ class TestMessages:
             "first", "One.", "edited", "Other.", "next", "Next."
         ]  # fmt: skip
 
-    @pytest.mark.parametrize("has_partial", [True, False])
-    def test_history_with_or_without_the_interrupted_answer_continues(
-        self, serve: Serve, has_partial: bool
-    ) -> None:
-        gate = Gate()
-        served = serve(["One."], ["Once upon", gate], ["As I said."])
-        client = served.client("k")
-        send_whole(client, "first")
-        stream = client.chat.completions.create(model=MODEL, messages=[user("Tell")], stream=True)
-        with stream as chunks:
-            served.http.post(f"/api/turns/{next(chunks).id}/stop")
-        partial = [assistant("Once upon")] if has_partial else []
-        answer = send_whole(client, [user("first"), assistant("One."), user("Tell"), *partial, user("Go on")])
-        assert answer.state == CONTINUED
-        expected = ["first", "One.", "Tell", "Once upon", "Go on"]
-        assert [each["content"] for each in seen(served)] == expected
-        assert [turn["kind"] for turn in served.chat_json("k")["turns"]] == [
-            "completed",
-            "interrupted",
-            "completed",
-        ]
-
-    @both_ways
-    def test_failed_question_resent_with_the_next_one_is_sent_together(self, serve: Serve, way: Way) -> None:
-        served = serve(["One."], [CUT], ["Both."])
-        client = served.client("k")
-        history = [user("first"), assistant(way(client, "first").text)]
-        with pytest.raises(openai.APIError):
-            way(client, [*history, user("second")])
-        answer = way(client, [*history, user("second"), user("third")])
-        assert answer.state == CONTINUED
-        assert seen(served) == [*history, user("second"), user("third")]
-        assert [len(turn["input"]) for turn in served.chat_json("k")["turns"]] == [1, 2]
-
-    @both_ways
-    def test_regenerated_answer_branches(self, serve: Serve, way: Way) -> None:
-        served = serve(["One."], ["Two."], ["Another two."])
-        client = served.client("k")
-        way(client, "first")
-        way(client, "second")
-        answer = way(client, [user("first"), assistant("One."), user("second")])
-        assert (answer.state, answer.text) == (BRANCHED, "Another two.")
-        assert seen(served) == [user("first"), assistant("One."), user("second")]
-        assert [text for _, text in served.messages("k")] == ["first", "One.", "second", "Another two."]
-
-    @both_ways
-    def test_failed_edit_leaves_the_conversation_unchanged(self, serve: Serve, way: Way) -> None:
-        served = serve(["One."], ["Two."], ["Hel", Data(b"{")])
-        client = served.client("k")
-        way(client, "first")
-        way(client, "second")
-        before, branch = served.turns("k"), served.chat_json("k")["branch"]
-        with pytest.raises(openai.APIError):
-            way(client, [user("first"), assistant("One."), user("edited")])
-        assert (served.turns("k"), served.chat_json("k")["branch"]) == (before, branch)
-
-    def test_diverged_history_is_refused_with_on_divergence_reject(self, serve: Serve) -> None:
-        served = serve(["One."])
-        client = served.client("k", X_Turn_On_Divergence="reject")
-        send_whole(client, "first")
-        before = served.turns("k")
-        with pytest.raises(openai.ConflictError) as problem:
-            send_whole(client, [user("first"), assistant("Never said."), user("second")])
-        assert problem.value.code == "history_diverged"
-        assert problem.value.response.headers["x-should-retry"] == "false"
-        assert served.turns("k") == before
-
-    def test_messages_header_selects_new_or_full_history(self, serve: Serve) -> None:
-        served = serve(["One."], ["Two."], ["Three."])
-        send_whole(served.client("k"), "first")
-        pasted = [user("Look:"), assistant("One."), user("What is that?")]
-        answer = send_whole(served.client("k", X_Conversation_Messages="new"), pasted)
-        assert answer.state == CONTINUED
-        assert seen(served) == [user("first"), assistant("One."), *pasted]
-        answer = send_whole(served.client("k", X_Conversation_Messages="full"), [user("first")])
-        assert answer.state == BRANCHED
-        assert seen(served) == [user("first")]
-
-    @both_ways
-    def test_instructions_stay_in_force_until_replaced(self, serve: Serve, way: Way) -> None:
-        served = serve(otherwise=["Yes."])
-        client = served.client("k")
-        way(client, [system("Be brief."), user("first")])
-        way(client, "second")
-        assert seen(served)[0] == system("Be brief.")
-        way(client, [system("Be long."), user("third")])
-        assert [each for each in seen(served) if each["role"] == "system"] == [system("Be long.")]
-        assert [text for role, text in served.messages("k") if role == "user"] == ["first", "second", "third"]
-
-    @both_ways
-    def test_request_without_new_input_is_refused_and_changes_no_turn(self, serve: Serve, way: Way) -> None:
-        served = serve(["One."])
-        client = served.client("k")
-        way(client, "first")
-        before = served.chat_json("k")
-        answered = [user("first"), assistant("One.")]
-        blank = ([], [user("")], [user(" \n\t")], [system("Be brief.")])
-        for messages in (*blank, *([*answered, *more] for more in ([user("  ")], [system("Be brief.")]))):
-            with pytest.raises(openai.BadRequestError) as problem:
-                way(client, messages)
-            assert problem.value.code == "no_new_input", messages
-            assert served.chat_json("k") == before
-        assert len(served.upstream.received) == 1
-
     def test_blank_input_creates_no_conversation(self, serve: Serve) -> None:
         served = serve()
         with pytest.raises(openai.BadRequestError):
@@ -262,44 +136,6 @@ class TestMessages:
 
 class TestParameters:
     """Request fields beside the messages."""
-
-    @both_ways
-    def test_several_answers_in_a_conversation_are_refused_by_name(self, serve: Serve, way: Way) -> None:
-        served = serve(["One."])
-        with pytest.raises(openai.BadRequestError, match="n: a conversation") as problem:
-            way(served.client("k"), "Hi", n=2)
-        assert problem.value.code == "unsupported_parameter"
-        assert served.do(served.ledger.list()).chats == ()
-        way(served.client("k"), "Hi", n=1)
-
-    def test_several_answers_without_a_conversation_are_passed_through(self, serve: Serve) -> None:
-        served = serve(["One."])
-        send_whole(served.client(), "Hi", n=2)
-        assert served.upstream.received[0].body["n"] == 2
-
-    @pytest.mark.parametrize(
-        "spoken", [{"modalities": ["text", "audio"]}, {"audio": {"voice": "ash", "format": "wav"}}]
-    )
-    def test_spoken_answers_in_a_conversation_are_refused_by_name(
-        self, serve: Serve, spoken: dict[str, Any]
-    ) -> None:
-        served = serve(["One."], ["Two."])
-        with pytest.raises(openai.BadRequestError, match="modalities: audio") as problem:
-            send_whole(served.client("k"), "Hi", **spoken)
-        assert problem.value.code == "unsupported_parameter"
-        send_whole(served.client(), "Hi", **spoken)
-        assert spoken.items() <= served.upstream.received[0].body.items()
-        send_whole(served.client("k"), "Hi", extra_body={"audio": None})
-
-    def test_legacy_functions_in_a_conversation_are_refused_before_a_model_call(self, serve: Serve) -> None:
-        served = serve(["One."])
-        functions = [{"name": "f", "parameters": {}}]
-        with pytest.raises(openai.BadRequestError, match=r"functions: .* Send `tools`") as problem:
-            send_whole(served.client("k"), "Hi", functions=functions)
-        assert problem.value.code == "unsupported_parameter"
-        assert served.upstream.received == []
-        send_whole(served.client(), "Hi", functions=functions)
-        assert served.upstream.received[0].body["functions"] == functions
 
     @both_ways
     @pytest.mark.parametrize("conversation", ["k", None])
@@ -342,23 +178,6 @@ class TestParameters:
         assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens > 0
         assert send_whole(client, "Hi once more").usage.total_tokens > 0
 
-    def test_unknown_policy_is_refused_with_the_known_ones(self, serve: Serve) -> None:
-        policies = {
-            "X_Turn_On_Busy": ["queue", "reject", "interrupt", "rollback"],
-            "X_Turn_On_Stop": ["keep", "discard"],
-            "X_Turn_On_Failure": ["settle", "keep", "forget"],
-            "X_Turn_On_Divergence": ["branch", "reject"],
-            "X_Turn_On_Disconnect": ["continue", "keep", "discard"],
-            "X_Conversation_Messages": ["new", "full"],
-        }
-        served = serve()
-        for header, known in policies.items():
-            with pytest.raises(openai.BadRequestError) as problem:
-                send_whole(served.client("k", **{header: "whatever"}), "Hi")
-            assert all(each in problem.value.message for each in known), header
-            assert header.replace("_", "-").lower() in problem.value.message
-        assert served.do(served.ledger.list()).chats == ()
-
     @both_ways
     def test_refusal_is_stored_and_returned_as_a_refusal(self, serve: Serve, way: Way) -> None:
         served = serve([Refusal("I will not.")], ["Well."])
@@ -375,11 +194,6 @@ class TestParameters:
             assert answer.id == "chatcmpl-scripted"
             assert "x-conversation-id" not in answer.headers
         assert served.do(served.ledger.list()).chats == ()
-
-    def test_policy_without_a_conversation_is_refused(self, serve: Serve) -> None:
-        served = serve()
-        with pytest.raises(openai.BadRequestError, match="x-turn-on-stop"):
-            send_whole(served.client(X_Turn_On_Stop="keep"), "Hi")
 
 
 class TestModels:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import openai
 import pytest
 
@@ -35,22 +33,6 @@ def test_only_question_asked_again_gets_another_answer_in_its_place(serve: Serve
     answer = send_whole(served.client("k", X_Conversation_Messages="new"), "Hi")
     assert answer.state == CONTINUED
     assert [text for _, text in served.messages("k")] == ["Hi", "Two.", "Hi", "Three."]
-
-
-@both_ways
-def test_client_that_strips_inline_thoughts_and_changes_its_preamble_continues(
-    serve: Serve, way: Way
-) -> None:
-    served = serve(otherwise=["<think>Hm.</think>\n\nHello."])
-    client = served.client("k")
-    history = []
-    for number, question in enumerate(("first", "second", "third")):
-        history.append(user(question))
-        answer = way(client, [system(f"It is 10:0{number}."), *history])
-        assert answer.state == (CONTINUED if number else CREATED)
-        history.append(assistant("Hello."))
-    assert [text for role, text in served.messages("k") if role == "user"] == ["first", "second", "third"]
-    assert served.upstream.received[-1].body["messages"][0] == system("It is 10:02.")
 
 
 @both_ways
@@ -111,45 +93,6 @@ def test_question_with_a_prefill_stores_it_as_the_beginning_of_the_answer(serve:
     assert served.upstream.received[-1].body["messages"] == [*history, prefill]
     assert way(client, [*history, assistant('{"b": 2}'), user("third")]).state == CONTINUED
     assert [text for _, text in served.messages("k")][3:] == ['{"b": 2}', "third", "Done."]
-
-
-def retrieving(question: str, number: int) -> str:
-    """Add retrieved text, as Open WebUI does to the newest question."""
-    task = "### Task:\nRespond to the user query using the provided context, incorporating citations.\n"
-    return f"{task}<context>Found {number}</context>\n{question}"
-
-
-def reminding(question: str, _: int) -> str:
-    """Add a reminder, as aider does to the newest question."""
-    return f"{question}\n\nTo suggest changes you MUST return the entire content of the updated file."
-
-
-def reminding_briefly(question: str, _: int) -> str:
-    """Add a reminder, as aider does in its mode `/ask`."""
-    return f"{question}\n\nReply in English.\n"
-
-
-def stamped_before(question: str, number: int) -> str:
-    return f"Current time: {9 + number}:5{number}\n\n{question}"
-
-
-def stamped_after(question: str, number: int) -> str:
-    return f"{question}\n\n[2026-11-18T10:0{number}:05Z]"
-
-
-@pytest.mark.parametrize("added", [retrieving, reminding, reminding_briefly, stamped_before, stamped_after])
-def test_client_that_adds_text_to_its_newest_question_continues(serve: Serve, added: Any) -> None:
-    served = serve(otherwise=["Hello."])
-    client = served.client("k")
-    preamble = [user("An example."), assistant("Its answer.")]
-    history: list[dict[str, str]] = []
-    questions = ["first", "second", "third"]
-    for number, question in enumerate(questions):
-        answer = send_whole(client, [*preamble, *history, user(added(question, number))])
-        assert answer.state == (CONTINUED if number else CREATED)
-        history += [user(question), assistant("Hello.")]
-    stored = [text for role, text in served.messages("k") if role == "user"]
-    assert stored == ["An example.", *(added(text, number) for number, text in enumerate(questions))]
 
 
 @both_ways

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeAlias
 
 import openai
 import pytest
@@ -676,124 +676,49 @@ _NAMED = {"type": "function", "name": "weather"}
 
 
 def _with_output(output: Any) -> dict[str, Any]:
-    return {
-        "input": [
-            {"role": "user", "content": "Hi"},
-            {"type": "function_call_output", "call_id": "c", "output": output},
-        ]
-    }
+    return _with_item({"type": "function_call_output", "call_id": "c", "output": output})
 
 
-@pytest.mark.parametrize(
-    ("fields", "code", "param"),
-    [
-        ({"prompt": {"id": "p"}}, "unsupported_field", "prompt"),
-        ({"extra_body": {"context_management": []}}, "unsupported_field", "context_management"),
-        ({"top_logprobs": 2}, "unsupported_field", "top_logprobs"),
-        ({"tools": [{"type": "web_search"}]}, "unsupported_tool", "tools[0]"),
-        ({"tools": [{"type": "mcp", "server_label": "x"}]}, "unsupported_tool", "tools[0]"),
-        ({"text": {"format": {"type": "grammar"}}}, "unsupported_field", "text.format"),
-        ({"store": False, "background": True}, "unsupported_field", "background"),
-        (
-            {"conversation": "conv_x", "previous_response_id": "resp_x"},
-            "mutually_exclusive",
-            "previous_response_id",
-        ),
-        ({"conversation": "mine"}, "invalid_body", "conversation"),
-        ({"max_output_tokens": 0}, "invalid_body", "max_output_tokens"),
-        ({"input": [{"type": "web_search_call", "id": "ws"}]}, "unsupported_field", "input[0].type"),
-        ({"input": [{"type": []}]}, "unsupported_field", "input[0].type"),
-        (_with_part({"type": {}}), "unsupported_field", "input[0].content[0].type"),
-        (_with_output([{"type": "x"}]), "unsupported_field", "input[1].output[0].type"),
-        ({"reasoning": {"summary": {}}}, "invalid_body", "reasoning.summary"),
-        ({"text": {"verbosity": 1}}, "invalid_body", "text.verbosity"),
-        ({"text": {"x": 1}}, "unsupported_field", "text.x"),
-        (
-            _with_part({"type": "input_image", "file_id": "f"}),
-            "unsupported_field",
-            "input[0].content[0].file_id",
-        ),
-        (_with_part({"type": "input_image"}), "invalid_body", "input[0].content[0].image_url"),
-        (
-            _with_part({"type": "input_image", "image_url": ""}),
-            "invalid_body",
-            "input[0].content[0].image_url",
-        ),
-        (_with_part({"type": "input_text"}), "invalid_body", "input[0].content[0].text"),
-        (_with_part({"type": "input_text", "text": None}), "invalid_body", "input[0].content[0].text"),
-        (_with_part({"type": "output_text", "annotations": []}), "invalid_body", "input[0].content[0].text"),
-        (_with_part({"type": "refusal", "text": "No"}), "unsupported_field", "input[0].content[0].text"),
-        (_with_part({"type": "refusal"}), "invalid_body", "input[0].content[0].refusal"),
-        (
-            _with_part({"type": "input_file", "filename": "a"}),
-            "invalid_body",
-            "input[0].content[0].file_data",
-        ),
-        (_with_part({"type": "input_audio"}), "invalid_body", "input[0].content[0].input_audio.data"),
-        (
-            _with_part({"type": "input_audio", "input_audio": {"data": "x"}}),
-            "invalid_body",
-            "input[0].content[0].input_audio.format",
-        ),
-        (
-            _with_part({"type": "input_text", "text": "a", "x": 1}),
-            "unsupported_field",
-            "input[0].content[0].x",
-        ),
-        (
-            _with_part({"type": "input_text", "text": "a", "x": False}),
-            "unsupported_field",
-            "input[0].content[0].x",
-        ),
-        (_with_output([{"type": "input_text"}]), "invalid_body", "input[1].output[0].text"),
-        (_with_output({"a": 1}), "invalid_body", "input[1].output"),
-        (
-            _with_item({"type": "message", "role": "user", "content": "Hi", "x": 1}),
-            "unsupported_field",
-            "input[1].x",
-        ),
-        (
-            _with_item(
-                {"type": "function_call", "call_id": "c", "name": "f", "arguments": "", "namespace": "n"}
-            ),
-            "unsupported_field",
-            "input[1].namespace",
-        ),
-        (
-            _with_item({"type": "reasoning", "summary": [{"type": "summary_text"}]}),
-            "invalid_body",
-            "input[1].summary[0].text",
-        ),
-        (_with_item({"type": "item_reference", "id": "msg_x", "x": 1}), "unsupported_field", "input[1].x"),
-        (
-            {"text": {"format": {"type": "json_object", "schema": {"a": 1}}}},
-            "unsupported_field",
-            "text.format.schema",
-        ),
-        ({"text": {"verbosity": "loud"}}, "invalid_body", "text.verbosity"),
-        ({"reasoning": {"summary": "long"}}, "invalid_body", "reasoning.summary"),
-        ({"reasoning": {"budget": 9}}, "unsupported_field", "reasoning.budget"),
-        ({"stream_options": {"x": False}}, "unsupported_field", "stream_options.x"),
-        ({"tools": [{**WEATHER, "defer_loading": True}]}, "unsupported_field", "tools[0].defer_loading"),
+Refusals: TypeAlias = dict[str, list[tuple[Any, str]]]
+REFUSED_FIELDS: Refusals = {
+    "unsupported_field": [
+        ({"prompt": {"id": "p"}}, "prompt"),
+        ({"extra_body": {"context_management": []}}, "context_management"),
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"text": {"format": {"type": "grammar"}}}, "text.format"),
+        ({"store": False, "background": True}, "background"),
+        ({"input": [{"type": "web_search_call", "id": "ws"}]}, "input[0].type"),
+        ({"input": [{"type": []}]}, "input[0].type"),
+        ({"text": {"x": 1}}, "text.x"),
+        ({"text": {"format": {"type": "json_object", "schema": {"a": 1}}}}, "text.format.schema"),
+        ({"reasoning": {"budget": 9}}, "reasoning.budget"),
+        ({"stream_options": {"x": False}}, "stream_options.x"),
+        ({"tools": [{**WEATHER, "defer_loading": True}]}, "tools[0].defer_loading"),
         (
             {"tools": [{"type": "custom", "name": "c", "format": {"type": "text", "x": 1}}]},
-            "unsupported_field",
             "tools[0].format.x",
         ),
-        ({"tool_choice": "required"}, "invalid_body", "tool_choice"),
-        ({"tool_choice": "required", "tools": []}, "invalid_body", "tool_choice"),
-        ({"tool_choice": "sometimes"}, "unsupported_field", "tool_choice"),
-        ({"tool_choice": {"type": "function", "name": "weather"}}, "invalid_body", "tool_choice"),
-        (
-            {"tool_choice": {"type": "function", "name": "time"}, "tools": [WEATHER]},
-            "invalid_body",
-            "tool_choice",
-        ),
-        (
-            {"tool_choice": {"type": "custom", "name": "weather"}, "tools": [WEATHER]},
-            "invalid_body",
-            "tool_choice",
-        ),
+        ({"tool_choice": "sometimes"}, "tool_choice"),
+    ],
+    "unsupported_tool": [
+        ({"tools": [{"type": "web_search"}]}, "tools[0]"),
+        ({"tools": [{"type": "mcp", "server_label": "x"}]}, "tools[0]"),
+    ],
+    "mutually_exclusive": [
+        ({"conversation": "conv_x", "previous_response_id": "resp_x"}, "previous_response_id")
+    ],
+    "invalid_body": [
+        ({"conversation": "mine"}, "conversation"),
+        ({"max_output_tokens": 0}, "max_output_tokens"),
+        ({"reasoning": {"summary": {}}}, "reasoning.summary"),
+        ({"text": {"verbosity": 1}}, "text.verbosity"),
+        ({"text": {"verbosity": "loud"}}, "text.verbosity"),
+        ({"reasoning": {"summary": "long"}}, "reasoning.summary"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tool_choice": "required", "tools": []}, "tool_choice"),
+        ({"tool_choice": {"type": "function", "name": "weather"}}, "tool_choice"),
+        ({"tool_choice": {"type": "function", "name": "time"}, "tools": [WEATHER]}, "tool_choice"),
+        ({"tool_choice": {"type": "custom", "name": "weather"}, "tools": [WEATHER]}, "tool_choice"),
         (
             {
                 "tool_choice": {
@@ -803,54 +728,101 @@ def _with_output(output: Any) -> dict[str, Any]:
                 },
                 "tools": [WEATHER],
             },
-            "invalid_body",
             "tool_choice.tools[1]",
         ),
         (
             {"tool_choice": {"type": "allowed_tools", "mode": "none", "tools": [_NAMED]}, "tools": [WEATHER]},
-            "invalid_body",
             "tool_choice.mode",
         ),
-        ({"temperature": 99}, "invalid_body", "temperature"),
-        ({"temperature": -0.1}, "invalid_body", "temperature"),
-        ({"top_p": 7}, "invalid_body", "top_p"),
-        ({"top_logprobs": 21}, "invalid_body", "top_logprobs"),
-        ({"top_logprobs": -1}, "invalid_body", "top_logprobs"),
-        ({"max_tool_calls": 0}, "invalid_body", "max_tool_calls"),
-        ({"extra_body": {"frequency_penalty": -2.5}}, "invalid_body", "frequency_penalty"),
-        ({"extra_body": {"presence_penalty": "high"}}, "invalid_body", "presence_penalty"),
-        (
-            _with_part({"type": "input_file", "file_url": "http://x"}),
-            "unsupported_field",
-            "input[0].content[0].file_url",
-        ),
-        ({"input": []}, "no_new_input", "input"),
-        ({"input": [{"role": "assistant", "content": "Hm"}]}, "no_new_input", "input"),
-        (
-            {"input": [{"type": "function_call_output", "call_id": "c", "output": "1"}]},
-            "malformed_items",
-            "input",
-        ),
-        ({"metadata": {"a": "x" * 513}}, "invalid_input", "metadata"),
-        ({"tools": [{**WEATHER, "parameters": 5}]}, "invalid_body", "tools[0].parameters"),
-        ({"tools": [{**WEATHER, "strict": "yes"}]}, "invalid_body", "tools[0].strict"),
-        ({"tools": [{**WEATHER, "description": 5}]}, "invalid_body", "tools[0].description"),
-        ({"tools": [{"type": "custom", "name": "c", "format": 5}]}, "invalid_body", "tools[0].format"),
+        ({"temperature": 99}, "temperature"),
+        ({"temperature": -0.1}, "temperature"),
+        ({"top_p": 7}, "top_p"),
+        ({"top_logprobs": 21}, "top_logprobs"),
+        ({"top_logprobs": -1}, "top_logprobs"),
+        ({"max_tool_calls": 0}, "max_tool_calls"),
+        ({"extra_body": {"frequency_penalty": -2.5}}, "frequency_penalty"),
+        ({"extra_body": {"presence_penalty": "high"}}, "presence_penalty"),
+        ({"tools": [{**WEATHER, "parameters": 5}]}, "tools[0].parameters"),
+        ({"tools": [{**WEATHER, "strict": "yes"}]}, "tools[0].strict"),
+        ({"tools": [{**WEATHER, "description": 5}]}, "tools[0].description"),
+        ({"tools": [{"type": "custom", "name": "c", "format": 5}]}, "tools[0].format"),
         (
             {"text": {"format": {"type": "json_schema", "name": "a", "schema": {}, "strict": "yes"}}},
-            "invalid_body",
             "text.format.strict",
         ),
-        (
-            _with_item({"role": "user", "content": "Hi", "status": "weird"}),
-            "invalid_body",
-            "input[1].status",
-        ),
-        ({"metadata": {"a": 1}}, "invalid_body", "metadata"),
-        ({"conversation": "conv_x"}, "invalid_id", "conversation"),
+        ({"metadata": {"a": 1}}, "metadata"),
     ],
-    ids=str,
-)
+    "no_new_input": [
+        ({"input": []}, "input"),
+        ({"input": [{"role": "assistant", "content": "Hm"}]}, "input"),
+    ],
+    "malformed_items": [
+        ({"input": [{"type": "function_call_output", "call_id": "c", "output": "1"}]}, "input")
+    ],
+    "invalid_input": [({"metadata": {"a": "x" * 513}}, "metadata")],
+    "invalid_id": [({"conversation": "conv_x"}, "conversation")],
+}
+REFUSED_PARTS: Refusals = {
+    "unsupported_field": [
+        ({"type": {}}, "type"),
+        ({"type": "input_image", "file_id": "f"}, "file_id"),
+        ({"type": "refusal", "text": "No"}, "text"),
+        ({"type": "input_text", "text": "a", "x": 1}, "x"),
+        ({"type": "input_text", "text": "a", "x": False}, "x"),
+        ({"type": "input_file", "file_url": "http://x"}, "file_url"),
+    ],
+    "invalid_body": [
+        ({"type": "input_image"}, "image_url"),
+        ({"type": "input_image", "image_url": ""}, "image_url"),
+        ({"type": "input_text"}, "text"),
+        ({"type": "input_text", "text": None}, "text"),
+        ({"type": "output_text", "annotations": []}, "text"),
+        ({"type": "refusal"}, "refusal"),
+        ({"type": "input_file", "filename": "a"}, "file_data"),
+        ({"type": "input_audio"}, "input_audio.data"),
+        ({"type": "input_audio", "input_audio": {"data": "x"}}, "input_audio.format"),
+    ],
+}
+"""In the content of a message."""
+REFUSED_ITEMS: Refusals = {
+    "unsupported_field": [
+        ({"type": "message", "role": "user", "content": "Hi", "x": 1}, "x"),
+        (
+            {"type": "function_call", "call_id": "c", "name": "f", "arguments": "", "namespace": "n"},
+            "namespace",
+        ),
+        ({"type": "item_reference", "id": "msg_x", "x": 1}, "x"),
+    ],
+    "invalid_body": [
+        ({"type": "reasoning", "summary": [{"type": "summary_text"}]}, "summary[0].text"),
+        ({"role": "user", "content": "Hi", "status": "weird"}, "status"),
+    ],
+}
+"""After a message."""
+REFUSED_OUTPUTS: Refusals = {
+    "unsupported_field": [([{"type": "x"}], "output[0].type")],
+    "invalid_body": [
+        ([{"type": "input_text"}], "output[0].text"),
+        ({"a": 1}, "output"),
+    ],
+}
+"""Of a call."""
+
+
+def refusals() -> Iterator[tuple[dict[str, Any], str, str]]:
+    """Yield the fields of each request that is refused, the code, and the place that the error names."""
+    for refused, embed, place in (
+        (REFUSED_FIELDS, dict, ""),
+        (REFUSED_PARTS, _with_part, "input[0].content[0]."),
+        (REFUSED_ITEMS, _with_item, "input[1]."),
+        (REFUSED_OUTPUTS, _with_output, "input[1]."),
+    ):
+        for code, cases in refused.items():
+            for case, name in cases:
+                yield embed(case), code, place + name
+
+
+@pytest.mark.parametrize(("fields", "code", "param"), list(refusals()), ids=str)
 def test_request_that_cannot_be_honoured_is_refused_by_name_and_stores_nothing(
     serve: Serve, fields: dict[str, Any], code: str, param: str | None
 ) -> None:
@@ -876,8 +848,7 @@ def test_request_that_cannot_be_honoured_is_refused_by_name_and_stores_nothing(
         {"stream_options": {"include_obfuscation": False}},
         {"text": {"format": {"type": "text"}, "verbosity": "low"}, "reasoning": {"generate_summary": "auto"}},
         _with_part({"type": "input_text", "text": "Hi", "prompt_cache_breakpoint": {"mode": "explicit"}}),
-        _with_item({"role": "assistant", "content": "Hm", "phase": "commentary"})
-        | {
+        {
             "input": [
                 {"role": "assistant", "content": "Hm", "phase": "commentary"},
                 {"role": "user", "content": "?"},

@@ -17,9 +17,7 @@ from tests.compat.completions import Way, assistant, both_ways, collect, send_st
 from tests.compat.conftest import Serve
 from tests.compat.live_server import MODEL, PATIENCE, LiveServer
 from tests.compat.retry_clients import MOMENT
-from turnledger.engine.limits import Limits
 from turnledger.testing.gates import Gate
-from turnledger.testing.upstream import CUT
 
 UNKNOWN = "turn_01a1e0bc39367804ba97aa83b3fdbca9"
 
@@ -99,22 +97,6 @@ class TestBusy:
         assert served.messages("k") == [("user", "first"), ("assistant", "Hello.")]
 
     @both_ways
-    @pytest.mark.parametrize("policy", ["interrupt", "rollback"])
-    def test_busy_interrupt_and_rollback_end_the_running_turn(
-        self, serve: Serve, threads: ThreadPoolExecutor, way: Way, policy: str
-    ) -> None:
-        gate = Gate()
-        served = serve(["Hel", gate], ["Second."])
-        running = threads.submit(send_streamed, served.client("k"), "first")
-        served.wait_arrived(gate)
-        assert way(served.client("k", X_Turn_On_Busy=policy), "second").text == "Second."
-        problem = running.exception()
-        assert isinstance(problem, openai.APIError)
-        assert problem.code == "turn_stopped"
-        kept = [("user", "first"), ("assistant", "Hel")] if policy == "interrupt" else []
-        assert served.messages("k") == [*kept, ("user", "second"), ("assistant", "Second.")]
-
-    @both_ways
     def test_busy_queue_runs_requests_in_order(
         self, serve: Serve, store_url: str, threads: ThreadPoolExecutor, way: Way
     ) -> None:
@@ -128,39 +110,6 @@ class TestBusy:
         served.release(gate)
         assert [each.result().text for each in pending] == ["Zero", "One.", "Two.", "Three."]
         assert [text for role, text in served.messages("k") if role == "user"] == ["0", "1", "2", "3"]
-
-    @both_ways
-    def test_busy_queue_that_is_full_is_answered_with_retry_after(
-        self, serve: Serve, threads: ThreadPoolExecutor, way: Way
-    ) -> None:
-        gate = Gate()
-        served = serve(["Zero", gate], ["One."], limits=Limits(queue_length=1))
-        pending = [threads.submit(way, served.client("k"), "0")]
-        served.wait_arrived(gate)
-        pending.append(threads.submit(way, served.client("k"), "1"))
-        served.wait_queued("k")
-        with pytest.raises(openai.RateLimitError) as problem:
-            way(served.client("k"), "2")
-        assert problem.value.code == "queue_full"
-        assert int(problem.value.response.headers["retry-after"]) > 0
-        served.release(gate)
-        assert [each.result().text for each in pending] == ["Zero", "One."]
-
-    @both_ways
-    def test_busy_queue_wait_that_times_out_is_a_conflict(
-        self, serve: Serve, threads: ThreadPoolExecutor, way: Way
-    ) -> None:
-        gate = Gate()
-        served = serve(["Zero", gate], limits=Limits(queue_wait=0))
-        pending = threads.submit(way, served.client("k"), "0")
-        served.wait_arrived(gate)
-        with pytest.raises(openai.ConflictError) as problem:
-            way(served.client("k"), "1")
-        assert problem.value.code == "wait_ended"
-        assert problem.value.response.headers["x-should-retry"] == "false"
-        served.release(gate)
-        pending.result()
-        assert served.messages("k") == [("user", "0"), ("assistant", "Zero")]
 
 
 class TestEvents:
@@ -194,15 +143,6 @@ class TestEvents:
             assert text_of([*early, *late]) == "Hello."
             assert late[-1][1] == "turn.finished"
             assert list(events(served, turn, after=early[-1][0])) == late
-
-    def test_events_of_a_failed_turn_end_with_the_failure(self, serve: Serve) -> None:
-        served = serve(["Hel", CUT])
-        with pytest.raises(openai.APIError):
-            send_streamed(served.client("k"), "Hi")
-        [attempt] = served.chat_json("k")["attempts"]
-        *_, last = events(served, attempt["id"])
-        assert last[1] == "turn.finished"
-        assert last[2]["state"] == "failed"
 
 
 StreamEvent = tuple[int, str, Any]

@@ -13,7 +13,6 @@ from tests.compat.completions import (
     CONTINUED,
     CREATED,
     Way,
-    assistant,
     both_ways,
     send_streamed,
     send_whole,
@@ -96,23 +95,8 @@ def rows_in(path: Path) -> int:
 
 
 class TestOpenclaw:
-    """Two requests with one new key each made a session before either was saved."""
-
-    @both_ways
-    def test_concurrent_first_requests_with_one_key_share_the_history(
-        self, serve: Serve, store_url: str, threads: ThreadPoolExecutor, way: Way
-    ) -> None:
-        gate = Gate()
-        served = serve(["One", gate, "."], ["Two."], store=store_url)
-        first = threads.submit(way, served.client("new"), "first")
-        served.wait_arrived(gate)
-        second = threads.submit(way, served.client("new"), "second")
-        served.wait_queued("new")
-        served.release(gate)
-        assert (first.result().state, second.result().state) == (CREATED, CONTINUED)
-        assert first.result().conversation == second.result().conversation
-        seen = served.upstream.received[-1].body["messages"]
-        assert seen == [user("first"), assistant("One."), user("second")]
+    """Two requests with one new key each made a session before either was saved. Rocketride lost turns alike:
+    each tab wrote the whole file from what it remembered."""
 
     def test_concurrent_first_requests_at_two_servers_make_one_conversation(
         self, serve: Serve, tmp_path: Path, threads: ThreadPoolExecutor
@@ -129,30 +113,3 @@ class TestOpenclaw:
         assert sorted(each.state for each in answers) == [CONTINUED] * 7 + [CREATED]
         seen = sorted(len(each.body["messages"]) for served in servers for each in served.upstream.received)
         assert seen == [1, 3, 5, 7, 9, 11, 13, 15]
-
-
-class TestRocketride:
-    """Each tab wrote the whole file from what it remembered."""
-
-    @both_ways
-    def test_concurrent_tabs_lose_no_turns(
-        self, serve: Serve, store_url: str, threads: ThreadPoolExecutor, way: Way
-    ) -> None:
-        served = serve(store=store_url)
-        answer = way(served.client("k"), "zeroth", model="demo")
-
-        def tab(name: str) -> list[str]:
-            client = served.client(answer.conversation)
-            return [way(client, f"{name} {number}", model="demo").text for number in range(5)]
-
-        tabs = [threads.submit(tab, name) for name in ("left", "right")]
-        answers = [text for each in tabs for text in each.result()]
-        history = served.messages("k")
-        questions = [text for role, text in history if role == "user"]
-        assert sorted(questions[1:]) == sorted(f"{name} {n}" for name in ("left", "right") for n in range(5))
-        assert sorted(text for role, text in history[2:] if role == "assistant") == sorted(answers)
-        numbers = [turn["number"] for turn in served.chat_json("k")["turns"]]
-        assert numbers == list(range(1, 12))
-        # Each turn saw exactly the history before it: the model reports its number of messages.
-        for number, (_, text) in enumerate(history[3::2], start=1):
-            assert f"I remember {number} message" in text

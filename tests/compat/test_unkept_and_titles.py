@@ -107,17 +107,6 @@ def test_import_into_an_unkept_scope_is_refused(serve: Serve) -> None:
     assert after.do(Host(after.ledger).is_named("k"))
 
 
-def test_unkept_turn_with_a_header_that_needs_the_store_is_refused(serve: Serve) -> None:
-    served = serve(settings=NOTHING_KEPT)
-    with pytest.raises(openai.BadRequestError) as problem:
-        send_whole(served.client("k", Idempotency_Key="one"), "Hi")
-    assert (problem.value.code, problem.value.param) == ("not_kept", "Idempotency-Key")
-    with pytest.raises(openai.BadRequestError) as problem:
-        send_whole(served.client("k", X_Conversation_Keep="yes"), "Hi")
-    assert 'must be "no"' in problem.value.message
-    assert served.upstream.received == []
-
-
 @both_ways
 def test_unkept_turn_that_fails_is_reported_and_leaves_no_chat(serve: Serve, way: Way) -> None:
     served = serve([Status(503)], ["Hel", CUT], ["Hello."])

@@ -97,20 +97,8 @@ def test_error_object_in_an_answer_says_the_same(serve: Serve, way: Way, code: i
     assert ("api_key" in problem.message) is (code == 401)
 
 
-ECHOES = [
-    f"Your header was Authorization: Bearer {API_KEY}",
-    f"key={API_KEY}",
-    "No access with sk-proj-abcdefgh12345678",
-    "No access with gsk_abcdefgh1234, pplx-abcdefgh1234, r8_abcdefgh1234 or ghp_abcdefgh1234",
-    "{'x-api-key': 'unknown-to-us-123', 'a': 1}",
-    '{"Authorization":"Bearer unknown-to-us-123"}',
-    "at https://user:unknown-to-us-123@host/v1",
-    "cookie: a=1; session=unknown-to-us-123; b",
-    "[(b'authorization', b'Bearer unknown-to-us-123')]",
-    r"{\"Authorization\": \"Token unknown-to-us-123\"}",
-    "https://host/v1?a=b&key=unknown-to-us-123",
-    "Invalid API key provided: unknown-to-us-123",
-]
+ECHOES = [f"Your header was Authorization: Bearer {API_KEY}", "No access with sk-proj-abcdefgh12345678"]
+"""Further ones are in the tests of the cleaner."""
 
 
 @pytest.mark.parametrize("in_band", [True, False])
@@ -129,7 +117,7 @@ def test_credentials_in_the_words_are_hidden(
             shown = str(problem_of(served, way, conversation).body)
         stored = json.dumps(served.chat_json("k")) if conversation else ""
         assert "Sorry" in shown
-        for secret in (API_KEY, "unknown-to-us", "abcdefgh1234"):
+        for secret in (API_KEY, "abcdefgh1234"):
             assert secret not in shown + stored
 
 

@@ -122,22 +122,6 @@ def test_upstream_failure_leaves_the_history_unchanged_and_a_retry_succeeds(
     assert served.messages("k") == messages
 
 
-@both_ways
-def test_unreachable_upstream_leaves_the_history_unchanged(serve: Serve, way: Way) -> None:
-    served = serve(["One."], ["Two."])
-    client = served.client("k")
-    way(client, "first")
-    before = served.turns("k")
-    served.do(served.upstream.refuse())
-    with pytest.raises(openai.InternalServerError) as problem:
-        way(client, "second")
-    assert (problem.value.status_code, problem.value.code) == (502, "model_unavailable")
-    check_untouched(served, before)
-    served.do(served.upstream.listen())
-    assert way(client, "second").text == "Two."
-    assert len(served.messages("k")) == 4
-
-
 @pytest.mark.parametrize("script", [[Status(500)], ["Hel", CUT]], ids=["status", "cut"])
 @both_ways
 def test_failed_first_turn_leaves_no_turn(

@@ -124,17 +124,6 @@ def test_answer_is_sent_after_its_commit(serve: Serve, threads: ThreadPoolExecut
 
 @both_ways
 @pytest.mark.parametrize("fate", Fate)
-def test_commit_outcome_resolved_in_time_is_answered_normally(
-    serve: Serve, store_url: str, way: Way, fate: Fate
-) -> None:
-    served = serve(["Hello."], store=store_url)
-    served.store.lose_answer(commit, fate)
-    assert way(served.client("k"), "Hi").text == "Hello."
-    assert served.messages("k") == [("user", "Hi"), ("assistant", "Hello.")]
-
-
-@both_ways
-@pytest.mark.parametrize("fate", Fate)
 def test_commit_outcome_that_stays_unknown_is_reported(serve: Serve, way: Way, fate: Fate) -> None:
     served = serve(["Hello."], ["Next."], limits=Limits(doubt_patience=0))
     client = served.client("k")

@@ -20,7 +20,8 @@ from schemathesis.specs.openapi.checks import (
     unsupported_method,
 )
 
-from tests.fuzz.application import Application, Reply
+from tests.fuzz.application import Application
+from tests.unit.server.asgi import Reply
 from turnledger.server.openapi.document import describe
 from turnledger.server.openapi.endpoint import Endpoint
 

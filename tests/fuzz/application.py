@@ -7,9 +7,10 @@ from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
 import msgspec
-from starlette.types import Message
 
+from tests.unit.server.asgi import HOST, JSON, Reply, fetch
 from tests.unit.server.fake_page import PAGE
+from tests.unit.server.site import at_once
 from turnledger import Ledger
 from turnledger.hosting import Host
 from turnledger.ledger import OWNER
@@ -22,26 +23,9 @@ from turnledger.server.models.models import Models, ResolvedModel
 T = TypeVar("T")
 Headers = Iterable[tuple[bytes, bytes]]
 
-HOST = (b"host", b"localhost")
-JSON = (b"content-type", b"application/json")
 KNOWN = "a known chat"
 """The key of a conversation that has turns."""
 BODY_LIMIT = 300_000
-
-
-class Reply(msgspec.Struct):
-    status: int = 0
-    headers: list[tuple[bytes, bytes]] = []
-    body: bytes = b""
-    is_whole: bool = False
-
-    @property
-    def summary(self) -> str:
-        return f"{self.status} {self.body[:500]!r}"
-
-
-async def _at_once(_: float) -> None:
-    await asyncio.sleep(0)
 
 
 class Application:
@@ -56,7 +40,7 @@ class Application:
 
     async def _open(self) -> None:
         self.ledger = await Ledger.open()
-        model = DemoModel(sleep=_at_once, patience=0)
+        model = DemoModel(sleep=at_once, patience=0)
         settings = Settings(limits=ServerLimits(body_bytes=BODY_LIMIT))
         self.app: App = make_app(
             self.ledger, Models({"demo": ResolvedModel(model, "demo")}), settings, chat_page=PAGE
@@ -87,48 +71,9 @@ class Application:
     async def _fetch(
         self, method: str, path: str, headers: Headers, body: bytes, query: bytes = b""
     ) -> Reply:
-        reply = Reply()
-        half = len(body) // 2
-        parts: list[Message] = [
-            {"type": "http.request", "body": body[half:], "more_body": False},
-            {"type": "http.request", "body": body[:half], "more_body": True},
-        ]
-        over = asyncio.Event()
-
-        async def receive() -> Message:
-            if parts:
-                return parts.pop()
-            await over.wait()
-            return {"type": "http.disconnect"}
-
-        async def send(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                assert not reply.status, "answered twice"
-                reply.status, reply.headers = message["status"], list(message["headers"])
-            else:
-                assert reply.status, "a body before its head"
-                assert not reply.is_whole, "more after the end"
-                reply.body += message.get("body", b"")
-                reply.is_whole = not message.get("more_body", False)
-                if reply.is_whole or path == "/api/events":  # it never ends
-                    over.set()
-
-        scope = {
-            "type": "http",
-            "http_version": "1.1",
-            "method": method,
-            "path": path,
-            "raw_path": path.encode("utf-8", "replace"),
-            "query_string": query,
-            "root_path": "",
-            "scheme": "http",
-            "server": ("127.0.0.1", 8383),
-            "client": ("127.0.0.1", 1),
-            "headers": [(name.lower(), value) for name, value in headers],
-            "state": {},
-        }
-        await self.app(scope, receive, send)
-        return reply
+        half, lower = len(body) // 2, [(name.lower(), value) for name, value in headers]
+        parts = (body[:half], body[half:])
+        return await fetch(self.app, path, method=method, headers=lower, parts=parts, query=query)
 
     def everything(self) -> dict[str, list[str]]:
         """Return all conversations and their turns."""

@@ -15,8 +15,8 @@ import msgspec
 from starlette.types import Message
 
 from tests.fuzz.api_description import ApiDescription
-from tests.fuzz.application import HOST, JSON, Reply
 from tests.fuzz.replies import check_reply
+from tests.unit.server.asgi import HOST, JSON, Reply
 from turnledger import Ledger
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Store

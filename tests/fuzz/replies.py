@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tests.fuzz.application import Reply
+from tests.unit.server.asgi import Reply
 
 
 def check_reply(reply: Reply, *, method: str = "POST") -> None:

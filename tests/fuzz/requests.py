@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from hypothesis import strategies as st
 
-from tests.fuzz.application import HOST, JSON
+from tests.unit.server.asgi import HOST, JSON
 
 HUGE_NUMBERS = (
     "1e400",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,10 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec.structs import replace
-from starlette.types import Message
 
-from tests.fuzz.application import HOST, JSON, Reply
 from tests.fuzz.replies import check_error
+from tests.unit.server.asgi import HOST, JSON, Reply, fetch
 from tests.unit.server.fake_page import ASSET, PAGE
 from turnledger import Ledger
 from turnledger.engine.access.tokens import find
@@ -133,33 +131,9 @@ class Place:
         headers = dict(self.headers)
         if body:
             headers = {JSON[0]: JSON[1], b"content-length": b"%d" % len(body), **headers}
-        reply, parts, received = Reply(), [body], asyncio.Event()
-
-        async def receive() -> Message:
-            if parts and self.arrives:
-                return {"type": "http.request", "body": parts.pop()}
-            await received.wait()
-            return {"type": "http.disconnect"}
-
-        async def send(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                reply.status, reply.headers = message["status"], list(message["headers"])
-            reply.body += message.get("body", b"")
-            if path == "/api/events" and reply.body:  # which has no end
-                received.set()
-
-        await self.app(
-            {
-                "type": "http",
-                "method": self.endpoint.method,
-                "path": path,
-                "query_string": self.query,
-                "headers": [*headers.items(), *self.more],
-            },
-            receive,
-            send,
-        )
-        return reply
+        given, parts = [*headers.items(), *self.more], (body,) if self.arrives else ()
+        method = self.endpoint.method
+        return await fetch(self.app, path, method=method, headers=given, parts=parts, query=self.query)
 
 
 async def go_well(place: Place) -> None:

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.fuzz.application import HOST, JSON, Application, Reply
+from tests.fuzz.application import Application
 from tests.fuzz.replies import check_reply
 from tests.fuzz.requests import BODIES, CONVERSING, HEADERS, METHODS, QUERIES, paths
+from tests.unit.server.asgi import HOST, JSON, Reply
 
 CHAT = "/v1/chat/completions"
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "60"))

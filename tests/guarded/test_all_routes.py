@@ -4,12 +4,13 @@ one (`make proof` tries more)."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 import pytest
 
 from tests.guarded.foreign_probes import ROLES, add_roles, differences, ids_of, own_of
 from tests.guarded.town import ALL, SECRETS, Operation, Town, chat_body, town
 from tests.unit.server.asgi import HOST, JSON, Reply, fetch
-from turnledger.hosting import Host
 
 
 def shows_nothing(reply: Reply, place: Town, operation: Operation) -> None:
@@ -19,6 +20,17 @@ def shows_nothing(reply: Reply, place: Town, operation: Operation) -> None:
         assert secret not in text, operation.name
     if not operation.names_hers:
         assert place.ids["chat"] not in text, operation.name
+
+
+async def harmless(place: Town, who: str, besides: str = "") -> AsyncIterator[tuple[Operation, Reply]]:
+    """Send every operation with Alice's ids; no reply shows anything of her, and nothing of her changes."""
+    before = await place.alices()
+    for operation in place.operations():
+        if operation.name != besides:
+            reply = await place.walk(operation, who)
+            shows_nothing(reply, place, operation)
+            yield operation, reply
+    assert await place.alices() == before
 
 
 async def test_request_without_a_valid_token_is_refused_on_every_route() -> None:
@@ -45,43 +57,31 @@ async def test_request_without_a_valid_token_is_refused_on_every_route() -> None
 
 async def test_chat_of_another_owner_is_not_found_on_every_route() -> None:
     async with town() as place:
-        before = await place.alices()
-        for operation in place.operations():
-            reply = await place.walk(operation, "bob")
+        async for operation, reply in harmless(place, "bob"):
             if operation.needs_admin or "{token}" in operation.path:
                 assert reply.status == 403, operation.name
             elif operation.names_hers:
                 assert reply.status == 404, operation.name
             else:
                 assert reply.status == 200, operation.name
-            shows_nothing(reply, place, operation)
-        assert await place.alices() == before
 
 
 async def test_chat_outside_the_scope_of_a_narrowed_token_is_not_found_on_every_route() -> None:
     async with town() as place:
-        before = await place.alices()
-        for operation in place.operations():
-            if operation.name == "POST /api/tokens":
-                continue  # what he may make is his own test
-            reply = await place.walk(operation, "narrow")
+        async for operation, reply in harmless(place, "narrow", besides="POST /api/tokens"):
             if operation.names_hers or "{token}" in operation.path:
                 assert reply.status == 404, operation.name
             else:
                 assert reply.status == 200, operation.name
-            shows_nothing(reply, place, operation)
-        assert await place.alices() == before
 
 
 async def test_chat_other_than_that_of_a_chat_token_is_not_found_on_every_route() -> None:
     async with town() as place:
         other = await place.ledger.for_owner("alice", scope="aside").conversation()
-        _, place.tokens["of another chat"] = await Host(place.ledger).tokens.create(
+        place.tokens["of another chat"] = await place.token(
             owner="alice", scopes=["chats:read"], conversation=other.id
         )
-        before = await place.alices()
-        for operation in place.operations():
-            reply = await place.walk(operation, "of another chat")
+        async for operation, reply in harmless(place, "of another chat"):
             if not operation.is_public and operation.needs not in (None, "chats:read"):
                 assert (reply.status, reply.code) == (403, "insufficient_scope"), operation.name
             elif operation.names_hers:
@@ -90,8 +90,6 @@ async def test_chat_other_than_that_of_a_chat_token_is_not_found_on_every_route(
                 assert reply.status == 403, operation.name
             else:
                 assert reply.status == 200, operation.name
-            shows_nothing(reply, place, operation)
-        assert await place.alices() == before
 
 
 async def test_missing_scope_is_refused_on_exactly_the_routes_that_need_it() -> None:
@@ -110,9 +108,7 @@ async def test_missing_scope_is_refused_on_exactly_the_routes_that_need_it() -> 
 
 async def test_write_only_token_never_receives_message_text() -> None:
     async with town() as place:
-        _, place.tokens["writer"] = await Host(place.ledger).tokens.create(
-            owner="alice", scopes=["chats:write"]
-        )
+        place.tokens["writer"] = await place.token(owner="alice", scopes=["chats:write"])
         path = f"/api/chats/{place.ids['chat']}"
         stale = [HOST, JSON, (b"authorization", f"Bearer {place.tokens['writer']}".encode())]
         lost = await fetch(
@@ -157,9 +153,7 @@ async def test_model_outside_the_token_is_not_found() -> None:
 
 async def test_model_outside_the_token_cannot_be_named_in_other_fields() -> None:
     async with town() as place:
-        _, place.tokens["demo only"] = await Host(place.ledger).tokens.create(
-            owner="alice", scopes=ALL, models=["demo"]
-        )
+        place.tokens["demo only"] = await place.token(owner="alice", scopes=ALL, models=["demo"])
         for field in ({"Model": "big"}, {"models": ["big"]}):
             for key in ("new", None):
                 body = {**chat_body("Hi"), **field}
@@ -188,21 +182,15 @@ OPEN_TO_READERS = {"GET /api/chats/{chat}", "GET /api/events", "GET /api/tokens/
 
 async def test_guest_of_a_scope_gets_the_same_status_as_a_stranger_on_every_route() -> None:
     async with town() as place:
-        before = await place.alices()
-        for operation in place.operations():
-            if operation.name == "POST /api/shares":
-                continue
-            reply, strangers = await place.walk(operation, "guest"), await place.walk(operation, "bob")
-            assert reply.status == strangers.status, operation.name
-            shows_nothing(reply, place, operation)
-        assert await place.alices() == before
+        async for operation, reply in harmless(place, "guest", besides="POST /api/shares"):
+            assert reply.status == (await place.walk(operation, "bob")).status, operation.name
 
 
 async def test_guest_has_private_chats_in_the_shared_scope_only() -> None:
     async with town() as place:
         reply = await place.fetch("POST", "/v1/chat/completions", "guest", chat_body("Hello"), key="mine")
         assert reply.status == 200
-        chat = (reply.header(b"x-conversation-id") or b"").decode()
+        chat = reply.conversation
         shown = await place.fetch("GET", f"/api/chats/{chat}", "guest")
         assert (shown.status, shown.json["scope"]) == (200, "fair")
         for other in ("alice", "bob", "reader"):
@@ -217,7 +205,7 @@ async def test_visitor_of_a_share_link_cannot_create_share_links() -> None:
         completion = await place.fetch(
             "POST", "/v1/chat/completions", "guest", chat_body("Hello"), key="mine"
         )
-        own = (completion.header(b"x-conversation-id") or b"").decode()
+        own = completion.conversation
         for chat in (own, place.ids["chat"]):
             reply = await place.fetch("POST", "/api/shares", "guest", {"chat": chat})
             assert (reply.status, reply.code) == (403, "token_too_wide")
@@ -244,13 +232,17 @@ async def test_share_reader_sees_visible_messages_without_owner_data() -> None:
         ledger, ids = place.ledger, place.ids
         chat = await ledger.for_owner("alice").conversation(ids["chat"])
         await chat.update(title="Cakes", metadata={"customer": "4711"})
-        async with chat.turn("Look it up") as turn:
+        call = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
+        result = {"type": "function_call_output", "call_id": "c", "output": "the password"}
+        async with chat.turn("Look it up", details={"model": "m"}) as turn:
+            await turn.add(call, result)
             turn.emit("It is blue.")
-        await chat.flag(turn.id, 1, to_user=False)
+        await chat.flag(turn.id, 3, to_user=False)
         shown = (await place.fetch("GET", f"/api/chats/{ids['chat']}", "reader")).json
         assert (shown["title"], shown["conversation_key"], shown["metadata"]) == ("Cakes", None, {})
         assert shown["attempts"] == []
         assert [len(each["input"]) + len(each["output"]) for each in shown["turns"]] == [2, 1]
+        assert [each["details"] for each in shown["turns"]] == [{}, {}]
         assert "blue" not in str(shown)
         assert "alice" not in str(shown)
         assert (await place.fetch("GET", "/api/tokens/self", "reader")).json["owner"] == ""
@@ -279,7 +271,7 @@ async def test_derived_title_for_share_readers_uses_only_visible_words() -> None
 async def test_search_finds_messages_only_for_their_owner() -> None:
     async with town() as place:
         other = await place.ledger.for_owner("alice").conversation()
-        _, place.tokens["of another chat"] = await Host(place.ledger).tokens.create(
+        place.tokens["of another chat"] = await place.token(
             owner="alice", scopes=["chats:read"], conversation=other.id
         )
         path = f"/api/search?q={SECRETS[0]}"

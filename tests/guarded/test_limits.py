@@ -15,18 +15,13 @@ from starlette.types import Message
 
 from tests.guarded.town import town
 from tests.unit.server.asgi import HOST, JSON, Reply, fetch
-from turnledger import Ledger
-from turnledger.hosting import Host
-from turnledger.model.access.token import TokenScope
+from tests.unit.server.site import Site, site_of
 from turnledger.model.conversation import BLOCK
 from turnledger.runners.chat_model import ModelRequest
 from turnledger.runners.demo import DemoModel
-from turnledger.server.access.limits import IMPORTS, OTHER_REQUESTS, STREAMS, TURNS, WAITING
-from turnledger.server.app import App, make_app
-from turnledger.server.config.settings import ServerLimits, Settings
-from turnledger.server.listen.serve import engine_limits
-from turnledger.server.models.models import Models, ResolvedModel
-from turnledger.stores.memory import MemoryStore
+from turnledger.server.access.limits import IMPORTS, OTHER_REQUESTS, STREAMS, TURNS, WAITING, Caller
+from turnledger.server.app import App
+from turnledger.server.config.settings import ServerLimits
 from turnledger.testing.fake_clock import FakeClock
 from turnledger.testing.gates import Gate
 from turnledger.tokens import Tokens
@@ -47,11 +42,14 @@ class Held(DemoModel):
         return await super().complete(request)
 
 
-class House:
+class House(Site):
     """A server with a model that holds its answers, and people with tokens."""
 
-    def __init__(self, app: App, ledger: Ledger, model: Held, clock: FakeClock) -> None:
-        self.app, self.ledger, self.model, self.clock = app, ledger, model, clock
+    model: Held
+    clock: FakeClock
+
+    def __init__(self, app: App) -> None:
+        super().__init__(app)
         self.counters = app.service.counters
         self._tokens: dict[str, str] = {}
 
@@ -116,19 +114,18 @@ class House:
         if who is None:
             return [HOST]
         if who not in self._tokens:
-            _, self._tokens[who] = await Host(self.ledger).tokens.create(owner=who, scopes=tuple(TokenScope))
+            self._tokens[who] = await self.token(owner=who)
         return [HOST, (b"authorization", b"Bearer " + self._tokens[who].encode())]
 
 
 @asynccontextmanager
 async def house(**limits: int) -> AsyncIterator[House]:
     clock, model = FakeClock(60_000), Held()
-    settings = Settings(limits=ServerLimits(**limits))  # type: ignore[arg-type]
-    opening = Ledger.over(MemoryStore(), clock=clock, limits=engine_limits(settings))
-    async with await opening as ledger, asyncio.timeout(60):
-        app = make_app(ledger, Models({"demo": ResolvedModel(model, "demo")}), settings)
-        yield House(app, ledger, model, clock)
-        assert [app.service.counters.sum(kind) for kind in (TURNS, WAITING, STREAMS)] == [0, 0, 0]
+    chosen = ServerLimits(**limits)  # type: ignore[arg-type]
+    async with site_of(House, model=model, clock=clock, limits=chosen) as here, asyncio.timeout(60):
+        here.model, here.clock = model, clock
+        yield here
+        assert [here.counters.sum(kind) for kind in (TURNS, WAITING, STREAMS)] == [0, 0, 0]
 
 
 def refusal(reply: Reply) -> tuple[int, str, bytes | None]:
@@ -151,7 +148,7 @@ async def test_refused_request_is_answered_without_reading_body_or_store(
 ) -> None:
     async with house(owner_turns=1, owner_streams=1) as here:
         running = await here.begin("ann", "one")
-        reader = here.app.service.quotas.admit_stream("ann", is_tokenless=False)
+        reader = here.app.service.quotas.admit_stream(Caller("ann"))
         heads = await here._heads("ann")
 
         async def fails(*_: object) -> Any:
@@ -326,18 +323,6 @@ async def test_turns_per_minute_are_available_again_after_retry_after() -> None:
         assert (await here.fetch("ann", "one")).status == 200
 
 
-async def test_single_owner_cannot_take_the_last_turn_slots() -> None:
-    async with house(turns=5) as here:
-        anns = [await here.begin("ann", f"chat {number}") for number in range(4)]
-        refused = await here.fetch("ann", "one more")
-        assert refusal(refused) == (429, "server_busy", b"2")
-        assert "share" in refused.json["error"]["message"]
-        bobs = await here.begin("bob", "one")
-        assert refusal(await here.fetch("cyd", "one"))[1] == "server_busy"
-        here.model.gate.release()
-        assert [(await each).status for each in (*anns, bobs)] == [200] * 5
-
-
 async def test_tokenless_server_applies_only_the_server_limits() -> None:
     async with house(turns=3, owner_turns=1, owner_turns_per_minute=1) as here:
         running = [await here.begin(None, f"chat {number}") for number in range(3)]
@@ -348,9 +333,9 @@ async def test_tokenless_server_applies_only_the_server_limits() -> None:
 
 async def visitors(here: House, count: int, **limits: int) -> list[str]:
     """Follow a new link so many times; the names of the visitors."""
-    _, code = await Host(here.ledger).shares.create(scope="shop", **limits)  # type: ignore[arg-type]
+    _, code = await here.host.shares.create(scope="shop", **limits)  # type: ignore[arg-type]
     for number in range(count):
-        visit = await Host(here.ledger).shares.exchange(code, nonce=f"made-up-by-the-page-of-{number}")
+        visit = await here.host.shares.exchange(code, nonce=f"made-up-by-the-page-of-{number}")
         here._tokens[f"visitor {number}"] = visit.text
     return [f"visitor {number}" for number in range(count)]
 

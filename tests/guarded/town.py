@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -10,17 +9,13 @@ from typing import Any
 
 import msgspec
 
-from tests.unit.server.asgi import HOST, JSON, Reply, fetch
+from tests.unit.server.asgi import Reply
 from tests.unit.server.fake_page import ASSET, PAGE
-from turnledger import Ledger
+from tests.unit.server.site import Site, site_of
 from turnledger.engine.ports import Store
-from turnledger.hosting import Host
 from turnledger.model.access.token import TokenScope, new_token_text
 from turnledger.model.ids import SystemEntropy, TurnId
-from turnledger.runners.demo import DemoModel
-from turnledger.server.app import App, make_app
-from turnledger.server.config.settings import Settings
-from turnledger.server.models.models import Models, ResolvedModel
+from turnledger.server.app import App
 from turnledger.server.openapi.document import PATH, describe
 from turnledger.server.responses.items import response_id
 from turnledger.stores.memory import MemoryStore
@@ -61,13 +56,13 @@ class Operation(msgspec.Struct, frozen=True):
         return needed[0] if needed else None
 
 
-class Town:
+class Town(Site):
     """Alice's chats, and the tokens of all callers."""
 
-    def __init__(self, app: App, ledger: Ledger, clock: FakeClock) -> None:
-        self.clock = clock
-        self.app = app
-        self.ledger = ledger
+    clock: FakeClock
+
+    def __init__(self, app: App) -> None:
+        super().__init__(app)
         self.ids: dict[str, str] = {"name": ASSET}
         """Ids, by their names in paths."""
         self.tokens: dict[str, str] = {}
@@ -75,15 +70,15 @@ class Town:
         """Ids created here."""
 
     async def settle(self) -> None:
-        tokens = Host(self.ledger).tokens
+        tokens = self.host.tokens
         made, self.tokens["alice"] = await tokens.create(owner="alice", scopes=ALL, name=SECRETS[2])
         self.ids["token"] = str(made.id)
         reply = await self.fetch(
             "POST", "/v1/chat/completions", "alice", chat_body(SECRETS[0]), key=SECRETS[1]
         )
         assert reply.status == 200, reply.body
-        self.ids["chat"] = (reply.header(b"x-conversation-id") or b"").decode()
-        self.ids["turn"] = (reply.header(b"x-turn-id") or b"").decode()
+        self.ids["chat"] = reply.conversation
+        self.ids["turn"] = reply.turn
         self.ids["response"], self.ids["conversation"] = (
             response_id(TurnId(self.ids["turn"])),
             self.ids["chat"],
@@ -109,7 +104,7 @@ class Town:
 
     async def _share(self) -> None:
         """Create two links with a visitor each: one for a scope, one to read a chat."""
-        shares = Host(self.ledger).shares
+        shares = self.host.shares
         _, into_scope = await shares.create(scope="fair", owner="operator", visitor_lifetime=None)
         shared, to_chat = await shares.create(chat=self.ids["chat"], owner="alice", name=SECRETS[2])
         self.ids["share"] = str(shared.id)
@@ -134,25 +129,14 @@ class Town:
     async def fetch(
         self, method: str, path: str, who: str | None, body: Any = None, key: str | None = None
     ) -> Reply:
-        headers = [HOST]
-        if who is not None:
-            headers.append((b"authorization", b"Bearer " + self.tokens[who].encode()))
-        if key is not None:
-            headers.append((b"x-conversation-id", key.encode()))
-        sent = b"" if body is None else msgspec.json.encode(body)
-        if sent:
-            headers += [JSON, (b"content-length", b"%d" % len(sent))]
-        async with asyncio.timeout(20):
-            path, _, query = path.partition("?")
-            return await fetch(
-                self.app, path, method=method, headers=headers, parts=(sent,), query=query.encode()
-            )
+        named = {} if key is None else {"x-conversation-id": key}
+        return await self.send(method, path, body, named, token=None if who is None else self.tokens[who])
 
     async def alices(self) -> list[Any]:
         """Return everything of Alice, except in other scopes."""
         chat = await self.ledger.for_owner("alice").conversation(self.ids["chat"])
         listed = (await self.ledger.for_owner("alice", scope="").list()).chats
-        tokens = await Host(self.ledger).tokens.list(owner="alice", limit=100)
+        tokens = await self.host.tokens.list(owner="alice", limit=100)
         valid = [(each.id, each.revoked_at) for each in tokens]
         return [await chat.info(), await chat.turns(), await chat.attempts(), listed, valid]
 
@@ -200,13 +184,7 @@ def unknown_token() -> str:
 @asynccontextmanager
 async def town(store: Store | None = None) -> AsyncIterator[Town]:
     clock = FakeClock()
-    async with await Ledger.over(store or MemoryStore(), clock=clock) as ledger:
-        model = DemoModel(sleep=_at_once)
-        app = make_app(ledger, Models({"demo": ResolvedModel(model, "demo")}), Settings(), chat_page=PAGE)
-        place = Town(app, ledger, clock)
+    async with site_of(Town, store or MemoryStore(), clock=clock, page=PAGE) as place:
+        place.clock = clock
         await place.settle()
         yield place
-
-
-async def _at_once(_: float) -> None:
-    await asyncio.sleep(0)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tests.unit.server.processes import ServerProcess, started
-from turnledger.model.codec import MOST_VALUES
+from turnledger.engine.limits import MOST_VALUES
 from turnledger.model.transfer import ChatLine, TurnLine
 from turnledger.server.requests.body import SMALL_BODY_BYTES
 

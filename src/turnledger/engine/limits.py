@@ -4,6 +4,10 @@ A branch counts the bytes of its turns, in the row that every commit writes anyw
 them in whole blocks, so that few commits write it: all turns of an owner would contend for that row. Stores
 count conversations and branches when they save them; attempts are counted here when they are set aside. Bytes
 of visitors also count for their link.
+
+A decoder needs some hundred bytes for a value that is two bytes long, so the values of a text from outside
+are counted before any of them is built: that takes no memory to speak of, and ends as soon as the bound is
+passed.
 """
 
 from __future__ import annotations
@@ -17,7 +21,6 @@ from msgspec.structs import replace
 
 from turnledger.engine.ports import Tables
 from turnledger.errors import InvalidInput, MalformedItems, StorageFull
-from turnledger.model import codec
 from turnledger.model.access.token import Bounds
 from turnledger.model.conversation import (
     Branch,
@@ -29,7 +32,7 @@ from turnledger.model.conversation import (
     link_of,
     set_aside_bytes,
 )
-from turnledger.model.item import Item, ItemLike
+from turnledger.model.item import Item, ItemLike, raw_object
 from turnledger.model.retention import NO_LIFETIMES, Lifetimes
 from turnledger.model.turn import Attempt, Turn
 
@@ -215,7 +218,7 @@ class Limits:
         """Return the details of a turn as JSON, empty for none. Raises InvalidInput."""
         if not details:
             return b""
-        packed = codec.raw_object("details", details)
+        packed = raw_object("details", details)
         if len(packed) > self.turn_bytes:
             raise InvalidInput(f"details have more than {self.turn_bytes} bytes. Store less.")
         return packed
@@ -224,3 +227,29 @@ class Limits:
         return MalformedItems(
             f"{label} is too large: at most {self.input_items} items and {self.turn_bytes} bytes."
         )
+
+
+MOST_VALUES = 400_000
+"""Values of one body, or of one line of a file: decoded, they take about 100 MB at most."""
+_WINDOW = 256 * 1024
+_OPENINGS = (b",", b"[", b"{")
+"""Each value but the first stands behind one of these. Keys of objects are not counted by themselves."""
+
+
+def has_more_values(raw: bytes, most: int) -> bool:
+    """Whether the text holds more than `most` values. What is not JSON may be counted wrongly: the decoder
+    will refuse it, at a cost of no more than `most` values."""
+    if len(raw) <= 2 * most or sum(map(raw.count, _OPENINGS)) < most:
+        return False  # also if all of them were outside of strings
+    found, is_inside, start = 1, False, 0
+    while start < len(raw) and found <= most:
+        window = raw[start : start + _WINDOW]
+        backslashes = len(window) - len(window.rstrip(b"\\"))
+        if backslashes % 2 and len(window) > 1:  # the last one belongs to what follows
+            window = window[:-1]
+        start += len(window)
+        parts = window.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        outside = b"".join(parts[is_inside::2])
+        found += sum(map(outside.count, _OPENINGS))
+        is_inside ^= len(parts) % 2 == 0
+    return found > most

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from turnledger.errors import MalformedItems, MissingToolResults, NoNewInput, StoreCorrupt
+from turnledger.errors import InvalidInput, MalformedItems, MissingToolResults, NoNewInput, StoreCorrupt
 
 _CALL, _RESULT = "_call", "_call_output"
 # Hosted calls carry their result in themselves, so no result item ever follows.
@@ -330,6 +330,27 @@ def check_plain(value: Any, levels: int = DEEPEST) -> None:
         for each in value.values() if isinstance(value, Mapping) else value:
             if type(each) not in _PLAIN:  # most values: a call for each would take a second for a large item
                 check_plain(each, levels - 1)
+
+
+def raw_object(name: str, values: object) -> bytes:
+    """A caller's values as a JSON object; raises InvalidInput with this name for what is none. It is read
+    again at once: a document with anything else inside could not be."""
+    try:
+        raw = msgspec.json.encode(dict(values) if isinstance(values, Mapping) else values)
+        decoded = _objects.decode(raw)
+        if raw.count(b"{") + raw.count(b"[") > DEEPEST:
+            check_plain(decoded)
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise InvalidInput(f"{name} must be a dict of JSON values: {problem}.") from None
+    return raw
+
+
+def object_of(raw: msgspec.Raw) -> dict[str, Any]:
+    """The values of a JSON object inside a document."""
+    try:
+        return _objects.decode(raw)
+    except (ValueError, RecursionError) as problem:
+        raise StoreCorrupt(f"A stored object cannot be read: {problem}.") from None
 
 
 def _check_message(fields: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from msgspec import Struct
 from turnledger.model import codec
 from turnledger.model.conversation import ROW
 from turnledger.model.ids import ConversationId, TokenId, TurnId
-from turnledger.model.item import Item, checked_items, raws
+from turnledger.model.item import Item, checked_items, object_of, raws
 from turnledger.model.turn import AttemptBody, Instructions, OnFailure, OnStop
 
 LISTED_INPUT = 16 * 1024
@@ -40,7 +40,7 @@ class JobBody(AttemptBody, frozen=True, kw_only=True):
 
     @property
     def details_object(self) -> dict[str, Any]:
-        return codec.object_of(msgspec.Raw(self.raw_details)) if self.raw_details else {}
+        return object_of(msgspec.Raw(self.raw_details)) if self.raw_details else {}
 
     @property
     def input_items(self) -> tuple[Item, ...]:

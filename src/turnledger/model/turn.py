@@ -19,7 +19,16 @@ from msgspec import Struct
 from turnledger.errors import InvalidInput, MalformedItems, StoreCorrupt
 from turnledger.model import codec
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
-from turnledger.model.item import Item, ItemLike, checked_items, message, raws, started_calls, stored_items
+from turnledger.model.item import (
+    Item,
+    ItemLike,
+    checked_items,
+    message,
+    object_of,
+    raws,
+    started_calls,
+    stored_items,
+)
 from turnledger.model.messages import projection
 
 Bytes: TypeAlias = bytes
@@ -141,7 +150,7 @@ class Turn(msgspec.Struct, frozen=True, dict=True):
     def details(self) -> Mapping[str, Any]:
         """Data that its runner stored with it; see RunningTurn.details."""
         kept = self._body.details
-        return {} if isinstance(kept, msgspec.UnsetType) else codec.object_of(kept)
+        return {} if isinstance(kept, msgspec.UnsetType) else object_of(kept)
 
     @property
     def raw_details(self) -> bytes:
@@ -449,7 +458,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def details(self) -> dict[str, Any]:
         """Data recorded with it when it began, such as the model and its settings."""
-        return codec.object_of(msgspec.Raw(self.raw_details)) if self.raw_details else {}
+        return object_of(msgspec.Raw(self.raw_details)) if self.raw_details else {}
 
     @property
     def replaces(self) -> TurnId | None:

@@ -10,6 +10,7 @@ from msgspec import Struct
 from turnledger.errors import StoreError
 from turnledger.model import codec
 from turnledger.model.conversation import TEXT_LENGTH
+from turnledger.model.item import object_of
 
 MOST_TOKENS = 10**12
 """The most that one turn can report: imported turns say what they like."""
@@ -49,7 +50,7 @@ def usage_of(owner: str, body: bytes, log: int) -> ModelUsage:
     """Return what a turn used, by its stored body and the size of its log. A damaged one names no model."""
     try:
         kept = codec.decode(_Details, body).details
-        details = {} if isinstance(kept, msgspec.UnsetType) else codec.object_of(kept)
+        details = {} if isinstance(kept, msgspec.UnsetType) else object_of(kept)
     except StoreError:
         details = {}  # reading the turn, or a check, reports the damage
     model, usage = details.get("model"), details.get("usage")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
+from msgspec.structs import replace
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -14,7 +15,7 @@ from turnledger.errors import InvalidId, TurnledgerError
 from turnledger.ledger import Ledger
 from turnledger.model.ids import ConversationId
 from turnledger.server.access.auth import Principal
-from turnledger.server.access.guard import Guard, RequestHead
+from turnledger.server.access.guard import RETRY_COUNT, Guard, RequestHead
 from turnledger.server.chat_page.files import BuiltPage
 from turnledger.server.config.settings import FORM_PATHS, PASSED_PATHS, Settings
 from turnledger.server.errors import ClientGone, RequestRefused, name_field, send_error, shutdown_error
@@ -24,14 +25,13 @@ from turnledger.server.openapi.endpoint import Endpoint
 from turnledger.server.ops.counters import WorkerContext
 from turnledger.server.ops.logs import current_request, log, log_unexpected
 from turnledger.server.requests.query import check_names
-from turnledger.server.requests.turn import KEEP, KEY, RETRY_COUNT, unsupported_headers_error
+from turnledger.server.requests.turn import KEEP, KEY, unsupported_headers_error
 from turnledger.server.routes import (
     branches,
     chat_history,
     chats,
     completions,
     conversations,
-    deletion,
     events,
     flags,
     health,
@@ -56,6 +56,28 @@ LOGGED_PATH_LENGTH = 200
 NATIVE = "/api/"
 """Paths of our own API. On others, clients of other servers send parameters and headers that we ignore."""
 IF_MATCH = b"if-match"
+ROUTES: Sequence[tuple[str, Callable[[Service], list[Endpoint]]]] = (
+    ("chat", completions.endpoints),
+    ("upstream", passed_paths.endpoints),
+    ("models", models.endpoints),
+    ("turns", new_turn.endpoints),
+    ("chats", flags.endpoints),
+    ("turns", turns.endpoints),
+    ("turns", jobs.endpoints),
+    ("branches", branches.endpoints),
+    ("chats", chat_history.endpoints),
+    ("chats", chats.endpoints),
+    ("chats", events.endpoints),
+    ("chats", search.endpoints),
+    ("transfer", transfer.endpoints),
+    ("tokens", tokens.endpoints),
+    ("shares", shares.endpoints),
+    ("responses", responses.endpoints),
+    ("conversations", conversations.endpoints),
+    ("page", page.endpoints),
+    ("health", health.endpoints),
+)
+"""With the group under which the document lists them."""
 _COUNT_DIGITS = 6
 _CHATS = "/api/chats/"
 
@@ -74,30 +96,8 @@ def make_app(
 
 
 def all_endpoints(service: Service) -> list[Endpoint]:
-    return with_document(
-        [
-            *completions.endpoints(service),
-            *passed_paths.endpoints(service),
-            *models.endpoints(service),
-            *new_turn.endpoints(service),
-            *flags.endpoints(service),
-            *turns.endpoints(service),
-            *jobs.endpoints(service),
-            *branches.endpoints(service),
-            *chat_history.endpoints(service),
-            *chats.endpoints(service),
-            *deletion.endpoints(service),
-            *events.endpoints(service),
-            *search.endpoints(service),
-            *transfer.endpoints(service),
-            *tokens.endpoints(service),
-            *shares.endpoints(service),
-            *responses.endpoints(service),
-            *conversations.endpoints(service),
-            *page.endpoints(service),
-            *health.endpoints(service),
-        ]
-    )
+    made = [replace(each, tag=tag) for tag, endpoints in ROUTES for each in endpoints(service)]
+    return with_document(made)
 
 
 class App:
@@ -236,7 +236,8 @@ class App:
                 if endpoint.is_public or endpoint.checks_version or endpoint.is_stream:
                     await app(scope, receive, response)
                 else:
-                    await self._respond_counted(app, scope, receive, response)
+                    with self.service.quotas.admit_other(state["principal"].caller):
+                        await app(scope, receive, response)
         except ClientGone:
             pass
         except asyncio.CancelledError:
@@ -257,18 +258,6 @@ class App:
             if endpoint is not None and is_audited and self.service.audit.is_enabled:
                 self.service.audit.log_request(endpoint, scope, response.status or CLIENT_LEFT)
 
-    async def _respond_counted(
-        self, app: ASGIApp, scope: Scope, receive: Receive, response: ResponseSender
-    ) -> None:
-        principal: Principal = scope["state"]["principal"]
-        slot = self.service.quotas.admit_other(
-            principal.quota_name, is_tokenless=principal.token is None, link=principal.link
-        )
-        try:
-            await app(scope, receive, response)
-        finally:
-            slot.release()
-
     async def _send_problem(self, response: ResponseSender, problem: BaseException, request_id: str) -> None:
         if not response.status:
             await send_error(response, problem, request_id)
@@ -283,9 +272,7 @@ class App:
         principal = authenticator.find_cached(head) if endpoint.checks_version or endpoint.is_stream else None
         if principal is not None and endpoint.is_stream:
             # Refuse from the cache, without the store; an admitted caller is looked up below.
-            is_tokenless = principal.token is None
-            name, link = principal.quota_name, principal.link
-            self.service.quotas.check_streams(name, is_tokenless=is_tokenless, link=link)
+            self.service.quotas.check_streams(principal.caller)
         if principal is None or not endpoint.checks_version or not principal.has(endpoint.needs):
             principal = await authenticator.admit(head)  # also before a 403: the token may have ended since
         if principal.token is not None or not endpoint.is_open_without_tokens:

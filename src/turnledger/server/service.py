@@ -3,44 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from functools import lru_cache, partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from starlette.requests import Request
 
 from turnledger.api.json import decoder_of
+from turnledger.chat import Chat
 from turnledger.chats import Chats
-from turnledger.engine.turn.policies import NO_POLICIES, Policies, parse_policies
-from turnledger.errors import InvalidInput
-from turnledger.hosting import Authorization, Host
+from turnledger.hosting import Host
 from turnledger.ledger import Ledger
-from turnledger.model.access.token import PREFIX, TokenScope
-from turnledger.runners.chat_model import ChatModel
 from turnledger.runners.context_limit import ContextMemory
 from turnledger.server.access.audit_log import AuditLog
 from turnledger.server.access.auth import Authenticator, Principal
 from turnledger.server.access.cursors import ServerSeal
-from turnledger.server.access.guard import RequestHead
 from turnledger.server.access.limits import Quotas
 from turnledger.server.access.token_watch import TokenWatch
 from turnledger.server.chat_page.files import BuiltPage, own_page
 from turnledger.server.config.settings import Settings
+from turnledger.server.models.models import Models
 from turnledger.server.models.title_queue import Titles
 from turnledger.server.ops.counters import Audience, LocalCounters, WorkerContext
 from turnledger.server.ops.metrics import Metrics
 from turnledger.server.ops.readiness import Readiness
-from turnledger.server.requests.body import decode_body, read_small_body
+from turnledger.server.requests.body import SMALL_BODY_BYTES, decode_body, read_body
 from turnledger.server.requests.conversation_names import ConversationNames
-from turnledger.server.requests.turn import RETRY_COUNT, PersistencePolicy
+from turnledger.server.requests.turn import PersistencePolicy, PolicyDefaults
 from turnledger.server.wire.sse import Streams
 
-if TYPE_CHECKING:
-    from turnledger.server.models.models import Models
-
 Body = TypeVar("Body")
-MOST_VIEWS = 256
-"""Models held with the credentials of clients; of more clients, those that sent theirs last."""
 
 
 class Service:
@@ -57,20 +47,13 @@ class Service:
         self.models = models
         self.context_memory = ContextMemory()
         self.page = own_page() if page is None else page
-        self.authenticator = Authenticator(host.tokens, settings, host.clock)
+        self.authenticator = Authenticator(ledger, host.tokens, settings, host.clock)
         self.cursor_seal = ServerSeal(host.tokens)
         self.settings = settings
-        self._credential_header = (settings.credential_header or "").lower().encode()
-        self._view = lru_cache(MOST_VIEWS)(self._make_view)
-        """Clients send the same credential with each request."""
         self.persistence = PersistencePolicy(settings.chats, host)
         has_names = settings.chats.named_by or settings.chats.skip_when_header
         self.names = ConversationNames(settings.chats) if has_names else None
-        self._defaults = {
-            name: model.defaults.over(settings.defaults)
-            for name, model in settings.models.items()
-            if model.defaults is not NO_POLICIES
-        }
+        self.policy_defaults = PolicyDefaults(settings)
         self.counters = LocalCounters() if worker_context is None else worker_context.counters
         self.metrics = (
             Metrics()
@@ -100,57 +83,24 @@ class Service:
         """Return the chats that this caller may see."""
         return self.ledger.for_owner(principal.owner, scope=scope, within=principal.within)
 
-    def for_client(self, model: ChatModel, head: RequestHead) -> ChatModel:
-        """Return a model for this request: with the client's own credential for the upstream, if it sends
-        one, and without retries, if the client has its own: they would multiply. Raises InvalidInput."""
-        sent = head[self._credential_header] if self._credential_header else b""
-        # The official clients count their retries; the AI SDK does not, and ignores x-should-retry.
-        has_retries = bool(head[RETRY_COUNT]) or b"ai-sdk/" in head[b"user-agent"]
-        if not (sent or has_retries):
-            return model
-        make_view = getattr(model, "for_client", None)
-        if make_view is None:
-            self._credential_in(sent)  # may raise
-            return model
-        return self._view(make_view, sent, has_retries)
-
-    def _make_view(self, make_view: Callable[..., ChatModel], sent: bytes, has_retries: bool) -> ChatModel:
-        return make_view(retries=not has_retries, api_key=self._credential_in(sent))
-
-    def credential_of(self, head: RequestHead) -> str | None:
-        """Return the client's own credential for the upstream, if the settings name a header for it. Raises
-        InvalidInput for a token of this server, which no upstream may see."""
-        return self._credential_in(head[self._credential_header]) if self._credential_header else None
-
-    def _credential_in(self, sent: bytes) -> str | None:
-        scheme, _, rest = sent.strip().partition(b" ")
-        credential = (rest if scheme.lower() == b"bearer" else sent).decode("latin-1").strip()
-        if credential.startswith(PREFIX):
-            label = self.settings.credential_header
-            raise InvalidInput(f"{label} has a token of Turnledger. Send the upstream's credential there.")
-        return credential or None
-
-    def with_defaults(self, given: Policies, principal: Principal, model: str = "") -> Policies:
-        """Return the policies of a request with their defaults: those of its token, its model, the server."""
-        defaults = self._defaults.get(model, self.settings.defaults)
-        if principal.token is not None and principal.token.defaults:
-            defaults = parse_policies(principal.token.defaults).over(defaults)
-        return given if defaults is NO_POLICIES else given.over(defaults)
-
-    def changeable_chats(
-        self, principal: Principal, head: RequestHead, needed: TokenScope, scope: str | None = None
-    ) -> Chats:
-        """Return chats whose changes authorize the caller again if a token was revoked meanwhile."""
-        readmit = partial(self.authenticator.readmit, head, needed)
-        authorization = Authorization(principal.version, principal.expires_at, readmit, principal.token_id)
-        owner, within = principal.owner, principal.within
-        return self.ledger.for_owner(owner, scope=scope, within=within, authorization=authorization)
+    async def chat_in(self, request: Request, principal: Principal | None = None) -> Chat:
+        """Open the chat in the path of a request. `principal` is its caller, if looked up again meanwhile."""
+        chats = self.chats(principal or request.state.principal)
+        return await chats.conversation(request.path_params["chat"])
 
     async def read_request(
-        self, request: Request, shape: type[Body], *, needs_body: bool = True
+        self, request: Request, shape: type[Body], *, needs_body: bool = True, is_small: bool = True
     ) -> tuple[Body, Principal]:
-        """Read a small body, and look up the caller again: the token may have ended while the body
-        arrived."""
-        raw = await read_small_body(request.scope, request.receive, self.settings.limits)
-        body = decode_body(raw if raw or needs_body else b"{}", decoder_of(shape))
+        """Read a body, and look up the caller again: the token may have ended while the body arrived."""
+        body = await self.read_body(request, shape, needs_body=needs_body, is_small=is_small)
         return body, await self.authenticator.admit(request.state.head)
+
+    async def read_body(
+        self, request: Request, shape: type[Body], *, needs_body: bool = True, is_small: bool = True
+    ) -> Body:
+        """Read a body; its defaults if there is none, unless it `needs_body`. Of small ones, which hold no
+        turn, many may be open at once. Raises as `requests.body.read_body` and `decode_body` do."""
+        limits = self.settings.limits
+        limit = min(SMALL_BODY_BYTES, limits.body_bytes) if is_small else limits.body_bytes
+        raw = await read_body(request.scope, request.receive, limit=limit, wait=limits.body_wait)
+        return decode_body(raw if raw or needs_body else b"{}", decoder_of(shape))

@@ -1,4 +1,4 @@
-"""The codec: round trips, newer versions, damage, and counting JSON values before decoding."""
+"""The codec: round trips, newer versions and damage."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.model.shapes import any_items, call, json_values, repeatable, user
-from turnledger.errors import InvalidInput, StoreCorrupt, StoreTooNew
+from tests.unit.model.shapes import any_items, call, repeatable, user
+from turnledger.errors import StoreCorrupt, StoreTooNew
 from turnledger.model import codec, event
-from turnledger.model.codec import has_more_values
 from turnledger.model.event_log import LogChunk, WholeLog
 from turnledger.model.item import Item, checked_items, raws, stored_items
 from turnledger.model.job import JobBody
@@ -160,84 +159,3 @@ def test_item_in_a_document_is_written_as_its_json() -> None:
 
     given = Item(b'{"type": "note",  "n": 1.0}')
     assert codec.encode(Holder(item=given)) == b'{"item":{"type": "note",  "n": 1.0},"v":1}'
-
-
-@repeatable
-@given(st.dictionaries(st.text(), json_values, max_size=4))
-def test_json_object_survives_a_round_trip(values: dict[str, Any]) -> None:
-    assert codec.object_of(msgspec.Raw(codec.raw_object("details", values))) == values
-
-
-endless: list[Any] = []
-endless.append(endless)
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        5,
-        [],
-        {"a": object()},
-        {"a": "\ud800"},
-        {"a": msgspec.Raw(b"}")},
-        {"a": msgspec.Raw(b'"\xff"')},
-        {"a": endless},
-        {"a": msgspec.json.decode(b"[" * 101 + b"]" * 101)},
-        {("a", "b"): 1},
-    ],
-)
-def test_value_that_is_not_a_json_object_is_refused_by_name(values: Any) -> None:
-    with pytest.raises(InvalidInput, match="details"):
-        codec.raw_object("details", values)
-
-
-@pytest.mark.parametrize("raw", [b"[]", b"5", b"{", b'{"a":"\xff"}'])
-def test_stored_json_object_that_is_invalid_is_corrupt(raw: bytes) -> None:
-    with pytest.raises(StoreCorrupt):
-        codec.object_of(msgspec.Raw(raw))
-
-
-TEXTS = st.text(alphabet='\\",[]{}x\u00e9') | st.sampled_from(["\\" * 9, '\\"' * 5, ",[" * 9])
-
-
-DOCUMENTS = st.recursive(
-    st.none() | st.booleans() | st.integers(-9, 9) | TEXTS,
-    lambda inner: st.lists(inner, max_size=8) | st.dictionaries(TEXTS, inner, max_size=8),
-    max_leaves=40,
-)
-
-
-def counted(value: Any) -> int:
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return 1 + sum(map(counted, inner))
-
-
-def bound_of(value: Any) -> int:
-    """An empty list or object is counted with the place for a first value."""
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    is_empty = isinstance(value, dict | list) and not value
-    return 1 + is_empty + sum(map(bound_of, inner))
-
-
-@repeatable
-@given(DOCUMENTS)
-def test_json_values_are_counted_exactly_for_any_strings(value: Any) -> None:
-    raw = msgspec.json.encode(value)
-    most = bound_of(value)
-    assert counted(value) <= most
-    for window in (2, 3, 7, 256 * 1024):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(codec, "_WINDOW", window)
-            assert not has_more_values(raw, most), window
-            if len(raw) > 2 * (most - 1):  # else there can be no more
-                assert has_more_values(raw, most - 1), window
-
-
-def test_long_text_full_of_commas_counts_as_one_json_value() -> None:
-    assert not has_more_values(msgspec.json.encode([',[{"\\' * 1_000_000]), 10)
-
-
-def test_backslashes_across_windows_do_not_hide_the_end_of_a_string() -> None:
-    raw = msgspec.json.encode(["\\" * 300_000, *[0] * 1_000])
-    assert has_more_values(raw, 1_000)
-    assert not has_more_values(raw, 1_001 + 1)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,7 +27,7 @@ from tests.unit.model.shapes import (
     result,
     user,
 )
-from turnledger.errors import InvalidInput, MalformedItems, MissingToolResults, NoNewInput
+from turnledger.errors import InvalidInput, MalformedItems, MissingToolResults, NoNewInput, StoreCorrupt
 from turnledger.model.item import (
     DEEPEST,
     NOT_ANSWERED,
@@ -38,7 +39,9 @@ from turnledger.model.item import (
     check_resent,
     items_of,
     message,
+    object_of,
     open_calls,
+    raw_object,
     result_of,
     without_answers,
     without_repeated_answers,
@@ -613,3 +616,40 @@ def test_admission_of_a_long_history_with_calls_takes_linear_time(many: int) -> 
     assert looks(lambda: admit((), [*calls, *[user()] * many, *results])) < 60 * many
     assert looks(lambda: admit(calls, [*results, user()])) < 60 * many
     assert looks(lambda: without_repeated_answers(results, results)) < 60 * many
+
+
+@repeatable
+@given(st.dictionaries(st.text(), json_values, max_size=4))
+def test_json_object_survives_a_round_trip(values: dict[str, Any]) -> None:
+    assert object_of(msgspec.Raw(raw_object("details", values))) == values
+
+
+endless: list[Any] = []
+
+
+endless.append(endless)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        5,
+        [],
+        {"a": object()},
+        {"a": "\ud800"},
+        {"a": msgspec.Raw(b"}")},
+        {"a": msgspec.Raw(b'"\xff"')},
+        {"a": endless},
+        {"a": msgspec.json.decode(b"[" * 101 + b"]" * 101)},
+        {("a", "b"): 1},
+    ],
+)
+def test_value_that_is_not_a_json_object_is_refused_by_name(values: Any) -> None:
+    with pytest.raises(InvalidInput, match="details"):
+        raw_object("details", values)
+
+
+@pytest.mark.parametrize("raw", [b"[]", b"5", b"{", b'{"a":"\xff"}'])
+def test_stored_json_object_that_is_invalid_is_corrupt(raw: bytes) -> None:
+    with pytest.raises(StoreCorrupt):
+        object_of(msgspec.Raw(raw))

@@ -40,8 +40,20 @@ class Reply(msgspec.Struct):
         return found[0] if found else None
 
     @property
+    def conversation(self) -> str:
+        return (self.header(b"x-conversation-id") or b"").decode()
+
+    @property
+    def turn(self) -> str:
+        return (self.header(b"x-turn-id") or b"").decode()
+
+    @property
     def json(self) -> Any:
         return msgspec.json.decode(self.body)
+
+    @property
+    def summary(self) -> str:
+        return f"{self.status} {self.body[:500]!r}"
 
     @property
     def code(self) -> str:
@@ -58,11 +70,12 @@ async def fetch(
     leaves: bool = False,
     query: bytes | None = None,
 ) -> Reply:
-    """Send a request with its body in parts; with `leaves` the client disconnects after them. By default the
-    query has a secret that no log may contain."""
+    """Send a request with its body in parts; with `leaves` the client disconnects after them, and without
+    parts its body never arrives. By default the query has a secret that no log may contain."""
     reply = Reply()
     messages: list[Message] = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
-    messages[-1]["more_body"] = leaves
+    if messages:
+        messages[-1]["more_body"] = leaves
     messages.reverse()
     received = asyncio.Event()
 
@@ -76,9 +89,11 @@ async def fetch(
 
     async def send(message: Message) -> None:
         if message["type"] == "http.response.start":
-            assert not reply.status
+            assert not reply.status, "answered twice"
             reply.status, reply.headers = message["status"], list(message["headers"])
         else:
+            assert reply.status, "a body before its head"
+            assert not reply.is_whole, "more after the end"
             reply.body += message.get("body", b"")
             reply.is_whole = not message.get("more_body", False)
             if path == ENDLESS:
@@ -109,13 +124,13 @@ class StreamingEndpoint:
     """Sends hello, then waits for its release or cancellation, which it records."""
 
     def __init__(self) -> None:
-        self.conversation_state = asyncio.Event()
+        self.has_begun = asyncio.Event()
         self.released = asyncio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"hello,", "more_body": True})
-        self.conversation_state.set()
+        self.has_begun.set()
         last = b" done"
         try:
             await self.released.wait()
@@ -145,7 +160,7 @@ async def run_app(settings: Settings | None = None, *more: Endpoint) -> AsyncIte
 
 
 def endpoint(path: str, answer: Any, method: str = "GET") -> Endpoint:
-    return Endpoint(method=method, path=path, handler=answer, summary="For a test.", tag="test")
+    return Endpoint(route=f"{method} {path}", handler=answer, summary="For a test.")
 
 
 def echo(settings: Settings) -> Endpoint:

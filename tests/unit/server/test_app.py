@@ -40,11 +40,18 @@ from turnledger.server.config.settings import ServerLimits, Settings
 from turnledger.server.listen import serve
 from turnledger.server.listen.serve import Server, open_app
 from turnledger.server.listen.socket import bind
-from turnledger.server.openapi.endpoint import Endpoint
 
 
-def streaming(at: StreamingEndpoint) -> Endpoint:
-    return endpoint("/stream", at)
+@asynccontextmanager
+async def streaming(
+    settings: Settings | None = None,
+) -> AsyncIterator[tuple[App, StreamingEndpoint, asyncio.Task[Reply]]]:
+    """Run an application with an open request to a stream."""
+    stream = StreamingEndpoint()
+    async with run_app(settings, endpoint("/stream", stream)) as app:
+        open_request = asyncio.create_task(fetch(app, "/stream"))
+        await stream.has_begun.wait()
+        yield app, stream, open_request
 
 
 async def test_unknown_path_is_answered_404() -> None:
@@ -143,24 +150,20 @@ async def test_cancelled_request_of_a_running_server_propagates_cancellation() -
     stream = StreamingEndpoint()
 
     async def wait(_: Request) -> Response:
-        stream.conversation_state.set()
+        stream.has_begun.set()
         await stream.released.wait()
         raise AssertionError
 
     async with run_app(None, endpoint("/wait", wait)) as app:
         pending = asyncio.create_task(fetch(app, "/wait"))
-        await stream.conversation_state.wait()
+        await stream.has_begun.wait()
         pending.cancel()
         with pytest.raises(asyncio.CancelledError):
             await pending
 
 
 async def test_requests_above_the_limit_are_refused_except_health_checks() -> None:
-    stream = StreamingEndpoint()
-    settings = Settings(limits=ServerLimits(requests=1))
-    async with run_app(settings, streaming(stream)) as app:
-        first = asyncio.create_task(fetch(app, "/stream"))
-        await stream.conversation_state.wait()
+    async with streaming(Settings(limits=ServerLimits(requests=1))) as (app, stream, first):
         reply = await fetch(app, "/stream")
         assert (reply.status, reply.code, reply.header(b"retry-after")) == (429, "server_busy", b"2")
         assert (await fetch(app)).status == 200
@@ -170,10 +173,7 @@ async def test_requests_above_the_limit_are_refused_except_health_checks() -> No
 
 
 async def test_drain_lets_open_requests_complete_and_refuses_new_ones() -> None:
-    stream = StreamingEndpoint()
-    async with run_app(None, streaming(stream)) as app:
-        open_request = asyncio.create_task(fetch(app, "/stream"))
-        await stream.conversation_state.wait()
+    async with streaming() as (app, stream, open_request):
         draining = asyncio.create_task(app.drain(3600))
         await app.service.shutting_down.wait()
         late = await fetch(app, "/stream")
@@ -198,19 +198,13 @@ async def test_retiring_server_closes_each_connection_after_its_next_answer() ->
 
 
 async def test_drain_cancels_open_requests_after_the_grace_period() -> None:
-    stream = StreamingEndpoint()
-    async with run_app(None, streaming(stream)) as app:
-        open_request = asyncio.create_task(fetch(app, "/stream"))
-        await stream.conversation_state.wait()
+    async with streaming() as (app, _, open_request):
         assert await app.drain(0)
         assert (await open_request).body == b"hello, cancelled"
 
 
 async def test_drain_cancels_open_requests_immediately_when_hurried() -> None:
-    stream = StreamingEndpoint()
-    async with run_app(None, streaming(stream)) as app:
-        open_request = asyncio.create_task(fetch(app, "/stream"))
-        await stream.conversation_state.wait()
+    async with streaming() as (app, _, open_request):
         draining = asyncio.create_task(app.drain(3600))
         await app.service.shutting_down.wait()
         app.cancel_requests()
@@ -239,7 +233,7 @@ async def test_drain_does_not_wait_forever_for_a_request_that_ignores_cancellati
     cancelled: list[int] = []
 
     async def stubborn(_: Request) -> Response:
-        stream.conversation_state.set()
+        stream.has_begun.set()
         while not released.is_set():
             try:
                 await released.wait()
@@ -249,7 +243,7 @@ async def test_drain_does_not_wait_forever_for_a_request_that_ignores_cancellati
 
     async with run_app(None, endpoint("/stubborn", stubborn)) as app:
         pending = asyncio.create_task(fetch(app, "/stubborn"))
-        await stream.conversation_state.wait()
+        await stream.has_begun.wait()
         assert not await app.drain(0, cleanup_time=0)
         app.cancel_requests()
         for _ in range(3):
@@ -393,7 +387,7 @@ async def listening(store: str) -> AsyncIterator[int]:
         async with open_app(settings, {}, listening) as app:
             is_up = asyncio.Event()
             server = Server(app, is_up.set)
-            answering = asyncio.create_task(server.serve_at(listening))
+            answering = asyncio.create_task(server.serve([listening]))
             await is_up.wait()
             yield listening.getsockname()[1]
             server.end()

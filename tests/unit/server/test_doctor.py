@@ -58,6 +58,7 @@ async def test_doctor_runs_every_check(tmp_path: Path) -> None:
     found = levels(await examine(lambda: settings, {}))
     wanted = {"versions", "SQLite", "settings", "store", "disk", "models", "access", "clock"}
     assert wanted <= found.keys()
+    assert found["models"] is Level.OK
     assert Level.FAIL not in found.values()
 
 
@@ -378,18 +379,6 @@ async def test_doctor_reports_an_unknown_upstream_model_with_the_known_ones() ->
     assert (found.level, "three" in found.message, "one, two" in found.remedy) == (Level.WARN, True, True)
 
 
-async def test_doctor_reports_an_upstream_that_refuses_connections_as_unreachable() -> None:
-    async with upstream() as (url, _):
-        pass
-    [found] = (await check_upstream(url)).findings
-    assert (found.level, found.message) == (Level.FAIL, "cannot be reached")
-
-
-async def test_doctor_fails_an_upstream_with_an_unknown_host_name() -> None:
-    [found] = (await check_upstream("http://no-such-host.invalid/v1")).findings
-    assert found.level is Level.FAIL
-
-
 @pytest.mark.parametrize(
     ("problem", "message"),
     [
@@ -474,8 +463,3 @@ async def test_doctor_warns_of_an_api_key_over_plain_http() -> None:
     for url in ("https://models.example/v1", "http://127.0.0.1:1/v1"):
         assert doctor._check_transport(doctor.UpstreamCheck(url, "API_KEY"), KEY) == []
     assert doctor._check_transport(check, None) == []
-
-
-async def test_doctor_accepts_the_demo_model_without_upstreams() -> None:
-    [answered] = await check_upstreams(Settings(), {})
-    assert answered.findings[0].level is Level.OK

@@ -23,7 +23,7 @@ from turnledger.model.check import Rule
 from turnledger.model.conversation import Branch, Origin, Stretch
 from turnledger.model.flags import WHOLE
 from turnledger.model.ids import TurnId
-from turnledger.model.item import Item, calls_left_open, checked_items, open_calls
+from turnledger.model.item import Item, calls_left_open, checked_items, object_of, open_calls
 from turnledger.model.turn import Attempt, AttemptState, Turn, TurnBody
 
 
@@ -286,7 +286,7 @@ def items_of(turn: Turn) -> tuple[Item, ...]:
     body = codec.decode(TurnBody, turn.body)
     items = checked_items(body.items)
     checked_items(body.instructions or ())
-    codec.object_of(body.details or NO_DETAILS)
+    object_of(body.details or NO_DETAILS)
     if not 0 <= body.input <= len(items):
         raise StoreCorrupt(f"The turn has {len(items)} items, but counts {body.input} as input.")
     return items

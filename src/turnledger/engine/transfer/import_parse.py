@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec import UNSET
 
-from turnledger.engine.limits import Limits
-from turnledger.model.codec import MOST_VALUES, has_more_values
+from turnledger.engine.limits import MOST_VALUES, Limits, has_more_values
 from turnledger.model.transfer import LONGEST_NAME as SHOWN
 from turnledger.model.transfer import (
     SCHEMA_VERSION,

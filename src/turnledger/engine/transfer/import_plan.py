@@ -14,11 +14,19 @@ from turnledger.engine.conversations.details import check_details, tags_of
 from turnledger.engine.limits import Limits
 from turnledger.engine.turn.validation import check_name, check_scope
 from turnledger.errors import InvalidId, InvalidInput, MalformedItems
-from turnledger.model import codec, event_log, transfer
+from turnledger.model import event_log, transfer
 from turnledger.model.conversation import LONGEST, TEXT_LENGTH, Conversation, TitleSource
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, Id, TurnId, derive_id
-from turnledger.model.item import DEEPEST, Item, calls_left_open, check_plain, started_calls
+from turnledger.model.item import (
+    DEEPEST,
+    Item,
+    calls_left_open,
+    check_plain,
+    object_of,
+    raw_object,
+    started_calls,
+)
 from turnledger.model.messages.repair import FittedTurn, fit_turn
 from turnledger.model.reset_policy import NEVER, ResetPolicy
 from turnledger.model.transfer import ChatLine, ImportOutcome, ImportReport, Notes, TurnLine
@@ -388,7 +396,7 @@ def _details(planner: _Planner, at: int, line: TurnLine) -> bytes:
     raw = transfer.details_of(line)
     if raw:
         try:
-            codec.raw_object("details", codec.object_of(msgspec.Raw(raw)))
+            raw_object("details", object_of(msgspec.Raw(raw)))
         except Exception as problem:
             planner.drop(at, f"Its details are not a JSON object: {problem}", line.id)
             return b""

@@ -77,7 +77,7 @@ class AuditLog:
         self._write(
             {
                 "request_id": current_request.get(),
-                "action": f"{endpoint.method} {endpoint.path}",
+                "action": endpoint.route,
                 "owner": None if principal is None else principal.owner,
                 "token": None if principal is None else principal.token_id,
                 "link": None if principal is None or principal.token is None else principal.token.share,

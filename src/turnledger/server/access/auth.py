@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from functools import partial
 from hashlib import sha256
 
 import msgspec
 
+from turnledger.chats import Chats
 from turnledger.engine.ports import Clock
 from turnledger.errors import TurnledgerError
-from turnledger.ledger import OWNER
+from turnledger.hosting import Authorization
+from turnledger.ledger import OWNER, Ledger
 from turnledger.model.access.token import PREFIX as TOKEN_PREFIX
 from turnledger.model.access.token import Token, TokenScope, digest_of, is_token_text
 from turnledger.model.conversation import EVERYWHERE, Within
 from turnledger.model.ids import TokenId
 from turnledger.server.access.guard import RequestHead, is_loopback
-from turnledger.server.access.limits import Link
+from turnledger.server.access.limits import Caller, Link
 from turnledger.server.config.settings import Settings
 from turnledger.server.errors import RequestRefused
 from turnledger.server.ops.logs import log_repeating
@@ -70,16 +73,16 @@ class Principal(msgspec.Struct, frozen=True):
         return self.token is not None and self.token.is_narrowed
 
     @property
-    def quota_name(self) -> str:
-        """The name under which requests are counted: readers do not use up the quota of the chat's owner."""
-        return (self.within.label or self.owner) if self.is_reader else self.owner
-
-    @property
-    def link(self) -> Link | None:
-        """The link of a visitor who has chats of their own."""
-        if self.token is None or self.token.share is None or self.is_reader:
-            return None
-        return Link(str(self.token.share), self.token.bounds)
+    def caller(self) -> Caller:
+        """As whom its requests are counted: readers do not use up the quota of the chat's owner, and visitors
+        who have chats of their own share that of their link."""
+        if self.token is None:
+            return Caller(self.owner, is_tokenless=True)
+        if self.token.share is None:
+            return Caller(self.owner)
+        if self.is_reader:
+            return Caller(self.within.label or self.owner)
+        return Caller(self.owner, link=Link(str(self.token.share), self.token.bounds))
 
     def may_use(self, model: str) -> bool:
         return self.token is None or self.token.may_use(model)
@@ -107,8 +110,15 @@ class Principal(msgspec.Struct, frozen=True):
 
 class Authenticator:
     def __init__(
-        self, tokens: Tokens, settings: Settings, clock: Clock, *, write_every: float = WRITE_EVERY
+        self,
+        ledger: Ledger,
+        tokens: Tokens,
+        settings: Settings,
+        clock: Clock,
+        *,
+        write_every: float = WRITE_EVERY,
     ) -> None:
+        self._ledger = ledger
         self._tokens = tokens
         self._clock = clock
         self._is_insecure = settings.insecure
@@ -148,7 +158,16 @@ class Authenticator:
             raise _no_token_error(head)
         return Principal(OWNER, ALL_BUT_ADMIN, found.version)
 
-    async def readmit(self, head: RequestHead, needed: TokenScope) -> int:
+    def changeable_chats(
+        self, principal: Principal, head: RequestHead, needed: TokenScope, scope: str | None = None
+    ) -> Chats:
+        """Return chats whose changes authorize the caller again if a token was revoked meanwhile."""
+        readmit = partial(self._readmit, head, needed)
+        authorization = Authorization(principal.version, principal.expires_at, readmit, principal.token_id)
+        owner, within = principal.owner, principal.within
+        return self._ledger.for_owner(owner, scope=scope, within=within, authorization=authorization)
+
+    async def _readmit(self, head: RequestHead, needed: TokenScope) -> int:
         """Look a caller up again after a token of the same owner was revoked, maybe this one. Return the
         current version. Raises RequestRefused as `admit` does."""
         principal = await self.admit(head)

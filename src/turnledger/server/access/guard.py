@@ -28,6 +28,7 @@ EXPOSED_HEADERS = (
     b"x-conversation-id, x-conversation-state, x-turn-id, x-request-id, idempotency-replayed, retry-after, "
     b"x-should-retry, x-context-reduced"
 )
+RETRY_COUNT = b"x-stainless-retry-count"
 METHODS = b"GET, POST, PUT, PATCH, DELETE"
 
 _SINGLE_HEADERS = (
@@ -102,6 +103,12 @@ class RequestHead:
     @property
     def authorization(self) -> bytes:
         return self[b"authorization"]
+
+    @property
+    def has_retries(self) -> bool:
+        """Whether the client tries again by itself. The official ones count their tries; the AI SDK does not,
+        and ignores x-should-retry."""
+        return bool(self[RETRY_COUNT]) or b"ai-sdk/" in self[b"user-agent"]
 
     @property
     def has_body(self) -> bool:

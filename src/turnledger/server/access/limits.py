@@ -118,20 +118,34 @@ class Link(NamedTuple):
     bounds: Bounds
 
 
+class Caller(NamedTuple):
+    """As whom requests are counted."""
+
+    owner: str
+    is_tokenless: bool = False
+    """Whether it has no token: such callers cannot be distinguished, so limits per owner do not apply."""
+    link: Link | None = None
+
+
 class Slot:
-    """A counted request, until it leaves: for its owner and, for a visitor, for the link."""
+    """A counted request, until it leaves, or to the end of a block: for its owner and, for a visitor, for the
+    link."""
 
     __slots__ = ("_counters", "_kinds", "_link", "_owner")
 
-    def __init__(
-        self, counters: Counters, owner: str, kinds: tuple[str, ...], link: str | None = None
-    ) -> None:
+    def __init__(self, counters: Counters, caller: Caller, kinds: list[str]) -> None:
         self._counters = counters
-        self._owner = owner
-        self._link = link
-        self._kinds = list(kinds)
+        self._owner = caller.owner
+        self._link = None if caller.link is None else caller.link.name
+        self._kinds = kinds
         for kind in kinds:
             self._add(kind, 1)
+
+    def __enter__(self) -> None:
+        """The slot is released after the block."""
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
     def begin(self) -> None:
         """Stop counting as waiting."""
@@ -157,8 +171,7 @@ def link_kind(kind: str) -> str:
 
 
 class Quotas:
-    """Admits requests, or refuses them with 429 and a Retry-After. Callers without a token cannot be
-    distinguished, so the limits per owner do not apply to them."""
+    """Admits requests, or refuses them with 429 and a Retry-After."""
 
     def __init__(self, limits: ServerLimits, counters: Counters, metrics: Metrics, clock: Clock) -> None:
         self._counters = counters
@@ -174,28 +187,18 @@ class Quotas:
         self._streams = (
             Bound(STREAMS, limits.streams, limits.owner_streams, "too_many_streams", "streams at once"),
         )
-        others = "other requests at once"
-        self._others = (
-            Bound(
-                OTHER_REQUESTS,
-                limits.requests,
-                limits.owner_requests,
-                "too_many_requests",
-                others,
-                "owner_requests",
-            ),
-        )
-
+        owner_most, code, what = limits.owner_requests, "too_many_requests", "other requests at once"
+        self._others = (Bound(OTHER_REQUESTS, limits.requests, owner_most, code, what, "owner_requests"),)
         self._imports = (
             Bound(IMPORTS, limits.imports, limits.owner_imports, "too_many_imports", "imports at once"),
         )
 
-    def admit_turn(self, owner: str, *, is_tokenless: bool, link: Link | None = None) -> Slot:
+    def admit_turn(self, caller: Caller) -> Slot:
         """Admit a turn. It counts until it leaves, and as waiting until it begins. Raises RequestRefused."""
-        rates = [] if is_tokenless else self._rates(owner, link)
+        link, rates = caller.link, [] if caller.is_tokenless else self._rates(caller)
         for rate, name, limit in rates:
             self._check_rate(rate, name, limit, 1, link)
-        slot = self._admit(self._turns, owner, is_tokenless, link)
+        slot = self._admit(self._turns, caller)
         counted = [(rate, name, rate.count(name)) for rate, name, _ in rates]
         try:
             for rate, name, limit in rates:
@@ -207,27 +210,27 @@ class Quotas:
             raise
         return slot
 
-    def _rates(self, owner: str, link: Link | None) -> list[tuple[RateLimit, str, int]]:
-        rates = [] if self._per_minute is None else [(self._rate, owner, self._per_minute)]
-        if link is not None:
-            limit = link.bounds.turns_per_minute or self._per_minute
+    def _rates(self, caller: Caller) -> list[tuple[RateLimit, str, int]]:
+        rates = [] if self._per_minute is None else [(self._rate, caller.owner, self._per_minute)]
+        if caller.link is not None:
+            limit = caller.link.bounds.turns_per_minute or self._per_minute
             if limit is not None:
-                rates.append((self._link_rate, link.name, limit))
+                rates.append((self._link_rate, caller.link.name, limit))
         return rates
 
-    def admit_stream(self, owner: str, *, is_tokenless: bool, link: Link | None = None) -> Slot:
-        return self._admit(self._streams, owner, is_tokenless, link)
+    def admit_stream(self, caller: Caller) -> Slot:
+        return self._admit(self._streams, caller)
 
-    def admit_other(self, owner: str, *, is_tokenless: bool, link: Link | None = None) -> Slot:
+    def admit_other(self, caller: Caller) -> Slot:
         """Admit a request that is neither a turn nor a stream. Raises RequestRefused."""
-        return self._admit(self._others, owner, is_tokenless, link)
+        return self._admit(self._others, caller)
 
-    def admit_import(self, owner: str, *, is_tokenless: bool, link: Link | None = None) -> Slot:
-        return self._admit(self._imports, owner, is_tokenless, link)
+    def admit_import(self, caller: Caller) -> Slot:
+        return self._admit(self._imports, caller)
 
-    def check_streams(self, owner: str, *, is_tokenless: bool, link: Link | None = None) -> None:
+    def check_streams(self, caller: Caller) -> None:
         """Raise RequestRefused if there is no room for another stream, without counting one."""
-        self._check(self._streams, owner, is_tokenless, link, 1)
+        self._check(self._streams, caller, 1)
 
     def request_opened(self) -> None:
         self._counters.add(REQUESTS, "")
@@ -240,21 +243,19 @@ class Quotas:
         if self._counters.sum(REQUESTS) > self._requests:
             raise self._refusal_error(REQUESTS, BUSY, self._busy_message(REQUESTS))
 
-    def _admit(self, bounds: tuple[Bound, ...], owner: str, is_tokenless: bool, link: Link | None) -> Slot:
-        self._check(bounds, owner, is_tokenless, link, 1)
-        name = None if link is None else link.name
-        slot = Slot(self._counters, owner, tuple([bound.kind for bound in bounds]), name)
+    def _admit(self, bounds: tuple[Bound, ...], caller: Caller) -> Slot:
+        self._check(bounds, caller, 1)
+        slot = Slot(self._counters, caller, [bound.kind for bound in bounds])
         try:
             # Others may have come at the same moment: all are counted now, so at least one sees all.
-            self._check(bounds, owner, is_tokenless, link, 0)
+            self._check(bounds, caller, 0)
         except RequestRefused:
             slot.release()
             raise
         return slot
 
-    def _check(
-        self, bounds: tuple[Bound, ...], owner: str, is_tokenless: bool, link: Link | None, more: int
-    ) -> None:
+    def _check(self, bounds: tuple[Bound, ...], caller: Caller, more: int) -> None:
+        owner, is_tokenless, link = caller
         for bound in bounds:
             total = self._counters.sum(bound.kind) + more
             if total > bound.in_total:

@@ -74,10 +74,6 @@ reports: msgspec.json.Decoder[ReadyReport | FailureReport | Heartbeat] = msgspec
 )
 
 
-def encode_message(message: Message) -> bytes:
-    return msgspec.json.encode(message) + b"\n"
-
-
 class Channel:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -90,7 +86,7 @@ class Channel:
     def send(self, message: Message) -> None:
         """Send a message without waiting. It is lost if the other end is dead."""
         if not self._writer.is_closing():
-            self._writer.write(encode_message(message))
+            self._writer.write(msgspec.json.encode(message) + b"\n")
 
     async def receive(self, decoder: msgspec.json.Decoder[Received]) -> Received | None:
         """Return the next message; None if the other end is closed."""

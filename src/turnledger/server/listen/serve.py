@@ -139,7 +139,7 @@ async def serve_app(app: App, listener: socket.socket, announce: Callable[[str],
     grace time to end; after it, or on a second signal, they are cancelled. Return the exit code: 0, or
     RESTART if the server ended itself."""
     server = Server(app, lambda: announce(url_of(listener)))
-    await server.serve_at(listener)
+    await server.serve([listener])
     return server.code
 
 
@@ -169,9 +169,6 @@ class Server(uvicorn.Server):
         self._is_over = asyncio.Event()
         self._end_task: asyncio.Task[None] | None = None
         self.code = 0
-
-    async def serve_at(self, listener: socket.socket) -> None:
-        await self.serve(sockets=[listener])
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         with Watchdog(worker_ceiling(self._app.service.settings), self.remedy()).watch():

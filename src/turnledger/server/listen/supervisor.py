@@ -47,11 +47,6 @@ class WorkerFailed(TurnledgerError):
     code = "worker_failed"
 
 
-def make_worker_error(code: str, message: str) -> WorkerFailed:
-    kind: type[WorkerFailed] = type("WorkerFailed", (WorkerFailed,), {"code": code})
-    return kind(message)
-
-
 class WorkerProcess:
     """A process made by `start`. Only `poll` may ask the system whether it has ended."""
 
@@ -108,7 +103,9 @@ class WorkerProcess:
             raise WorkerFailed("A worker sent an unexpected report.")
         if report.missing is not None:
             raise ModuleNotFoundError(report.message, name=report.missing)
-        raise make_worker_error(report.code, report.message)
+        failed = WorkerFailed(report.message)
+        failed.code = report.code  # type: ignore[misc] # that of the worker's error
+        raise failed
 
     async def listen(self) -> None:
         """Record the reports of a ready worker until it is gone."""

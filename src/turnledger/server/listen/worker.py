@@ -103,7 +103,7 @@ class Worker:
                 asyncio.create_task(self._report(), name="turnledger signs of life"),
             ]
             try:
-                await server.serve_at(listener)
+                await server.serve([listener])
             finally:
                 for task in tasks:
                     task.cancel()

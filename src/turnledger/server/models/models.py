@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -11,17 +11,21 @@ from msgspec.structs import replace
 
 from turnledger.engine.history.context import Context
 from turnledger.engine.turn.policies import NO_POLICIES
-from turnledger.errors import ModelError, ModelRefused
+from turnledger.errors import InvalidInput, ModelError, ModelRefused
+from turnledger.model.access.token import PREFIX
 from turnledger.model.text.plain import plain
 from turnledger.runners.chat_model import ChatModel
 from turnledger.runners.context_limit import tokens_of_tools
 from turnledger.server.access.auth import Principal
+from turnledger.server.access.guard import RequestHead
 from turnledger.server.config.settings import DEMO, LENGTH_FIELDS, LengthField, ModelSettings, Settings
 from turnledger.server.errors import RequestRefused
 from turnledger.server.models.redaction import RedactedModel
 
 MODEL_FIELDS = frozenset({"model", "models", "fallbacks", "fallback_models", "model_list", "extra_body"})
 """Fields in which upstreams accept further models. Compared without case, since some ignore it."""
+MOST_VIEWS = 256
+"""Models held with the credentials of clients; of more clients, those that sent theirs last."""
 
 
 _WINDOW_FIELDS = frozenset({*LENGTH_FIELDS, "tools"})
@@ -79,11 +83,16 @@ class Models:
         *,
         length_field: LengthField | None = None,
         window: ContextWindow | None = None,
+        credential_header: str | None = None,
     ) -> None:
         self._by_name = dict(by_name)
+        self._credential_label = credential_header or ""
+        self._credential_header = self._credential_label.lower().encode()
         self._fallback = fallback
         self._length_field = length_field
         self._window = window
+        self._view = lru_cache(MOST_VIEWS)(self._make_view)
+        """Clients send the same credential with each request."""
 
     @property
     def names(self) -> list[str]:
@@ -112,6 +121,37 @@ class Models:
         window = found.window if found is not None and found.window is not None else self._window
         return None if window is None else window.budget(settings)
 
+    def for_client(self, model: ChatModel, head: RequestHead) -> ChatModel:
+        """Return a model for this request: with the client's own credential for the upstream, if it sends
+        one, and without retries, if the client has its own: they would multiply. Raises InvalidInput."""
+        sent, has_retries = self._sent_credential(head), head.has_retries
+        if not (sent or has_retries):
+            return model
+        make_view = getattr(model, "for_client", None)
+        if make_view is None:
+            self._credential_in(sent)  # may raise
+            return model
+        return self._view(make_view, sent, has_retries)
+
+    def _make_view(self, make_view: Callable[..., ChatModel], sent: bytes, has_retries: bool) -> ChatModel:
+        return make_view(retries=not has_retries, api_key=self._credential_in(sent))
+
+    def credential_of(self, head: RequestHead) -> str | None:
+        """Return the client's own credential for the upstream, if the settings name a header for it. Raises
+        InvalidInput for a token of this server, which no upstream may see."""
+        return self._credential_in(self._sent_credential(head))
+
+    def _sent_credential(self, head: RequestHead) -> bytes:
+        return head[self._credential_header] if self._credential_header else b""
+
+    def _credential_in(self, sent: bytes) -> str | None:
+        scheme, _, rest = sent.strip().partition(b" ")
+        credential = (rest if scheme.lower() == b"bearer" else sent).decode("latin-1").strip()
+        if credential.startswith(PREFIX):
+            label = self._credential_label
+            raise InvalidInput(f"{label} has a token of Turnledger. Send the upstream's credential there.")
+        return credential or None
+
     def check_fields(self, names: Iterable[str], principal: Principal) -> None:
         """Raise RequestRefused (403) if a caller with a token for some models names models in a field besides
         `model`."""
@@ -122,12 +162,10 @@ class Models:
                 message = f"{plain(name)}: this token is restricted to some models. Choose one in `model`."
                 raise RequestRefused(403, "outside_models", message, param=plain(name))
 
-    async def list_models(
-        self, principal: Principal, for_client: Callable[[ChatModel], ChatModel] = lambda model: model
-    ) -> list[dict[str, Any]]:
+    async def list_models(self, principal: Principal, head: RequestHead) -> list[dict[str, Any]]:
         """List the models that the caller may use, as objects of the models API. Raises ModelError if the
         upstream cannot be reached."""
-        fallback = None if self._fallback is None else for_client(self._fallback)
+        fallback = None if self._fallback is None else self.for_client(self._fallback, head)
         listed = await self._list_all(principal, fallback)
         return [each for each in listed if principal.may_use(str(each.get("id")))]
 
@@ -173,9 +211,9 @@ def make_models(settings: Settings, environ: Mapping[str, str]) -> Models:
         )
         for name, each in settings.models.items()
     }
-    window = ContextWindow.of(settings)
+    window, header = ContextWindow.of(settings), settings.credential_header
     if settings.upstream is None:
-        return Models(by_name, window=window)
+        return Models(by_name, window=window, credential_header=header)
     others = ModelSettings(
         upstream=settings.upstream,
         api_key_env=settings.api_key_env,
@@ -183,7 +221,13 @@ def make_models(settings: Settings, environ: Mapping[str, str]) -> Models:
         reuse=settings.reuse,
         proxy=settings.proxy,
     )
-    return Models(by_name, connections.connect(others), length_field=settings.length_field, window=window)
+    return Models(
+        by_name,
+        connections.connect(others),
+        length_field=settings.length_field,
+        window=window,
+        credential_header=header,
+    )
 
 
 class _Upstreams:

@@ -6,7 +6,7 @@ The upstream's message may name the operator's organisation, projects and limits
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Any
 
 from turnledger.errors import MalformedAnswer, ModelError, ModelRefused, ModelTimeout, ModelUnavailable
@@ -43,11 +43,8 @@ class RedactedModel:
             raise redact(problem) from None
         return body
 
-    def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
-        return self._stream(request)
-
     @asynccontextmanager
-    async def _stream(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[list[bytes]]]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[list[bytes]]]:
         try:
             async with self._model.stream(request) as batches:
                 yield _check_chunks(batches)

@@ -35,25 +35,14 @@ NO_STORE = "The store is unavailable. Try again."
 
 def all_responses(endpoint: Endpoint) -> dict[int, str]:
     """Return the meaning of each status that the endpoint can respond with, sorted."""
-    responses = {
-        400: INVALID_REQUEST,
-        415: NOT_JSON,
-        **_access_responses(endpoint),
-        **_limit_responses(endpoint),
-    }
+    responses = {400: INVALID_REQUEST, 403: FOREIGN_REQUEST, 415: NOT_JSON}
+    if not endpoint.is_public:
+        responses |= {401: UNAUTHORIZED, 403: FORBIDDEN, 503: NO_STORE}
+    if not endpoint.serves_while_ending:
+        responses |= {429: TOO_MANY, 503: UNAVAILABLE}
     if endpoint.body is not None:
         responses |= {408: SLOW_BODY} if endpoint.is_unbounded else {408: SLOW_BODY, 413: LARGE_BODY}
     return dict(sorted({**responses, **endpoint.responses}.items()))
-
-
-def _access_responses(endpoint: Endpoint) -> dict[int, str]:
-    if endpoint.is_public:
-        return {403: FOREIGN_REQUEST}
-    return {401: UNAUTHORIZED, 403: FORBIDDEN, 503: NO_STORE}
-
-
-def _limit_responses(endpoint: Endpoint) -> dict[int, str]:
-    return {} if endpoint.serves_while_ending else {429: TOO_MANY, 503: UNAVAILABLE}
 
 
 PATH = "/openapi.json"
@@ -87,8 +76,7 @@ def with_document(endpoints: Sequence[Endpoint]) -> list[Endpoint]:
         return Response(document(), media_type=JSON)
 
     document_endpoint = Endpoint(
-        method="GET",
-        path=PATH,
+        route=f"GET {PATH}",
         handler=openapi,
         is_public=True,
         summary="This description.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import cached_property
 from types import UnionType
 from typing import NamedTuple, TypeAlias
 
@@ -26,12 +27,11 @@ class Parameter(NamedTuple):
     schema: Schema = STRING
 
 
-class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One method of one path."""
 
-    method: str
-    path: str
-    """With parameters in braces, `/api/turns/{turn_id}`."""
+    route: str
+    """Both, with parameters in braces: `GET /api/turns/{turn}`."""
     is_fixed_path: bool = False
     """Whether its path must never match one with a parameter: `/api/chats/reset` names no chat."""
     handler: Handler
@@ -44,7 +44,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     checks_version: bool = False
     """Whether its transaction compares the version of the tokens, so that a cached lookup suffices."""
     summary: str
-    tag: str
+    tag: str = ""
+    """The group of its module, see `app.ROUTES`."""
     responses: Mapping[int, str] = msgspec.field(default_factory=lambda: {200: "Done."})
     """Statuses of its own; `document` adds the errors that endpoints share."""
     content: Mapping[int, Content | type | UnionType] = {}
@@ -73,3 +74,11 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a visitor with a link to one chat may call it: it shows only what a person would see."""
     serves_while_ending: bool = False
     """Whether it still responds while the server shuts down."""
+
+    @cached_property
+    def method(self) -> str:
+        return self.route.partition(" ")[0]
+
+    @cached_property
+    def path(self) -> str:
+        return self.route.partition(" ")[2]

@@ -1,7 +1,7 @@
 """Counters that all workers of a server share, such as running turns or readers.
 
 Each worker writes its own part of a shared memory, and any worker reads the sum. To stay within a limit, a
-worker counts itself first and then reads (`admit`): of two at once at least one sees both, so a limit is
+worker counts itself first and then reads: of two at once at least one sees both, so a limit is
 never exceeded. A part is a hash table of names, as keyed hashes, with their counts, and linear probing. A
 name whose count falls to zero is removed and those behind it move up, so that a table never fills with stale
 names.
@@ -39,17 +39,6 @@ class Counters(ABC):
     @abstractmethod
     def sum(self, kind: str) -> int:
         """Return the count of all names of a kind over all workers."""
-
-    def admit(self, kind: str, name: str, limit: int) -> bool:
-        """Count one more of the name unless that exceeds `limit`; return whether it was counted.
-
-        Never admits too many. Of several that compete for the last place, all may be refused.
-        """
-        self.add(kind, name, 1)
-        if self.total(kind, name) <= limit:
-            return True
-        self.add(kind, name, -1)
-        return False
 
 
 class LocalCounters(Counters):

@@ -17,7 +17,7 @@ from turnledger.model.text.plain import plain
 from turnledger.server.config.settings import LENGTH_FIELDS, LengthField
 from turnledger.server.errors import RequestRefused
 from turnledger.server.models.models import ResolvedModel
-from turnledger.server.requests.body import decode_body
+from turnledger.server.requests.body import FIELDS, decode_body
 
 ALLOWED_FIELDS = frozenset(
     {
@@ -68,7 +68,6 @@ _takes_completion_tokens = re.compile(r"(?:.*/)?(?:o[1-9]|gpt-[5-9])(?![0-9])", 
 """Models whose upstreams refuse `max_tokens`, also with a provider's prefix."""
 _STREAM_OPTIONS = frozenset({"include_usage", "include_obfuscation"})
 _QUOTED_LENGTH = 80
-_names = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def restrict_settings(
@@ -88,7 +87,7 @@ def restrict_settings(
                 name, "not allowed for this token. Omit it, or ask the operator to allow it."
             )
     if stream_options is not None and (options := bytes(stream_options)) != b"null":
-        stray = sorted(decode_body(options, _names, "stream_options").keys() - _STREAM_OPTIONS)
+        stray = sorted(decode_body(options, FIELDS, "stream_options").keys() - _STREAM_OPTIONS)
         if stray:
             raise _refusal_error(f"stream_options.{stray[0]}", "not allowed for this token. Omit it.")
     return _within_bounds(settings, token, max_length, model)

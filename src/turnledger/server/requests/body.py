@@ -9,10 +9,9 @@ from typing import TypeVar
 import msgspec
 from starlette.types import Receive, Scope
 
+from turnledger.engine.limits import MOST_VALUES, has_more_values
 from turnledger.errors import InvalidInput
-from turnledger.model.codec import MOST_VALUES, has_more_values
 from turnledger.model.conversation import LONGEST
-from turnledger.server.config.settings import ServerLimits
 from turnledger.server.errors import ClientGone, RequestRefused
 from turnledger.server.wire.client_stream import EagerCoroutine
 
@@ -24,6 +23,8 @@ SMALL_BODY_BYTES = 1024 * 1024
 """Bytes that suffice for any request but a turn: titles, tags, metadata and names are bounded."""
 
 Decoded = TypeVar("Decoded")
+FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+"""Decodes an object, and leaves the values of its fields as they are."""
 _ABOUT_FIELD = ("Object missing required field `", "Object contains unknown field `")
 """How the decoder begins an error that names a field in its text, and not as its place."""
 
@@ -43,14 +44,6 @@ async def read_body(scope: Scope, receive: Receive, *, limit: int, wait: float) 
     except TimeoutError:
         message = f"The body did not arrive within {wait:g} seconds."
         raise RequestRefused(408, "body_too_slow", message, headers=CLOSE) from None
-
-
-async def read_small_body(scope: Scope, receive: Receive, limits: ServerLimits) -> bytes:
-    """Read the body of a request that is not a turn: many may be open at once, and none needs much memory.
-    Raises as `read_body` does."""
-    return await read_body(
-        scope, receive, limit=min(SMALL_BODY_BYTES, limits.body_bytes), wait=limits.body_wait
-    )
 
 
 async def body_pieces(receive: Receive, wait: float) -> AsyncIterator[bytes]:

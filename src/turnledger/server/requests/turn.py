@@ -26,10 +26,12 @@ from turnledger.model.item import Item, calls_left_open
 from turnledger.model.messages.messages import items_of_messages
 from turnledger.model.text.plain import plain
 from turnledger.model.turn import OnBusy, OnFailure, OnStop
-from turnledger.server.config.settings import ChatSettings
+from turnledger.server.access.auth import Principal
+from turnledger.server.access.guard import RETRY_COUNT
+from turnledger.server.config.settings import ChatSettings, Settings
 from turnledger.server.errors import NO_RETRY, RequestRefused
 from turnledger.server.requests.allowed_fields import ALLOWED_FIELDS
-from turnledger.server.requests.body import decode_body
+from turnledger.server.requests.body import FIELDS, decode_body
 
 if TYPE_CHECKING:
     from turnledger.server.requests.conversation_names import ConversationNames
@@ -39,7 +41,7 @@ Headers: TypeAlias = Mapping[bytes, bytes]
 
 
 BUSY, KEY = b"x-turn-on-busy", b"idempotency-key"
-EXPECT, RETRY_COUNT = b"x-conversation-expect", b"x-stainless-retry-count"
+EXPECT = b"x-conversation-expect"
 CONVERSATION, SCOPE, KEEP = b"x-conversation-id", b"x-conversation-scope", b"x-conversation-keep"
 SHOWN = b"x-context"
 
@@ -133,6 +135,24 @@ def policies_of(headers: Headers) -> Policies:
         return NO_POLICIES
     given = {name: headers[header] for header, name in _POLICIES.items() if header in headers}
     return parse_policies({name: value.decode("latin-1").strip() for name, value in given.items()}, _LABELS)
+
+
+class PolicyDefaults:
+    """What applies where a request chooses no policy: the defaults of its token, its model, the server."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._of_server = settings.defaults
+        self._of_models = {
+            name: model.defaults.over(settings.defaults)
+            for name, model in settings.models.items()
+            if model.defaults is not NO_POLICIES
+        }
+
+    def complete(self, given: Policies, principal: Principal, model: str = "") -> Policies:
+        defaults = self._of_models.get(model, self._of_server)
+        if principal.token is not None and principal.token.defaults:
+            defaults = parse_policies(principal.token.defaults).over(defaults)
+        return given if defaults is NO_POLICIES else given.over(defaults)
 
 
 def requested_context(headers: Headers) -> Context | None:
@@ -233,7 +253,6 @@ class ChatRequest(TurnTerms, frozen=True, kw_only=True):
 
 
 _chat_bodies = msgspec.json.Decoder(ChatBody)
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def chat_request(
@@ -245,7 +264,7 @@ def chat_request(
 ) -> ChatRequest:
     """Check a chat-completions request. Raises InvalidInput or RequestRefused, with the remedy."""
     chat_body = decode_body(body, _chat_bodies)
-    fields = _fields.decode(body)
+    fields = FIELDS.decode(body)
     check_tools(chat_body)
     header_values: Headers = {}
     conversation_name = None
@@ -256,7 +275,7 @@ def chat_request(
         conversation_name = text_of(header_values, CONVERSATION)
         if conversation_name is None and names is not None:
             conversation_name = names.find(header_values, base_url_name, fields)
-    conversation, conversation_key = _conversation(conversation_name)
+    conversation, conversation_key = conversation_of(conversation_name)
     opts_out = opts_out_of_storage(header_values)
     if opts_out:
         pass  # checked later, with the operator's settings
@@ -297,7 +316,8 @@ def _check_unnamed(headers: Set[bytes]) -> None:
         raise InvalidInput(f"{names}: requires X-Conversation-Id. Without it, nothing is stored.")
 
 
-def _conversation(name: str | None) -> tuple[str | None, str | None]:
+def conversation_of(name: str | None) -> tuple[str | None, str | None]:
+    """Return the id, or the conversation_key, that a name is."""
     if name is None:
         return None, None
     return (name, None) if name.startswith(ConversationId.prefix) else (None, name)
@@ -408,7 +428,7 @@ def turn_request(
     if body.background:
         _check_background(body, policies, settings)
     stream_options = settings.pop("stream_options", None)
-    fields = {name: value for name, value in _fields.decode(raw).items() if name not in _UNCOMPARED_FIELDS}
+    fields = {name: value for name, value in FIELDS.decode(raw).items() if name not in _UNCOMPARED_FIELDS}
     key = text_of(header_values, KEY)
     return TurnRequest(
         body=body,
@@ -471,7 +491,7 @@ def _settings(body: TurnBody) -> dict[str, msgspec.Raw]:
     fields = decode_body(raw, _model_settings, "settings")
     check_tools(fields)
     check_keepable(fields)
-    settings = decode_body(raw, _fields, "settings")
+    settings = decode_body(raw, FIELDS, "settings")
     if stray := TOP_LEVEL_FIELDS & settings.keys():
         names = ", ".join(sorted(stray))
         raise InvalidInput(f"`{names}` does not belong in `settings`. Send it at the top level.")

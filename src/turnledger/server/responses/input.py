@@ -63,13 +63,11 @@ _WITHOUT_EFFECT: Mapping[str, tuple[Any, ...]] = {
 _DROPPED = ("parsed", "parsed_arguments", "prompt_cache_breakpoint")
 """Fields of the client libraries' own objects, and hints about the cost."""
 
-_values = msgspec.json.Decoder(Any)
-
 
 def input_items(raw: msgspec.Raw, most: int, field: str = "input") -> list[Item | str]:
     """Return the items of a request; a text stands for a reference to a stored item. Raises RequestRefused
     with the place of an item that no model here understands."""
-    given: Any = _values.decode(raw)
+    given: Any = msgspec.json.decode(raw)
     if given in (None, ""):
         return []
     if isinstance(given, str):

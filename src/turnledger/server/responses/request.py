@@ -16,7 +16,7 @@ from turnledger.errors import ConversationUnavailable, InvalidId, InvalidInput
 from turnledger.model.ids import ConversationId
 from turnledger.server.config.settings import LengthField
 from turnledger.server.errors import Fields, RequestRefused
-from turnledger.server.requests.body import decode_body
+from turnledger.server.requests.body import FIELDS, decode_body
 from turnledger.server.requests.conversation_names import ConversationNames
 from turnledger.server.requests.turn import (
     CONVERSATION,
@@ -25,6 +25,7 @@ from turnledger.server.requests.turn import (
     SCOPE,
     RawHeaders,
     TurnTerms,
+    conversation_of,
     digest_of,
     fingerprint_of,
     must_exist,
@@ -117,9 +118,7 @@ class ResponseBody(msgspec.Struct, kw_only=True):
     top_logprobs: int | None = None
 
 
-FIELDS = frozenset(ResponseBody.__struct_fields__)
-HINTS = ("include", "prompt_cache_retention", "service_tier", "stream_options")
-"""Accepted, and neither recorded nor passed on."""
+BODY_FIELDS = frozenset(ResponseBody.__struct_fields__)
 
 
 class ResponseRequest(TurnTerms, frozen=True, kw_only=True):
@@ -173,8 +172,6 @@ class ResponseRequest(TurnTerms, frozen=True, kw_only=True):
 
 
 _bodies = msgspec.json.Decoder(ResponseBody)
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_values = msgspec.json.Decoder(Any)
 
 
 def response_request(
@@ -187,7 +184,7 @@ def response_request(
 ) -> ResponseRequest:
     """Check a request. Raises InvalidInput or RequestRefused, with the field and the remedy."""
     body = decode_body(raw, _bodies)
-    fields = _fields.decode(raw)
+    fields = FIELDS.decode(raw)
     _check_fields(body, fields, passed_fields)
     other_headers = names.headers if names else frozenset[bytes]()
     is_auxiliary = names is not None and names.skips(headers)
@@ -224,10 +221,10 @@ def response_request(
 
 def _check_fields(body: ResponseBody, fields: Mapping[str, msgspec.Raw], passed: Collection[str]) -> None:
     for name, value in fields.items():
-        if name not in FIELDS and name not in PASSED and name not in passed and bytes(value) != b"null":
+        if name not in BODY_FIELDS and name not in PASSED and name not in passed and bytes(value) != b"null":
             raise unsupported(name, "not supported here. Omit it.")
     for name in _RANGES.keys() & fields.keys():
-        _check_range(name, _values.decode(fields[name]))
+        _check_range(name, msgspec.json.decode(fields[name]))
     if body.top_logprobs:
         raise unsupported("top_logprobs", "probabilities are not stored. Omit it.")
     check_known("stream_options", body.stream_options or {}, _STREAM_OPTIONS)
@@ -260,19 +257,17 @@ def _conversation(body: ResponseBody, name: str | None) -> tuple[str | None, str
         if name not in (None, given):
             raise InvalidInput("Send X-Conversation-Id or `conversation`, not both.", param="conversation")
         return given, None
-    if name is None:
-        return None, None
-    if body.previous_response_id is not None:
+    if name is not None and body.previous_response_id is not None:
         message = "Send X-Conversation-Id or `previous_response_id`, not both."
         raise InvalidInput(message, param="previous_response_id")
-    return (name, None) if name.startswith(ConversationId.prefix) else (None, name)
+    return conversation_of(name)
 
 
 def _settings(
     body: ResponseBody, fields: Mapping[str, msgspec.Raw], passed: Collection[str]
 ) -> dict[str, Any]:
     """Return the fields for the model as chat completions name them, except the length of the answer."""
-    others = (PASSED | frozenset(passed)) - FIELDS
+    others = (PASSED | frozenset(passed)) - BODY_FIELDS
     settings: dict[str, Any] = {name: fields[name] for name in fields if name in others}
     settings |= {name: value for name in SAME_NAME if (value := getattr(body, name)) is not None}
     if body.tools:

@@ -196,7 +196,7 @@ class ResponseStream:
 
     def _skip(self, item: Item) -> None:
         self._next_id(item.type, is_refusal=item.is_refusal)
-        self._count_done(item.type if item.type in PREFIXES else "", is_refusal=item.is_refusal)
+        self._count_done(item.type, is_refusal=item.is_refusal)
 
     def _item(self, item: Item) -> Iterator[bytes]:
         if not is_output(item):
@@ -300,7 +300,7 @@ class ResponseStream:
         known, before = self._calls.pop(item.call_id, None), b""
         if known is None:
             before = self._end_reasoning()
-            before += self._open_call(_without_arguments(item, field))
+            before += self._open_call(Item.of({**item.fields, field: ""}))
             known = self._calls.pop(item.call_id)
             if item.body:
                 before += self._arguments(known[0], item, item.body)
@@ -352,7 +352,7 @@ class ResponseStream:
         return self._item_event("response.output_item.added", opened, shown)
 
     def _item_done(self, opened: _OpenItem, item: Item) -> bytes:
-        self._count_done(item.type if item.type in PREFIXES else "", is_refusal=item.is_refusal)
+        self._count_done(item.type, is_refusal=item.is_refusal)
         before = self._release()
         self._held = opened, show_item(item, opened.id, as_summary=self.fields.shows_summaries)
         return before
@@ -363,7 +363,8 @@ class ResponseStream:
         return b"" if held is None else self._item_event("response.output_item.done", *held)
 
     def _count_done(self, kind: str, *, is_refusal: bool) -> None:
-        self._done[kind, is_refusal] = self._done.get((kind, is_refusal), 0) + 1
+        counted = kind if kind in PREFIXES else "", is_refusal
+        self._done[counted] = self._done.get(counted, 0) + 1
 
     def _item_event(self, event: str, opened: _OpenItem, shown: Mapping[str, Any]) -> bytes:
         return self._event(event, {"output_index": opened.index, "item": shown})
@@ -388,10 +389,6 @@ class ResponseStream:
             return b""
         body = encode({"type": event, "sequence_number": number, **fields})
         return b"%bevent: %b\ndata: %b\n\n" % (before, event.encode(), body)
-
-
-def _without_arguments(call: Item, field: str) -> Item:
-    return Item.of({**call.fields, field: ""})
 
 
 def error_event(details: ErrorDetails, number: int = 0) -> bytes:

@@ -139,12 +139,13 @@ class BranchRoutes:
         return await self._chats(request, principal).conversation(id)
 
     def _chats(self, request: Request, principal: Principal, scope: str | None = None) -> Chats:
-        return self._service.changeable_chats(principal, request.state.head, TokenScope.CHATS_WRITE, scope)
+        authenticator, head = self._service.authenticator, request.state.head
+        return authenticator.changeable_chats(principal, head, TokenScope.CHATS_WRITE, scope)
 
 
 def move_options(service: Service, request: Request) -> MoveOptions:
     headers = read_supported_headers(request.scope["headers"], MOVE_HEADER_NAMES)
-    policies = service.with_defaults(policies_of(headers), request.state.principal)
+    policies = service.policy_defaults.complete(policies_of(headers), request.state.principal)
     return {
         "on_busy": policies.on_busy or OnBusy.QUEUE,
         "idempotency_key": text_of(headers, KEY),
@@ -179,22 +180,42 @@ async def show_moved(
 
 def endpoints(service: Service) -> list[Endpoint]:
     routes = BranchRoutes(service)
-    return [*_read_endpoints(routes), *_move_endpoints(routes)]
-
-
-def _move_endpoints(routes: BranchRoutes) -> list[Endpoint]:
+    page_size = Parameter(f"Page size; default {PAGE}.", PAGE_SIZE)
     return [
+        Endpoint(
+            route="GET /api/chats/{chat}/branches",
+            handler=routes.branches,
+            needs=TokenScope.CHATS_READ,
+            summary="List the branches of a chat, newest first.",
+            in_path=CHAT,
+            query={
+                "before": Parameter(
+                    "Only branches created before the one with this id.", id_schema(BranchId)
+                ),
+                "limit": page_size,
+            },
+            content={200: BranchPage},
+            responses={200: "A page of branches.", **GONE},
+        ),
+        Endpoint(
+            route="GET /api/chats/{chat}/turns/{turn}/siblings",
+            handler=routes.siblings,
+            needs=TokenScope.CHATS_READ,
+            summary="List the alternatives to a turn of the current branch, including itself.",
+            in_path={**CHAT, "turn": Parameter("The id of a turn of the current branch.", id_schema(TurnId))},
+            query={"limit": page_size},
+            content={200: Listing[Sibling]},
+            responses={200: "Each turn with a branch that contains it, oldest first.", **GONE},
+        ),
         _move_endpoint("switch", routes.switch, SwitchBody, "Switch the chat to another branch."),
         _move_endpoint(
             "undo", routes.undo, UndoBody, "Undo the last turn: switch to a branch without it.", QUOTA_REACHED
         ),
         Endpoint(
-            method="POST",
-            path="/api/chats/{chat}/fork",
+            route="POST /api/chats/{chat}/fork",
             handler=routes.fork,
             needs=TokenScope.CHATS_WRITE,
             summary="Create a chat with the history of this one, up to a turn or to its end.",
-            tag="branches",
             in_path=CHAT,
             headers={"Idempotency-Key": IDEMPOTENCY_KEY},
             body=ForkBody,
@@ -204,13 +225,11 @@ def _move_endpoints(routes: BranchRoutes) -> list[Endpoint]:
             responses={201: "The new chat.", **GONE, 409: UNKEPT, 422: KEY_REUSED, **QUOTA_REACHED},
         ),
         Endpoint(
-            method="POST",
-            path="/api/chats/reset",
+            route="POST /api/chats/reset",
             is_fixed_path=True,
             handler=routes.reset,
             needs=TokenScope.CHATS_WRITE,
             summary="Assign a conversation_key to a new chat. The old chat stays available by its id.",
-            tag="branches",
             body=ResetBody,
             content={200: ListedChat},
             responses={
@@ -227,12 +246,10 @@ def _move_endpoint(
     name: str, handler: Handler, body: type[Struct], summary: str, statuses: Mapping[int, str] = NO_STATUSES
 ) -> Endpoint:
     return Endpoint(
-        method="POST",
-        path=f"/api/chats/{{chat}}/{name}",
+        route=f"POST /api/chats/{{chat}}/{name}",
         handler=handler,
         needs=TokenScope.CHATS_WRITE,
         summary=summary,
-        tag="branches",
         in_path=CHAT,
         headers=MOVE_HEADERS,
         body=body,
@@ -246,38 +263,3 @@ def _move_endpoint(
             **statuses,
         },
     )
-
-
-def _read_endpoints(routes: BranchRoutes) -> list[Endpoint]:
-    page_size = Parameter(f"Page size; default {PAGE}.", PAGE_SIZE)
-    return [
-        Endpoint(
-            method="GET",
-            path="/api/chats/{chat}/branches",
-            handler=routes.branches,
-            needs=TokenScope.CHATS_READ,
-            summary="List the branches of a chat, newest first.",
-            tag="branches",
-            in_path=CHAT,
-            query={
-                "before": Parameter(
-                    "Only branches created before the one with this id.", id_schema(BranchId)
-                ),
-                "limit": page_size,
-            },
-            content={200: BranchPage},
-            responses={200: "A page of branches.", **GONE},
-        ),
-        Endpoint(
-            method="GET",
-            path="/api/chats/{chat}/turns/{turn}/siblings",
-            handler=routes.siblings,
-            needs=TokenScope.CHATS_READ,
-            summary="List the alternatives to a turn of the current branch, including itself.",
-            tag="branches",
-            in_path={**CHAT, "turn": Parameter("The id of a turn of the current branch.", id_schema(TurnId))},
-            query={"limit": page_size},
-            content={200: Listing[Sibling]},
-            responses={200: "Each turn with a branch that contains it, oldest first.", **GONE},
-        ),
-    ]

@@ -24,6 +24,7 @@ from turnledger.server.service import Service
 from turnledger.server.wire.json import json_response
 from turnledger.server.wire.shapes import ETAG, etag_of, show_attempt_aside
 
+CHAT_GONE = {404: "Chat not found.", 410: "The chat was deleted or has expired."}
 CHAT = {"chat": Parameter("The id of a conversation.", id_schema(ConversationId))}
 PAGE = 50
 PAGE_BYTES = 1024 * 1024
@@ -40,7 +41,7 @@ def endpoints(service: Service) -> list[Endpoint]:
         before = number_of(query.get("before"), "before", None)
         limit = number_of(query.get("limit"), "limit", PAGE)
         principal: Principal = request.state.principal
-        chat = await service.chats(principal).conversation(request.path_params["chat"])
+        chat = await service.chat_in(request)
         if principal.is_reader and "branch" in query:
             raise BranchNotFound  # readers must not see turns that the owner edited or undid
         page = await chat.read(before=before, limit=limit, most_bytes=PAGE_BYTES, branch=query.get("branch"))
@@ -58,8 +59,7 @@ def endpoints(service: Service) -> list[Endpoint]:
     async def context(request: Request) -> Response:
         query = request.query_params
         last, budget = (number_of(query.get(name), name, None) for name in ("last", "budget"))
-        chats = service.chats(request.state.principal)
-        chat = await chats.conversation(request.path_params["chat"])
+        chat = await service.chat_in(request)
         selected = context_of(last, budget)
         if last is None and budget is None and (latest := await chat.turns(limit=1)):
             selected = service.models.context(str(latest[0].details.get("model", "")), {}) or selected
@@ -71,13 +71,11 @@ def endpoints(service: Service) -> list[Endpoint]:
 
     return [
         Endpoint(
-            method="GET",
-            path="/api/chats/{chat}/context",
+            route="GET /api/chats/{chat}/context",
             handler=context,
             needs=TokenScope.CHATS_READ,
             summary="Show what the model of the last turn would be shown now, and its size in tokens. Runs "
             "and writes nothing.",
-            tag="chats",
             in_path=CHAT,
             query={
                 "last": Parameter("Show this many of the last turns.", TURN_NUMBER),
@@ -87,18 +85,16 @@ def endpoints(service: Service) -> list[Endpoint]:
             content={200: ChatContext},
             responses={
                 200: "The items, and their tokens as estimated.",
+                **CHAT_GONE,
                 404: "Chat or turn not found.",
-                410: "The chat was deleted or has expired.",
             },
         ),
         Endpoint(
-            method="GET",
-            path="/api/chats/{chat}",
+            route="GET /api/chats/{chat}",
             handler=read,
             needs=TokenScope.CHATS_READ,
             is_for_readers=True,
             summary="Read a chat: its last turns, and the attempts that are not in the history.",
-            tag="chats",
             in_path=CHAT,
             query={
                 "before": Parameter("Only turns before this number.", TURN_NUMBER),
@@ -113,10 +109,6 @@ def endpoints(service: Service) -> list[Endpoint]:
             },
             response_headers={"ETag": ETAG},
             content={200: ShownChat},
-            responses={
-                200: "The chat.",
-                404: "Chat not found.",
-                410: "The chat was deleted or has expired.",
-            },
+            responses={200: "The chat.", **CHAT_GONE},
         ),
     ]

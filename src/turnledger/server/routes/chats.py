@@ -1,4 +1,4 @@
-"""/api/chats: list and create chats, and change title, metadata, tags, pin and archive."""
+"""/api/chats: list, create, change, delete and restore chats."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from turnledger.api.chats import ChatList, Conflict, ListedChat
+from turnledger.api.chats import ChatList, Conflict, Deletion, ListedChat, RestoredChat
 from turnledger.api.requests import ChatChangesBody, NewChatBody
-from turnledger.api.views import show_listed
+from turnledger.api.views import show_chat, show_listed, view
 from turnledger.chat import Chat
 from turnledger.errors import ConversationUnavailable, InvalidInput, RevisionConflict
 from turnledger.model.access.token import TokenScope
@@ -24,10 +24,10 @@ from turnledger.server.access.auth import Principal
 from turnledger.server.errors import RequestRefused, error_details
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.openapi.schemas import KEY_REUSED, NAME, PAGE_SIZE, QUOTA_REACHED, SCOPE, Schema
-from turnledger.server.requests.query import choice_of, number_of
+from turnledger.server.requests.query import choice_of, flag_of, number_of
 from turnledger.server.requests.turn import CREATE_HEADER_NAMES, KEY, read_supported_headers, text_of
 from turnledger.server.routes.branches import IDEMPOTENCY_KEY, REPLAYED
-from turnledger.server.routes.chat_history import CHAT, PAGE
+from turnledger.server.routes.chat_history import CHAT, CHAT_GONE, PAGE
 from turnledger.server.routes.events import POSITION
 from turnledger.server.service import Service
 from turnledger.server.wire.json import json_response
@@ -97,14 +97,26 @@ class ChatRoutes:
         """Change title, metadata, tags, pin or archive; with If-Match only at that revision."""
         revision = revision_of(request.headers.get("if-match"))
         body, principal = await self._service.read_request(request, ChatChangesBody)
-        id = request.path_params["chat"]
-        chat = await self._service.chats(principal).conversation(id)
+        chat = await self._service.chat_in(request, principal)
         before = await chat.summary()
         try:
             updated = await chat.update(**body.changes(), revision=revision)
         except RevisionConflict as problem:
             return await _respond_conflict(principal, chat, problem)
         return _chat_response(principal, await _show_updated(chat, updated, before))
+
+    async def delete(self, request: Request) -> Response:
+        purge = flag_of(request.query_params.get("purge"), "purge", default=False)
+        chats = self._service.chats(request.state.principal)
+        return json_response(view(Deletion, await chats.delete(request.path_params["chat"], purge=purge)))
+
+    async def restore(self, request: Request) -> Response:
+        principal: Principal = request.state.principal
+        chat = await self._service.chats(principal).restore(request.path_params["chat"])
+        former = chat.former_conversation_key
+        # Not looked up again: it was restored, even if it was deleted meanwhile.
+        restored = show_chat(RestoredChat, chat.as_opened, former_conversation_key=former)
+        return json_response(without_content(principal, restored))
 
 
 def revision_of(if_match: str | None) -> int | None:
@@ -146,93 +158,107 @@ def _chat_response(principal: Principal, listed: ChatEntry, status: int = 200) -
 
 def endpoints(service: Service) -> list[Endpoint]:
     routes = ChatRoutes(service)
-    return [_list_endpoint(routes), _create_endpoint(routes), _update_endpoint(routes)]
-
-
-def _list_endpoint(routes: ChatRoutes) -> Endpoint:
-    return Endpoint(
-        method="GET",
-        path="/api/chats",
-        handler=routes.list_chats,
-        needs=TokenScope.CHATS_READ,
-        summary="List chats, most recently used first.",
-        tag="chats",
-        query={
-            "conversation_key": Parameter(
-                "Only the chat with this conversation_key in the scope, even if it is archived or has no"
-                " committed turn. Cannot be combined with filters other than `scope`.",
-                NAME,
-            ),
-            "scope": Parameter("Only chats of this scope; empty: chats without a scope.", SCOPE),
-            "tag": Parameter("Only chats with this tag.", _TAG),
-            "archived": Parameter(
-                "Archived chats, the others, or both; default `false`.", _choice_schema(_FLAGS_OR_ANY)
-            ),
-            "pinned": Parameter(
-                "Pinned chats, the others, or both; default `any`.", _choice_schema(_FLAGS_OR_ANY)
-            ),
-            "deleted": Parameter(
-                "`true`: deleted chats that can be restored, instead of the others.", _choice_schema(_FLAGS)
-            ),
-            "cursor": Parameter("The `next` of the previous page."),
-            "limit": Parameter(f"Page size; default {PAGE}.", PAGE_SIZE),
-        },
-        content={200: ChatList},
-        responses={200: "A page of chats.", 410: "The chat with this conversation_key has expired."},
-    )
-
-
-def _create_endpoint(routes: ChatRoutes) -> Endpoint:
-    return Endpoint(
-        method="POST",
-        path="/api/chats",
-        handler=routes.create,
-        needs=TokenScope.CHATS_WRITE,
-        summary="Create a chat without turns, or find the one with the conversation_key.",
-        tag="chats",
-        headers={"Idempotency-Key": IDEMPOTENCY_KEY},
-        body=NewChatBody,
-        needs_body=False,
-        response_headers={"ETag": ETAG, **REPLAYED},
-        content={200: ListedChat, 201: ListedChat},
-        responses={
-            200: "The existing chat with this conversation_key or Idempotency-Key.",
-            201: "The new chat.",
-            409: "Chats of this scope are not stored here.",
-            410: "The chat with this conversation_key has expired, or the one created with this"
-            " Idempotency-Key was deleted.",
-            422: KEY_REUSED,
-            **QUOTA_REACHED,
-        },
-    )
-
-
-def _update_endpoint(routes: ChatRoutes) -> Endpoint:
-    return Endpoint(
-        method="PATCH",
-        path="/api/chats/{chat}",
-        handler=routes.update,
-        needs=TokenScope.CHATS_WRITE,
-        summary="Rename, tag, pin or archive a chat, atomically. Running turns are not affected.",
-        tag="chats",
-        in_path=CHAT,
-        headers={
-            "If-Match": Parameter(
-                "The ETag of the chat: update only if it has not changed since.",
-                {"type": "string", "pattern": r'^("[0-9]{1,18}"|\*)$'},
-            )
-        },
-        body=ChatChangesBody,
-        response_headers={"ETag": ETAG},
-        content={200: ListedChat, 412: Conflict},
-        responses={
-            200: "The updated chat.",
-            404: "Chat not found.",
-            410: "The chat was deleted or has expired.",
-            412: "The chat has changed since: the response has the current chat and its ETag.",
-            **QUOTA_REACHED,
-        },
-    )
+    return [
+        Endpoint(
+            route="GET /api/chats",
+            handler=routes.list_chats,
+            needs=TokenScope.CHATS_READ,
+            summary="List chats, most recently used first.",
+            query={
+                "conversation_key": Parameter(
+                    "Only the chat with this conversation_key in the scope, even if it is archived or has no"
+                    " committed turn. Cannot be combined with filters other than `scope`.",
+                    NAME,
+                ),
+                "scope": Parameter("Only chats of this scope; empty: chats without a scope.", SCOPE),
+                "tag": Parameter("Only chats with this tag.", _TAG),
+                "archived": Parameter(
+                    "Archived chats, the others, or both; default `false`.", _choice_schema(_FLAGS_OR_ANY)
+                ),
+                "pinned": Parameter(
+                    "Pinned chats, the others, or both; default `any`.", _choice_schema(_FLAGS_OR_ANY)
+                ),
+                "deleted": Parameter(
+                    "`true`: deleted chats that can be restored, instead of the others.",
+                    _choice_schema(_FLAGS),
+                ),
+                "cursor": Parameter("The `next` of the previous page."),
+                "limit": Parameter(f"Page size; default {PAGE}.", PAGE_SIZE),
+            },
+            content={200: ChatList},
+            responses={200: "A page of chats.", 410: "The chat with this conversation_key has expired."},
+        ),
+        Endpoint(
+            route="POST /api/chats",
+            handler=routes.create,
+            needs=TokenScope.CHATS_WRITE,
+            summary="Create a chat without turns, or find the one with the conversation_key.",
+            headers={"Idempotency-Key": IDEMPOTENCY_KEY},
+            body=NewChatBody,
+            needs_body=False,
+            response_headers={"ETag": ETAG, **REPLAYED},
+            content={200: ListedChat, 201: ListedChat},
+            responses={
+                200: "The existing chat with this conversation_key or Idempotency-Key.",
+                201: "The new chat.",
+                409: "Chats of this scope are not stored here.",
+                410: "The chat with this conversation_key has expired, or the one created with this"
+                " Idempotency-Key was deleted.",
+                422: KEY_REUSED,
+                **QUOTA_REACHED,
+            },
+        ),
+        Endpoint(
+            route="PATCH /api/chats/{chat}",
+            handler=routes.update,
+            needs=TokenScope.CHATS_WRITE,
+            summary="Rename, tag, pin or archive a chat, atomically. Running turns are not affected.",
+            in_path=CHAT,
+            headers={
+                "If-Match": Parameter(
+                    "The ETag of the chat: update only if it has not changed since.",
+                    {"type": "string", "pattern": r'^("[0-9]{1,18}"|\*)$'},
+                )
+            },
+            body=ChatChangesBody,
+            response_headers={"ETag": ETAG},
+            content={200: ListedChat, 412: Conflict},
+            responses={
+                200: "The updated chat.",
+                **CHAT_GONE,
+                412: "The chat has changed since: the response has the current chat and its ETag.",
+                **QUOTA_REACHED,
+            },
+        ),
+        Endpoint(
+            route="DELETE /api/chats/{chat}",
+            handler=routes.delete,
+            needs=TokenScope.CHATS_WRITE,
+            summary="Delete a chat, and end its running turn. Idempotent.",
+            in_path=CHAT,
+            query={
+                "purge": Parameter(
+                    "`true`: delete permanently, even if already deleted. Default: restorable for a while.",
+                    _choice_schema(_FLAGS),
+                )
+            },
+            content={200: Deletion},
+            responses={200: "The chat is deleted; until when it can be restored.", 404: "Chat not found."},
+        ),
+        Endpoint(
+            route="POST /api/chats/{chat}/restore",
+            handler=routes.restore,
+            needs=TokenScope.CHATS_WRITE,
+            summary="Restore a deleted chat. Has no effect on one that is not deleted.",
+            in_path=CHAT,
+            content={200: RestoredChat},
+            responses={
+                200: "The restored chat; without its conversation_key if another chat now has it.",
+                404: "Chat not found.",
+                410: "The chat was purged or has expired.",
+            },
+        ),
+    ]
 
 
 def _choice_schema(choices: Mapping[str, Any]) -> Schema:

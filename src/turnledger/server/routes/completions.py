@@ -103,13 +103,11 @@ COMPLETION = object_schema(
 def endpoints(service: Service) -> list[Endpoint]:
     return [
         Endpoint(
-            method="POST",
-            path="/v1/chat/completions",
+            route="POST /v1/chat/completions",
             handler=TurnEndpoint(service, CHAT_COMPLETIONS),
             needs=TokenScope.TURNS_RUN,
             checks_version=True,
             summary="Answer chat messages as a turn of a conversation, or pass them through to the model.",
-            tag="chat",
             headers=HEADERS,
             body=BODY,
             fields=input_field("messages"),

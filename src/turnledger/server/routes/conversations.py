@@ -11,14 +11,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from turnledger.chat import Chat
-from turnledger.engine.turn.validation import MoveOptions
 from turnledger.errors import InvalidId, TurnNotFound
 from turnledger.model.access.token import TokenScope
 from turnledger.model.conversation import Conversation
 from turnledger.model.ids import ConversationId
 from turnledger.model.item import Item
 from turnledger.model.turn import Turn
-from turnledger.server.access.auth import Principal
 from turnledger.server.errors import RequestRefused, about, input_field
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.openapi.schemas import (
@@ -31,7 +29,6 @@ from turnledger.server.openapi.schemas import (
     nullable,
     object_schema,
 )
-from turnledger.server.requests.body import decode_body, read_body
 from turnledger.server.requests.turn import KEY, read_headers, text_of
 from turnledger.server.responses.input import input_items
 from turnledger.server.responses.items import PlacedItem, find_item, turn_of_item
@@ -79,10 +76,6 @@ class NewMetadata(msgspec.Struct, forbid_unknown_fields=True):
     metadata: dict[str, str] | None
 
 
-_new_conversations = msgspec.json.Decoder(NewConversation)
-_new_items = msgspec.json.Decoder(NewItems)
-
-
 class ConversationRoutes:
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -90,10 +83,6 @@ class ConversationRoutes:
     async def _open(self, request: Request) -> Chat:
         chats = self._service.chats(request.state.principal)
         return await chats.conversation(request.path_params["conversation"])
-
-    async def _body(self, request: Request) -> bytes:
-        limits = self._service.settings.limits
-        return await read_body(request.scope, request.receive, limit=limits.body_bytes, wait=limits.body_wait)
 
     async def list_all(self, request: Request) -> Response:
         query = request.query_params
@@ -111,18 +100,20 @@ class ConversationRoutes:
         return json_response(list_of(shown, has_more=page.next is not None))
 
     async def create(self, request: Request) -> Response:
-        raw = await self._body(request)
-        body = decode_body(raw or b"{}", _new_conversations)
+        body, principal = await self._service.read_request(
+            request, NewConversation, needs_body=False, is_small=False
+        )
         items = _items(body.items)
         key = text_of(read_headers(request.scope["headers"]), KEY)
-        principal = await self._service.authenticator.admit(request.state.head)
         self._service.persistence.check(principal.within.scope or "")
         if not items:
             chats = self._service.chats(principal)
             chat = await chats.conversation(metadata=body.metadata, idempotency_key=key)
             return json_response(_show(chat.as_opened))
         principal.check(TokenScope.TURNS_RUN)
-        chats = self._service.changeable_chats(principal, request.state.head, TokenScope.TURNS_RUN)
+        chats = self._service.authenticator.changeable_chats(
+            principal, request.state.head, TokenScope.TURNS_RUN
+        )
         chat = await self._service.host.create_with_items(
             chats, items, metadata=body.metadata, idempotency_key=key
         )
@@ -144,19 +135,16 @@ class ConversationRoutes:
     # Items.
 
     async def add_items(self, request: Request) -> Response:
-        principal: Principal = request.state.principal
-        slot = self._service.quotas.admit_turn(
-            principal.owner, is_tokenless=principal.token is None, link=principal.link
-        )
-        try:
-            return await self._add_items(request, move_options(self._service, request))
-        finally:
-            slot.release()
+        with self._service.quotas.admit_turn(request.state.principal.caller):
+            return await self._add_items(request)
 
-    async def _add_items(self, request: Request, options: MoveOptions) -> Response:
-        items = _items(decode_body(await self._body(request), _new_items).items)
-        principal = await self._service.authenticator.admit(request.state.head)
-        chats = self._service.changeable_chats(principal, request.state.head, TokenScope.TURNS_RUN)
+    async def _add_items(self, request: Request) -> Response:
+        options = move_options(self._service, request)
+        body, principal = await self._service.read_request(request, NewItems, is_small=False)
+        items = _items(body.items)
+        chats = self._service.authenticator.changeable_chats(
+            principal, request.state.head, TokenScope.TURNS_RUN
+        )
         chat = await chats.conversation(request.path_params["conversation"])
         self._service.persistence.check(chat.scope)
         turn = await chat.append(items, **options)
@@ -272,23 +260,19 @@ def endpoints(service: Service) -> list[Endpoint]:
     shown = {200: {"application/json": CONVERSATION_OBJECT}}
     return [
         Endpoint(
-            method="GET",
-            path="/v1/conversations",
+            route="GET /v1/conversations",
             handler=routes.list_all,
             needs=TokenScope.CHATS_READ,
             summary="List conversations, most recently used first, or last (`order=asc`).",
-            tag="conversations",
             query=PAGING,
             content={200: {"application/json": list_schema_of(CONVERSATION_OBJECT)}},
             responses={200: "A page of conversations.", 404: NOT_FOUND[404]},
         ),
         Endpoint(
-            method="POST",
-            path="/v1/conversations",
+            route="POST /v1/conversations",
             handler=routes.create,
             needs=TokenScope.CHATS_WRITE,
             summary="Create a conversation, empty or with items.",
-            tag="conversations",
             headers={"Idempotency-Key": HEADERS["Idempotency-Key"]},
             body=object_schema({}, optional={"items": nullable(ITEMS), "metadata": nullable(METADATA)}),
             fields=input_field("items"),
@@ -303,24 +287,20 @@ def endpoints(service: Service) -> list[Endpoint]:
             },
         ),
         Endpoint(
-            method="GET",
-            path="/v1/conversations/{conversation}/items",
+            route="GET /v1/conversations/{conversation}/items",
             handler=routes.list_items,
             needs=TokenScope.CHATS_READ,
             summary="List the items of a conversation, in either order.",
-            tag="conversations",
             in_path=IN_PATH,
             query=PAGING,
             content={200: {"application/json": list_schema_of(ITEM_OBJECT)}},
             responses={200: "A page of items.", **NOT_FOUND},
         ),
         Endpoint(
-            method="POST",
-            path="/v1/conversations/{conversation}/items",
+            route="POST /v1/conversations/{conversation}/items",
             handler=routes.add_items,
             needs=TokenScope.TURNS_RUN,
             summary="Add items as a turn that no model answers.",
-            tag="conversations",
             in_path=IN_PATH,
             headers=MOVE_HEADERS,
             body=object_schema({"items": ITEMS}),
@@ -333,57 +313,47 @@ def endpoints(service: Service) -> list[Endpoint]:
             },
         ),
         Endpoint(
-            method="GET",
-            path="/v1/conversations/{conversation}/items/{item}",
+            route="GET /v1/conversations/{conversation}/items/{item}",
             handler=routes.read_item,
             needs=TokenScope.CHATS_READ,
             summary="Read an item.",
-            tag="conversations",
             in_path=ITEM_IN_PATH,
             content={200: {"application/json": ITEM_OBJECT}},
             responses={200: "The item.", **NOT_FOUND},
         ),
         Endpoint(
-            method="DELETE",
-            path="/v1/conversations/{conversation}/items/{item}",
+            route="DELETE /v1/conversations/{conversation}/items/{item}",
             handler=routes.delete_item,
             needs=TokenScope.CHATS_WRITE,
             summary="Hide an item, and its pair, from users and models.",
-            tag="conversations",
             in_path=ITEM_IN_PATH,
             content=shown,
             responses={200: "The conversation.", **NOT_FOUND},
         ),
         Endpoint(
-            method="GET",
-            path="/v1/conversations/{conversation}",
+            route="GET /v1/conversations/{conversation}",
             handler=routes.read,
             needs=TokenScope.CHATS_READ,
             summary="Read a conversation.",
-            tag="conversations",
             in_path=IN_PATH,
             content=shown,
             responses={200: "The conversation.", **NOT_FOUND},
         ),
         Endpoint(
-            method="POST",
-            path="/v1/conversations/{conversation}",
+            route="POST /v1/conversations/{conversation}",
             handler=routes.update,
             needs=TokenScope.CHATS_WRITE,
             summary="Replace the metadata of a conversation.",
-            tag="conversations",
             in_path=IN_PATH,
             body=object_schema({"metadata": nullable(METADATA)}),
             content=shown,
             responses={200: "The conversation.", **NOT_FOUND, **QUOTA_REACHED},
         ),
         Endpoint(
-            method="DELETE",
-            path="/v1/conversations/{conversation}",
+            route="DELETE /v1/conversations/{conversation}",
             handler=routes.delete,
             needs=TokenScope.CHATS_WRITE,
             summary="Delete a conversation, and end its running turn. It can be restored for a while.",
-            tag="conversations",
             in_path=IN_PATH,
             content={200: {"application/json": DELETED}},
             responses={200: "It is deleted, also if it was before.", 404: NOT_FOUND[404]},

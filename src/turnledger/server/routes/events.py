@@ -36,12 +36,10 @@ PIECE_BYTES = 64 * 1024
 def endpoints(service: Service) -> list[Endpoint]:
     return [
         Endpoint(
-            method="GET",
-            path="/api/events",
+            route="GET /api/events",
             handler=StreamEndpoint(service.streams, LiveUpdates(service).follow),
             needs=TokenScope.CHATS_READ,
             summary="Follow changes to the owner's chats and their turns; as a visitor, to the shared chat.",
-            tag="chats",
             headers={
                 "Last-Event-ID": Parameter(
                     "The id of the last event received: later events are sent, or a `gap` if they are no"

@@ -21,19 +21,16 @@ def endpoints(service: Service) -> list[Endpoint]:
 
     async def flag(request: Request) -> Response:
         body, principal = await service.read_request(request, FlagsBody)
-        turn = request.path_params["turn"]
-        chat = await service.chats(principal).conversation(request.path_params["chat"])
+        turn, chat = request.path_params["turn"], await service.chat_in(request, principal)
         hidden = await chat.flag(turn, body.items, to_model=body.to_model, to_user=body.to_user)
         return json_response(show_flags(turn, hidden))
 
     return [
         Endpoint(
-            method="PATCH",
-            path="/api/chats/{chat}/turns/{turn}",
+            route="PATCH /api/chats/{chat}/turns/{turn}",
             handler=flag,
             needs=TokenScope.CHATS_WRITE,
             summary="Show or hide items of a committed turn. Running turns are not affected.",
-            tag="chats",
             in_path={**CHAT, "turn": Parameter("The id of a committed turn.", id_schema(TurnId))},
             body=FlagsBody,
             content={200: TurnFlags},

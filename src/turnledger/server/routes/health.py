@@ -30,22 +30,18 @@ def endpoints(service: Service) -> list[Endpoint]:
 
     return [
         Endpoint(
-            method="GET",
-            path="/healthz",
+            route="GET /healthz",
             handler=healthz,
             is_public=True,
             summary="Whether the process responds.",
-            tag="health",
             content={200: {"application/json": object_schema({"status": {"const": "ok"}})}},
             serves_while_ending=True,
         ),
         Endpoint(
-            method="GET",
-            path="/readyz",
+            route="GET /readyz",
             handler=readyz,
             is_public=True,
             summary="Whether turns can run: the store accepts writes, and the server is not shutting down.",
-            tag="health",
             responses={200: "Ready.", 503: "Not ready; `status` has the reason."},
             content={
                 200: {"application/json": object_schema({"status": {"const": "ready"}})},
@@ -54,13 +50,11 @@ def endpoints(service: Service) -> list[Endpoint]:
             serves_while_ending=True,
         ),
         Endpoint(
-            method="GET",
-            path="/metrics",
+            route="GET /metrics",
             handler=metrics,
             needs=TokenScope.ADMIN,
             is_open_without_tokens=True,
             summary="Metrics for Prometheus.",
-            tag="health",
             content={200: {"text/plain": STRING}},
             serves_while_ending=True,
         ),

@@ -17,28 +17,22 @@ from turnledger.server.service import Service
 from turnledger.server.wire.json import json_response
 
 
-class JobRoutes:
-    def __init__(self, service: Service) -> None:
-        self._service = service
+def endpoints(service: Service) -> list[Endpoint]:
 
-    async def list_jobs(self, request: Request) -> Response:
+    async def list_jobs(request: Request) -> Response:
         query = request.query_params
         limit = number_of(query.get("limit"), "limit", PAGE)
-        chats = self._service.chats(request.state.principal)
+        chats = service.chats(request.state.principal)
         found = await chats.jobs(conversation=query.get("chat"), after=query.get("after"), limit=limit)
         next_id = found[-1].id if len(found) == limit else None
         return json_response(JobPage(tuple(map(show_job, found)), next_id))
 
-
-def endpoints(service: Service) -> list[Endpoint]:
     return [
         Endpoint(
-            method="GET",
-            path="/api/jobs",
-            handler=JobRoutes(service).list_jobs,
+            route="GET /api/jobs",
+            handler=list_jobs,
             needs=TokenScope.CHATS_READ,
             summary="List the background turns that wait or run, oldest first.",
-            tag="turns",
             query={
                 "chat": Parameter("Only those of this chat.", id_schema(ConversationId)),
                 "after": Parameter("`next` of the previous page.", id_schema(TurnId)),

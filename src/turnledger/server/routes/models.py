@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -26,8 +25,7 @@ UPSTREAM_FAILURES = {
 def endpoints(service: Service) -> list[Endpoint]:
 
     def listed(request: Request) -> Awaitable[list[dict[str, Any]]]:
-        for_client = partial(service.for_client, head=request.state.head)
-        return service.models.list_models(request.state.principal, for_client)
+        return service.models.list_models(request.state.principal, request.state.head)
 
     async def list_models(request: Request) -> Response:
         return JSONResponse({"object": "list", "data": await listed(request)})
@@ -41,20 +39,16 @@ def endpoints(service: Service) -> list[Endpoint]:
 
     return [
         Endpoint(
-            method="GET",
-            path="/v1/models",
+            route="GET /v1/models",
             handler=list_models,
             summary="List the models.",
-            tag="models",
             content={200: {"application/json": LISTING}},
             responses={200: "The models that the token may use.", **UPSTREAM_FAILURES},
         ),
         Endpoint(
-            method="GET",
-            path="/v1/models/{model:path}",
+            route="GET /v1/models/{model:path}",
             handler=read_model,
             summary="Read a model.",
-            tag="models",
             in_path={"model": Parameter("Its name.", {"type": "string", "minLength": 1})},
             content={200: {"application/json": MODEL}},
             responses={200: "The model.", 404: "Model not found.", **UPSTREAM_FAILURES},

@@ -6,20 +6,17 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from turnledger.api.json import decoder_of
 from turnledger.api.requests import AppendBody, TurnBody
 from turnledger.api.turns import AcceptedTurn, TurnAnswer
 from turnledger.api.views import show_turn
 from turnledger.model.access.token import TokenScope
 from turnledger.model.turn import BeginKind
-from turnledger.server.access.auth import Principal
 from turnledger.server.errors import input_field
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.openapi.schemas import (
     APPEND_ERRORS,
     TURN_ERRORS,
 )
-from turnledger.server.requests.body import decode_body, read_body
 from turnledger.server.requests.turn import TURN_HEADER_NAMES
 from turnledger.server.routes.branches import (
     GONE,
@@ -36,52 +33,35 @@ from turnledger.server.turns.run import TurnEndpoint
 from turnledger.server.wire.json import json_response
 
 
-class AppendRoute:
-    def __init__(self, service: Service) -> None:
-        self._service = service
-
-    async def append(self, request: Request) -> Response:
-        principal: Principal = request.state.principal
-        slot = self._service.quotas.admit_turn(
-            principal.owner, is_tokenless=principal.token is None, link=principal.link
-        )
-        try:
-            return await self._append(request)
-        finally:
-            slot.release()
-
-    async def _append(self, request: Request) -> Response:
-        service, limits, options = (
-            self._service,
-            self._service.settings.limits,
-            move_options(self._service, request),
-        )
-        raw = await read_body(request.scope, request.receive, limit=limits.body_bytes, wait=limits.body_wait)
-        body = decode_body(raw, decoder_of(AppendBody))
-        principal = await service.authenticator.admit(request.state.head)
-        chats = service.changeable_chats(principal, request.state.head, TokenScope.TURNS_RUN)
-        chat = await chats.conversation(request.path_params["chat"])
-        service.persistence.check(chat.scope)
-        turn = await chat.append(body.items, details=body.details, interaction=body.interaction, **options)
-        answer = TurnAnswer(
-            turn=show_turn(turn),
-            chat=await show_moved(principal, chat, turn.branch, turn.number, ""),
-            branch=turn.branch,
-            state=BeginKind.CONTINUED,
-        )
-        return json_response(answer)
-
-
 def endpoints(service: Service) -> list[Endpoint]:
+
+    async def append(request: Request) -> Response:
+        with service.quotas.admit_turn(request.state.principal.caller):
+            options = move_options(service, request)
+            body, principal = await service.read_request(request, AppendBody, is_small=False)
+            chats = service.authenticator.changeable_chats(
+                principal, request.state.head, TokenScope.TURNS_RUN
+            )
+            chat = await chats.conversation(request.path_params["chat"])
+            service.persistence.check(chat.scope)
+            turn = await chat.append(
+                body.items, details=body.details, interaction=body.interaction, **options
+            )
+            answer = TurnAnswer(
+                turn=show_turn(turn),
+                chat=await show_moved(principal, chat, turn.branch, turn.number, ""),
+                branch=turn.branch,
+                state=BeginKind.CONTINUED,
+            )
+            return json_response(answer)
+
     return [
         Endpoint(
-            method="POST",
-            path="/api/turns",
+            route="POST /api/turns",
             handler=TurnEndpoint(service, NATIVE),
             needs=TokenScope.TURNS_RUN,
             checks_version=True,
             summary="Run a turn in an existing or new chat; edit or regenerate a turn.",
-            tag="turns",
             headers={
                 name: header for name, header in HEADERS.items() if name.lower().encode() in TURN_HEADER_NAMES
             },
@@ -104,12 +84,10 @@ def endpoints(service: Service) -> list[Endpoint]:
             },
         ),
         Endpoint(
-            method="POST",
-            path="/api/chats/{chat}/items",
-            handler=AppendRoute(service).append,
+            route="POST /api/chats/{chat}/items",
+            handler=append,
             needs=TokenScope.TURNS_RUN,
             summary="Add a turn that no model answers, such as messages from another system.",
-            tag="turns",
             in_path=CHAT,
             headers=MOVE_HEADERS,
             body=AppendBody,

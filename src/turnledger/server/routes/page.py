@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from turnledger.api.access import SHARE_PATH
-from turnledger.server.chat_page.files import OFFLINE_POLICY, POLICY, BuiltPage, PageFile, inline_page
+from turnledger.server.chat_page.files import OFFLINE_POLICY, POLICY, PageFile, inline_page
 from turnledger.server.errors import RequestRefused
 from turnledger.server.openapi.endpoint import Content, Endpoint, Parameter
 from turnledger.server.openapi.schemas import NAME, STRING
@@ -25,28 +25,6 @@ _CONDITION = {"If-None-Match": Parameter("Versions that the client has.", STRING
 _NOT_MODIFIED = "Not modified."
 _HTML: Content = {"text/html": STRING}
 _ANYTHING: Content = {"*/*": {}}
-
-
-class PageRoutes:
-    def __init__(self, page: BuiltPage) -> None:
-        self._page = page
-
-    async def index(self, request: Request) -> Response:
-        if self._page.index is None:
-            return HTMLResponse(UNBUILT_PAGE.text)
-        return file_response(self._page.index, request)
-
-    async def icon(self, request: Request) -> Response:
-        return file_response(self._page.icon, request)
-
-    async def offline(self, request: Request) -> Response:
-        return file_response(self._page.offline, request)
-
-    async def asset(self, request: Request) -> Response:
-        return file_response(self._page.assets.get(request.path_params["name"]), request)
-
-    async def picture(self, _: Request) -> Response:
-        return HTMLResponse(PICTURE_PAGE.text)
 
 
 def file_response(file: PageFile | None, request: Request) -> Response:
@@ -82,62 +60,55 @@ def has_version(if_none_match: str, tag: str) -> bool:
 
 
 def endpoints(service: Service) -> list[Endpoint]:
-    routes = PageRoutes(service.page)
-    policy = UNBUILT_PAGE.policy if service.page.index is None else POLICY
+    page = service.page
+    policy = UNBUILT_PAGE.policy if page.index is None else POLICY
+
+    async def index(request: Request) -> Response:
+        return HTMLResponse(UNBUILT_PAGE.text) if page.index is None else file_response(page.index, request)
+
+    async def icon(request: Request) -> Response:
+        return file_response(page.icon, request)
+
+    async def offline(request: Request) -> Response:
+        return file_response(page.offline, request)
+
+    async def asset(request: Request) -> Response:
+        return file_response(page.assets.get(request.path_params["name"]), request)
+
+    async def picture(_: Request) -> Response:
+        return HTMLResponse(PICTURE_PAGE.text)
+
     return [
-        *(_page_endpoint(path, summary, routes, policy) for path, summary in PAGES.items()),
-        _picture_endpoint(routes),
-        *_file_endpoints(routes),
-    ]
-
-
-PAGES = {
-    PAGE_PATH: "The chat page.",
-    SHARE_PATH: "The chat page for visitors with a share link: `/share#CODE`.",
-}
-
-
-def _page_endpoint(path: str, summary: str, routes: PageRoutes, policy: bytes) -> Endpoint:
-    return Endpoint(
-        method="GET",
-        path=path,
-        handler=routes.index,
-        is_public=True,
-        summary=summary,
-        tag="page",
-        page_policy=policy,
-        cache_control=REVALIDATED,
-        headers=_CONDITION,
-        response_headers={"ETag": _TAG},
-        content={200: _HTML, 304: {}},
-        responses={200: "The page, or a note that it was not built.", 304: _NOT_MODIFIED},
-    )
-
-
-def _picture_endpoint(routes: PageRoutes) -> Endpoint:
-    return Endpoint(
-        method="GET",
-        path="/picture",
-        handler=routes.picture,
-        is_public=True,
-        summary="A sandboxed frame in which the chat page shows the image at `/picture#URL`.",
-        tag="page",
-        page_policy=PICTURE_PAGE.policy,
-        is_own_frame=True,
-        content={200: _HTML},
-        responses={200: "The frame."},
-    )
-
-
-def _file_endpoints(routes: PageRoutes) -> list[Endpoint]:
-    return [
+        *(
+            Endpoint(
+                route=f"GET {path}",
+                handler=index,
+                is_public=True,
+                summary=summary,
+                page_policy=policy,
+                cache_control=REVALIDATED,
+                headers=_CONDITION,
+                response_headers={"ETag": _TAG},
+                content={200: _HTML, 304: {}},
+                responses={200: "The page, or a note that it was not built.", 304: _NOT_MODIFIED},
+            )
+            for path, summary in PAGES.items()
+        ),
         Endpoint(
-            method="GET",
-            path="/assets/{name}",
-            handler=routes.asset,
+            route="GET /picture",
+            handler=picture,
+            is_public=True,
+            summary="A sandboxed frame in which the chat page shows the image at `/picture#URL`.",
+            page_policy=PICTURE_PAGE.policy,
+            is_own_frame=True,
+            content={200: _HTML},
+            responses={200: "The frame."},
+        ),
+        Endpoint(
+            route="GET /assets/{name}",
+            handler=asset,
             is_public=True,
             summary="A file of the page; its name changes with its content.",
-            tag="page",
             cache_control=IMMUTABLE,
             in_path={"name": Parameter("The name of the file.", NAME)},
             headers=_CONDITION,
@@ -146,12 +117,10 @@ def _file_endpoints(routes: PageRoutes) -> list[Endpoint]:
             responses={200: "The file.", 304: _NOT_MODIFIED, 404: "File not found."},
         ),
         Endpoint(
-            method="GET",
-            path="/favicon.svg",
-            handler=routes.icon,
+            route="GET /favicon.svg",
+            handler=icon,
             is_public=True,
             summary="The icon of the page.",
-            tag="page",
             cache_control=REVALIDATED,
             headers=_CONDITION,
             response_headers={"ETag": _TAG},
@@ -159,12 +128,10 @@ def _file_endpoints(routes: PageRoutes) -> list[Endpoint]:
             responses={200: "The icon.", 304: _NOT_MODIFIED, 404: "File not found."},
         ),
         Endpoint(
-            method="GET",
-            path="/service-worker.js",
-            handler=routes.offline,
+            route="GET /service-worker.js",
+            handler=offline,
             is_public=True,
             summary="The service worker of the page, which shows a page of its own when the server is down.",
-            tag="page",
             page_policy=OFFLINE_POLICY,
             cache_control=REVALIDATED,
             headers=_CONDITION,
@@ -173,3 +140,9 @@ def _file_endpoints(routes: PageRoutes) -> list[Endpoint]:
             responses={200: "The script.", 304: _NOT_MODIFIED, 404: "File not found."},
         ),
     ]
+
+
+PAGES = {
+    PAGE_PATH: "The chat page.",
+    SHARE_PATH: "The chat page for visitors with a share link: `/share#CODE`.",
+}

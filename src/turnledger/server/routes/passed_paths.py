@@ -17,13 +17,11 @@ BODY = object_schema({"model": STRING})
 def endpoints(service: Service) -> list[Endpoint]:
     return [
         Endpoint(
-            method="POST",
-            path=f"/v1/{path}",
+            route=f"POST /v1/{path}",
             handler=TurnEndpoint(service, PASSED_PATH),
             needs=TokenScope.TURNS_RUN,
             checks_version=True,
             summary=f"Pass a request through to {path} of the model's upstream.",
-            tag="upstream",
             body=BODY,
             body_type=FORM if path in FORM_PATHS else "application/json",
             content={200: {"*/*": {}}},

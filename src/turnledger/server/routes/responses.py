@@ -166,28 +166,20 @@ class _Retrieve:
         if flag_of(request.query_params.get("stream"), "stream", default=False):
             await self._events(scope, receive, send)
             return
-        principal: Principal = request.state.principal
-        slot = self._service.quotas.admit_other(
-            principal.quota_name, is_tokenless=principal.token is None, link=principal.link
-        )
-        try:
+        with self._service.quotas.admit_other(request.state.principal.caller):
             response = await self._routes.read(request)
             await response(scope, receive, send)
-        finally:
-            slot.release()
 
 
 def endpoints(service: Service) -> list[Endpoint]:
     routes = ResponseRoutes(service)
     return [
         Endpoint(
-            method="POST",
-            path="/v1/responses",
+            route="POST /v1/responses",
             handler=TurnEndpoint(service, RESPONSES),
             needs=TokenScope.TURNS_RUN,
             checks_version=True,
             summary="Answer input as a turn of a conversation, after any response, or of a new one.",
-            tag="responses",
             headers={
                 name: header
                 for name, header in HEADERS.items()
@@ -206,58 +198,48 @@ def endpoints(service: Service) -> list[Endpoint]:
             },
         ),
         Endpoint(
-            method="POST",
-            path="/v1/responses/input_tokens",
+            route="POST /v1/responses/input_tokens",
             is_fixed_path=True,
             handler=routes.count,
             needs=TokenScope.TURNS_RUN,
             summary="Count the tokens that the model would be shown, by the estimate of the server.",
-            tag="responses",
             body=object_schema({}, optional={"model": {"type": ["string", "null"]}}),
             fields=input_field("input"),
             content={200: {"application/json": object_schema({"input_tokens": NUMBER})}},
             responses={200: "The number of tokens.", 404: "Conversation not found."},
         ),
         Endpoint(
-            method="POST",
-            path="/v1/responses/compact",
+            route="POST /v1/responses/compact",
             is_fixed_path=True,
             handler=routes.compact,
             needs=TokenScope.TURNS_RUN,
             summary="Not supported.",
-            tag="responses",
             responses={400: "Always."},
         ),
         Endpoint(
-            method="POST",
-            path="/v1/responses/{response}/cancel",
+            route="POST /v1/responses/{response}/cancel",
             handler=routes.cancel,
             needs=TokenScope.TURNS_RUN,
             summary="Stop a running or queued response. Responds when it is final.",
-            tag="responses",
             in_path=IN_PATH,
             content={200: {"application/json": RESPONSE_OBJECT}},
             responses={200: "The response, as it ended.", **GONE},
         ),
         Endpoint(
-            method="GET",
-            path="/v1/responses/{response}/input_items",
+            route="GET /v1/responses/{response}/input_items",
             handler=routes.input_items,
             needs=TokenScope.CHATS_READ,
             summary="List the input of a completed response.",
-            tag="responses",
             in_path=IN_PATH,
             query=PAGING,
             content={200: {"application/json": list_schema_of(ITEM_OBJECT)}},
             responses={200: "A page of items.", 409: "It is not completed.", **GONE},
         ),
         Endpoint(
-            method="GET",
-            path="/v1/responses/{response}",
+            route="GET /v1/responses/{response}",
             handler=_Retrieve(service, routes),
             needs=TokenScope.CHATS_READ,
             summary="Read a response in any state, or follow its events.",
-            tag="responses",
             in_path=IN_PATH,
             query={
                 "stream": Parameter("Send its events, also those of a finished one.", {"type": "boolean"}),
@@ -273,12 +255,10 @@ def endpoints(service: Service) -> list[Endpoint]:
             responses={200: "The response, or a stream of its events.", **GONE},
         ),
         Endpoint(
-            method="DELETE",
-            path="/v1/responses/{response}",
+            route="DELETE /v1/responses/{response}",
             handler=routes.delete,
             needs=TokenScope.CHATS_WRITE,
             summary="Delete a completed response. Its turn stays in the history.",
-            tag="responses",
             in_path=IN_PATH,
             content={200: {"application/json": DELETED}},
             responses={200: "It is deleted.", 409: "It is not completed.", **GONE},

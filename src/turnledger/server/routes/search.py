@@ -40,12 +40,10 @@ def endpoints(service: Service) -> list[Endpoint]:
 
     return [
         Endpoint(
-            method="GET",
-            path="/api/search",
+            route="GET /api/search",
             handler=search,
             needs=TokenScope.CHATS_READ,
             summary="Find chats by the words of their titles and messages.",
-            tag="chats",
             query={
                 "q": Parameter("The text to search for. Any text is valid; without words it finds nothing."),
                 "scope": Parameter("Only chats of this scope; empty: chats without a scope.", SCOPE),

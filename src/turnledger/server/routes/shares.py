@@ -19,11 +19,11 @@ from turnledger.model.access.token import Bounds, TokenScope
 from turnledger.model.ids import ShareId
 from turnledger.server.access.audit_log import add_audit_fields
 from turnledger.server.access.auth import Principal
-from turnledger.server.access.limits import EXCHANGES, RateLimit
+from turnledger.server.access.limits import EXCHANGES, Caller, RateLimit
 from turnledger.server.errors import RequestRefused
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.openapi.schemas import PAGE_SIZE, id_schema
-from turnledger.server.requests.body import check_seconds, decode_body, read_body, read_small_body
+from turnledger.server.requests.body import check_seconds, decode_body, read_body
 from turnledger.server.requests.query import number_of
 from turnledger.server.service import Service
 from turnledger.server.wire.json import json_response
@@ -31,7 +31,7 @@ from turnledger.server.wire.json import json_response
 PAGE = 100
 BODY_BYTES = 16 * 1024
 """Bytes of a visitor's body, which is a code and a nonce."""
-NO_OWNER = ""
+NO_OWNER = Caller("")
 VISITS, GUESSES = "visits", "guesses"
 """Counted per minute: successful exchanges, and invalid codes."""
 
@@ -46,9 +46,8 @@ class ShareRoutes:
 
     async def create(self, request: Request) -> Response:
         """Create a link that grants nothing beyond the caller's token."""
-        limits, principal = self._service.settings.limits, request.state.principal
-        raw = await read_small_body(request.scope, request.receive, limits)
-        body = decode_body(raw, decoder_of(ShareBody))
+        principal: Principal = request.state.principal
+        body = await self._service.read_body(request, ShareBody)
         check_seconds("expires_in", body.expires_in)
         check_seconds("visitor_expires_in", body.visitor_expires_in)
         if principal.token_id is None:
@@ -113,12 +112,9 @@ class ShareRoutes:
     async def _public_body(self, request: Request) -> bytes:
         """Read the body of a request without a token. While their bodies arrive, such requests count as one
         owner, so that slow ones leave room for callers with a token."""
-        slot = self._service.quotas.admit_other(NO_OWNER, is_tokenless=False)
         wait = self._service.settings.limits.body_wait
-        try:
+        with self._service.quotas.admit_other(NO_OWNER):
             return await read_body(request.scope, request.receive, limit=BODY_BYTES, wait=wait)
-        finally:
-            slot.release()
 
     def _count(self, name: str) -> None:
         """Count one. Raises RequestRefused (429) if the limit per minute is reached."""
@@ -139,18 +135,12 @@ def visible_to(principal: Principal) -> dict[str, Any]:
 
 def endpoints(service: Service) -> list[Endpoint]:
     routes = ShareRoutes(service)
-    return [*_host_endpoints(routes), *_visitor_endpoints(routes)]
-
-
-def _host_endpoints(routes: ShareRoutes) -> list[Endpoint]:
     return [
         Endpoint(
-            method="POST",
-            path="/api/shares",
+            route="POST /api/shares",
             handler=routes.create,
             needs=TokenScope.CHATS_WRITE,
             summary="Create a share link: to a scope (with `admin`), or to a chat, read-only.",
-            tag="shares",
             body=ShareBody,
             content={201: NewShare},
             responses={
@@ -161,12 +151,10 @@ def _host_endpoints(routes: ShareRoutes) -> list[Endpoint]:
             },
         ),
         Endpoint(
-            method="GET",
-            path="/api/shares",
+            route="GET /api/shares",
             handler=routes.list_shares,
             needs=TokenScope.CHATS_WRITE,
             summary="List links, newest first: the owner's chat links; with `admin`, those of all owners.",
-            tag="shares",
             query={
                 "before": Parameter("Only links older than the one with this id.", id_schema(ShareId)),
                 "limit": Parameter(f"Page size; default {PAGE}.", PAGE_SIZE),
@@ -175,12 +163,10 @@ def _host_endpoints(routes: ShareRoutes) -> list[Endpoint]:
             responses={200: "A page of links."},
         ),
         Endpoint(
-            method="DELETE",
-            path="/api/shares/{share}",
+            route="DELETE /api/shares/{share}",
             handler=routes.revoke,
             needs=TokenScope.CHATS_WRITE,
             summary="Revoke a link, and the tokens of all its visitors.",
-            tag="shares",
             in_path={"share": Parameter("Its id.", id_schema(ShareId))},
             content={200: Share},
             responses={
@@ -188,19 +174,12 @@ def _host_endpoints(routes: ShareRoutes) -> list[Endpoint]:
                 404: "Link not found.",
             },
         ),
-    ]
-
-
-def _visitor_endpoints(routes: ShareRoutes) -> list[Endpoint]:
-    return [
         Endpoint(
-            method="POST",
-            path="/api/shares/exchange",
+            route="POST /api/shares/exchange",
             handler=routes.exchange,
             is_public=True,
             is_fixed_path=True,
             summary="Exchange the code of a link for a token; the same token for each nonce within a minute.",
-            tag="shares",
             body=ExchangeBody,
             content={200: Visit},
             responses={

@@ -11,7 +11,6 @@ from starlette.responses import Response
 
 from turnledger.api.access import ModelUsage, NewToken, NoToken, OwnToken, Token
 from turnledger.api.chats import Listing, Page
-from turnledger.api.json import decoder_of
 from turnledger.api.requests import TokenBody
 from turnledger.api.views import show_token, view
 from turnledger.engine.turn.validation import scope_in
@@ -23,7 +22,7 @@ from turnledger.server.access.audit_log import add_audit_fields
 from turnledger.server.access.auth import Principal
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.openapi.schemas import PAGE_SIZE, SCOPE, id_schema
-from turnledger.server.requests.body import check_seconds, decode_body, read_small_body
+from turnledger.server.requests.body import check_seconds
 from turnledger.server.requests.query import number_of
 from turnledger.server.service import Service
 from turnledger.server.wire.json import json_response
@@ -41,9 +40,7 @@ class TokenRoutes:
 
     async def create(self, request: Request) -> Response:
         """Create a token that grants nothing beyond the caller's."""
-        limits = self._service.settings.limits
-        raw = await read_small_body(request.scope, request.receive, limits)
-        body = decode_body(raw, decoder_of(TokenBody))
+        body = await self._service.read_body(request, TokenBody)
         check_seconds("expires_in", body.expires_in)
         principal: Principal = request.state.principal
         token, text = await self._tokens.create(
@@ -118,12 +115,10 @@ def endpoints(service: Service) -> list[Endpoint]:
     routes = TokenRoutes(service)
     return [
         Endpoint(
-            method="POST",
-            path="/api/tokens",
+            route="POST /api/tokens",
             handler=routes.create,
             needs=TokenScope.ADMIN,
             summary="Create a token. It cannot grant more than the caller's token.",
-            tag="tokens",
             body=TokenBody,
             content={201: NewToken},
             responses={
@@ -134,12 +129,10 @@ def endpoints(service: Service) -> list[Endpoint]:
             },
         ),
         Endpoint(
-            method="GET",
-            path="/api/tokens",
+            route="GET /api/tokens",
             handler=routes.list_tokens,
             needs=TokenScope.ADMIN,
             summary="List tokens, newest first.",
-            tag="tokens",
             query={
                 "owner": Parameter("Only tokens of this owner."),
                 "before": Parameter("Only tokens older than the one with this id.", id_schema(TokenId)),
@@ -149,23 +142,19 @@ def endpoints(service: Service) -> list[Endpoint]:
             responses={200: "A page of tokens."},
         ),
         Endpoint(
-            method="GET",
-            path="/api/tokens/self",
+            route="GET /api/tokens/self",
             handler=routes.read_own,
             is_for_readers=True,
             summary="The caller, its scopes, and whether its chats are stored.",
-            tag="tokens",
             query={"scope": Parameter("The scope of those chats. Default: the scope of the token.", SCOPE)},
             content={200: OwnToken | NoToken},
             responses={200: "The caller's token; without one, `id` is null."},
         ),
         Endpoint(
-            method="DELETE",
-            path="/api/tokens/{token}",
+            route="DELETE /api/tokens/{token}",
             handler=routes.revoke,
             is_for_readers=True,
             summary="Revoke a token and all tokens created with it; `self`: the caller's own.",
-            tag="tokens",
             in_path={
                 "token": Parameter("Its id, or `self`.", {"anyOf": [{"const": SELF}, id_schema(TokenId)]})
             },
@@ -173,12 +162,10 @@ def endpoints(service: Service) -> list[Endpoint]:
             responses={200: "The token is revoked for all later requests.", 404: "Token not found."},
         ),
         Endpoint(
-            method="GET",
-            path="/api/usage",
+            route="GET /api/usage",
             handler=routes.count_usage,
             needs=TokenScope.ADMIN,
             summary="Count turns, tokens and bytes by owner and model, of the next stored turns.",
-            tag="tokens",
             query={"cursor": Parameter("The `next` of the previous page.")},
             content={200: Page[ModelUsage]},
             responses={

@@ -21,7 +21,7 @@ from turnledger.server.errors import error_body, shutdown_error
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.openapi.schemas import STRING
 from turnledger.server.requests.body import body_pieces
-from turnledger.server.routes.chat_history import CHAT
+from turnledger.server.routes.chat_history import CHAT, CHAT_GONE
 from turnledger.server.service import Service
 from turnledger.server.wire.sse import Stream, StreamEndpoint
 
@@ -35,69 +35,54 @@ HELD_BYTES = 16 * 1024 * 1024
 """Bytes of reports held until the body ends: most clients read nothing before they have sent everything."""
 PIECE_BYTES = 64 * 1024
 """Bytes of an export sent at once: a message per line would cost more than the line."""
-GONE = {404: "Chat not found.", 410: "The chat was deleted or has expired."}
 FILE_NAME = {"Content-Disposition": Parameter("A name to save the file under.", STRING)}
 
 
 def endpoints(service: Service) -> list[Endpoint]:
-    return [_export_endpoint(service), _export_all_endpoint(service), _import_endpoint(service)]
-
-
-def _export_endpoint(service: Service) -> Endpoint:
-    return Endpoint(
-        method="GET",
-        path="/api/chats/{chat}/export",
-        handler=StreamEndpoint(service.streams, Exports(service).export_chat),
-        needs=TokenScope.CHATS_READ,
-        summary="Export a chat: lines of JSON that can be imported, or Markdown for people.",
-        tag="transfer",
-        in_path=CHAT,
-        query={
-            "format": Parameter(
-                "The format of the file; default `jsonl`.", {"type": "string", "enum": list(FORMATS)}
-            )
-        },
-        is_stream=True,
-        content={200: {NDJSON: {}, MARKDOWN: {}}},
-        response_headers=FILE_NAME,
-        responses={200: "The file. A response that is cut off is incomplete.", **GONE},
-    )
-
-
-def _export_all_endpoint(service: Service) -> Endpoint:
-    return Endpoint(
-        method="GET",
-        path="/api/export",
-        handler=StreamEndpoint(service.streams, Exports(service).export_all),
-        needs=TokenScope.CHATS_READ,
-        summary="Export all listed chats as one file of JSON lines, least recently used first.",
-        tag="transfer",
-        query={"scope": Parameter("Only chats of this scope.", STRING)},
-        is_stream=True,
-        content={200: {NDJSON: {}}},
-        response_headers=FILE_NAME,
-        responses={200: "The file. A response that is cut off is incomplete."},
-    )
-
-
-def _import_endpoint(service: Service) -> Endpoint:
-    return Endpoint(
-        method="POST",
-        path="/api/import",
-        handler=ImportEndpoint(service),
-        needs=TokenScope.CHATS_WRITE,
-        summary="Import chats from an exported file. Existing chats never change.",
-        tag="transfer",
-        query={"scope": Parameter("Import into this scope, overriding the file.", STRING)},
-        body={},
-        needs_body=False,
-        body_type=NDJSON,
-        is_unbounded=True,
-        content={200: {NDJSON: {}}},
-        responses={
-            200: "One report per chat; the last line has the counts, or the error that ended the import."
-        },
-    )
+    return [
+        Endpoint(
+            route="GET /api/chats/{chat}/export",
+            handler=StreamEndpoint(service.streams, Exports(service).export_chat),
+            needs=TokenScope.CHATS_READ,
+            summary="Export a chat: lines of JSON that can be imported, or Markdown for people.",
+            in_path=CHAT,
+            query={
+                "format": Parameter(
+                    "The format of the file; default `jsonl`.", {"type": "string", "enum": list(FORMATS)}
+                )
+            },
+            is_stream=True,
+            content={200: {NDJSON: {}, MARKDOWN: {}}},
+            response_headers=FILE_NAME,
+            responses={200: "The file. A response that is cut off is incomplete.", **CHAT_GONE},
+        ),
+        Endpoint(
+            route="GET /api/export",
+            handler=StreamEndpoint(service.streams, Exports(service).export_all),
+            needs=TokenScope.CHATS_READ,
+            summary="Export all listed chats as one file of JSON lines, least recently used first.",
+            query={"scope": Parameter("Only chats of this scope.", STRING)},
+            is_stream=True,
+            content={200: {NDJSON: {}}},
+            response_headers=FILE_NAME,
+            responses={200: "The file. A response that is cut off is incomplete."},
+        ),
+        Endpoint(
+            route="POST /api/import",
+            handler=ImportEndpoint(service),
+            needs=TokenScope.CHATS_WRITE,
+            summary="Import chats from an exported file. Existing chats never change.",
+            query={"scope": Parameter("Import into this scope, overriding the file.", STRING)},
+            body={},
+            needs_body=False,
+            body_type=NDJSON,
+            is_unbounded=True,
+            content={200: {NDJSON: {}}},
+            responses={
+                200: "One report per chat; the last line has the counts, or the error that ended the import."
+            },
+        ),
+    ]
 
 
 class Exports:
@@ -113,8 +98,7 @@ class Exports:
             raise InvalidInput(
                 f"format is {format[:40]!r}; it must be one of {', '.join(FORMATS)}.", param="format"
             )
-        chats = self._service.chats(principal)
-        chat = await chats.conversation(request.path_params["chat"])
+        chats, chat = self._service.chats(principal), await self._service.chat_in(request)
         title = (await chat.info()).title
         if format == "markdown":
             parts = (part.encode() async for part in chats.markdown(chat.id))
@@ -160,20 +144,16 @@ class ImportEndpoint:
         request = Request(scope, receive)
         principal: Principal = request.state.principal
         response = _ReportStream(send)
-        slot = self._service.quotas.admit_import(
-            principal.owner, is_tokenless=principal.token is None, link=principal.link
-        )
-        try:
-            with self._service.token_watch.while_authorized(principal):
-                await self._import_chats(principal, request, receive, response)
-        except TurnledgerError as problem:
-            await response.fail(problem)
-        except asyncio.CancelledError:
-            if self._service.shutting_down.is_set():
-                await response.fail(shutdown_error())
-            raise
-        finally:
-            slot.release()
+        with self._service.quotas.admit_import(principal.caller):
+            try:
+                with self._service.token_watch.while_authorized(principal):
+                    await self._import_chats(principal, request, receive, response)
+            except TurnledgerError as problem:
+                await response.fail(problem)
+            except asyncio.CancelledError:
+                if self._service.shutting_down.is_set():
+                    await response.fail(shutdown_error())
+                raise
 
     async def _import_chats(
         self, principal: Principal, request: Request, receive: Receive, response: _ReportStream

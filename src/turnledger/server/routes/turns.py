@@ -19,7 +19,7 @@ from turnledger.server.access.auth import Principal
 from turnledger.server.models.redaction import redact_failure
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.openapi.schemas import id_schema
-from turnledger.server.routes.chat_history import CHAT
+from turnledger.server.routes.chat_history import CHAT, CHAT_GONE
 from turnledger.server.service import Service
 from turnledger.server.wire.events import event_bytes
 from turnledger.server.wire.json import json_response
@@ -49,8 +49,7 @@ class TurnRoutes:
     async def stop_any(self, request: Request) -> Response:
         """Stop whatever turn is running in a chat."""
         body, principal = await self._service.read_request(request, StopBody, needs_body=False)
-        id = request.path_params["chat"]
-        chat = await self._service.chats(principal).conversation(id)
+        chat = await self._service.chat_in(request, principal)
         return json_response(_show_end(principal, await chat.stop(policy=body.policy)))
 
     async def stop_by_key(self, request: Request) -> Response:
@@ -74,106 +73,74 @@ class TurnRoutes:
 
 def endpoints(service: Service) -> list[Endpoint]:
     routes = TurnRoutes(service)
-    events = StreamEndpoint(service.streams, routes.events)
     return [
-        _state_endpoint(routes),
-        _stop_endpoint(routes),
-        _stop_any_endpoint(routes),
-        _stop_by_key_endpoint(routes),
-        _events_endpoint(events),
+        Endpoint(
+            route="GET /api/turns/{turn}",
+            handler=routes.read,
+            needs=TokenScope.CHATS_READ,
+            summary="Read the state of a turn, and its chat. Does not wait for it to end.",
+            in_path=TURN,
+            content={200: TurnState},
+            responses={200: "The turn, if it is committed; otherwise its state, or its failure.", **GONE},
+        ),
+        Endpoint(
+            route="POST /api/turns/{turn}/stop",
+            handler=routes.stop,
+            needs=TokenScope.TURNS_RUN,
+            summary="Stop a running or queued turn. Responds with the outcome when it is final.",
+            in_path=TURN,
+            body=StopBody,
+            needs_body=False,
+            content={200: StopAnswer},
+            responses={200: "How the turn ended; `state` is null if there was nothing to stop.", **GONE},
+        ),
+        Endpoint(
+            route="POST /api/chats/{chat}/stop",
+            handler=routes.stop_any,
+            needs=TokenScope.TURNS_RUN,
+            summary="Stop the running turn of a chat. Responds when it is final.",
+            in_path=CHAT,
+            body=StopBody,
+            needs_body=False,
+            content={200: StopAnswer},
+            responses={
+                200: "How the turn ended; `state` is null if no turn was running.",
+                **CHAT_GONE,
+            },
+        ),
+        Endpoint(
+            route="POST /api/turns/stop",
+            is_fixed_path=True,
+            handler=routes.stop_by_key,
+            needs=TokenScope.TURNS_RUN,
+            summary="Stop a turn by its Idempotency-Key, before its id is known. Responds when it is final.",
+            body=KeyedStopBody,
+            content={200: StopAnswer},
+            responses={
+                200: "How the turn ended; `state` is null if no request with this key has arrived.",
+                410: "The chat of the turn was deleted or has expired.",
+            },
+        ),
+        Endpoint(
+            route="GET /api/turns/{turn}/events",
+            handler=StreamEndpoint(service.streams, routes.events),
+            needs=TokenScope.CHATS_READ,
+            summary="Follow a turn, or read its recorded events. Each event has a number.",
+            in_path=TURN,
+            headers={
+                "Last-Event-ID": Parameter(
+                    "The number of the last event received: later events are sent.", EVENT_NUMBER
+                )
+            },
+            is_stream=True,
+            content={200: {"text/event-stream": Event}},
+            responses={
+                200: "The events up to `turn.finished` or `error`; none if the turn was withdrawn before it"
+                " began. Skip unknown types. Comments keep a silent stream alive.",
+                **GONE,
+            },
+        ),
     ]
-
-
-def _state_endpoint(routes: TurnRoutes) -> Endpoint:
-    return Endpoint(
-        method="GET",
-        path="/api/turns/{turn}",
-        handler=routes.read,
-        needs=TokenScope.CHATS_READ,
-        summary="Read the state of a turn, and its chat. Does not wait for it to end.",
-        tag="turns",
-        in_path=TURN,
-        content={200: TurnState},
-        responses={200: "The turn, if it is committed; otherwise its state, or its failure.", **GONE},
-    )
-
-
-def _stop_endpoint(routes: TurnRoutes) -> Endpoint:
-    return Endpoint(
-        method="POST",
-        path="/api/turns/{turn}/stop",
-        handler=routes.stop,
-        needs=TokenScope.TURNS_RUN,
-        summary="Stop a running or queued turn. Responds with the outcome when it is final.",
-        tag="turns",
-        in_path=TURN,
-        body=StopBody,
-        needs_body=False,
-        content={200: StopAnswer},
-        responses={200: "How the turn ended; `state` is null if there was nothing to stop.", **GONE},
-    )
-
-
-def _stop_any_endpoint(routes: TurnRoutes) -> Endpoint:
-    return Endpoint(
-        method="POST",
-        path="/api/chats/{chat}/stop",
-        handler=routes.stop_any,
-        needs=TokenScope.TURNS_RUN,
-        summary="Stop the running turn of a chat. Responds when it is final.",
-        tag="turns",
-        in_path=CHAT,
-        body=StopBody,
-        needs_body=False,
-        content={200: StopAnswer},
-        responses={
-            200: "How the turn ended; `state` is null if no turn was running.",
-            404: "Chat not found.",
-            410: "The chat was deleted or has expired.",
-        },
-    )
-
-
-def _stop_by_key_endpoint(routes: TurnRoutes) -> Endpoint:
-    return Endpoint(
-        method="POST",
-        path="/api/turns/stop",
-        is_fixed_path=True,
-        handler=routes.stop_by_key,
-        needs=TokenScope.TURNS_RUN,
-        summary="Stop a turn by its Idempotency-Key, before its id is known. Responds when it is final.",
-        tag="turns",
-        body=KeyedStopBody,
-        content={200: StopAnswer},
-        responses={
-            200: "How the turn ended; `state` is null if no request with this key has arrived.",
-            410: "The chat of the turn was deleted or has expired.",
-        },
-    )
-
-
-def _events_endpoint(events: StreamEndpoint) -> Endpoint:
-    return Endpoint(
-        method="GET",
-        path="/api/turns/{turn}/events",
-        handler=events,
-        needs=TokenScope.CHATS_READ,
-        summary="Follow a turn, or read its recorded events. Each event has a number.",
-        tag="turns",
-        in_path=TURN,
-        headers={
-            "Last-Event-ID": Parameter(
-                "The number of the last event received: later events are sent.", EVENT_NUMBER
-            )
-        },
-        is_stream=True,
-        content={200: {"text/event-stream": Event}},
-        responses={
-            200: "The events up to `turn.finished` or `error`; none if the turn was withdrawn before it"
-            " began. Skip unknown types. Comments keep a silent stream alive.",
-            **GONE,
-        },
-    )
 
 
 def _show_end(principal: Principal, ended: Outcome | None, turn: str | None = None) -> StopAnswer:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
-from typing import cast
 
 from msgspec.structs import replace
 
@@ -15,7 +14,7 @@ from turnledger.engine.attempt.outcome import committed_turn
 from turnledger.engine.history.context import context_of
 from turnledger.engine.turn.policies import OnDisconnect
 from turnledger.engine.turn.running_turn import RunningTurn
-from turnledger.engine.turn.validation import JobOptions, TurnOptions
+from turnledger.engine.turn.validation import TurnOptions
 from turnledger.errors import InvalidInput, TurnledgerError
 from turnledger.model.catalogue import ChatEntry
 from turnledger.model.event import TurnFinished
@@ -49,7 +48,7 @@ async def read(exchange: TurnExchange, body: bytes) -> NativeTurn | None:
     options = _turn_options(exchange, request)
     if not request.body.background:
         return NativeTurn(exchange, request, model, options)
-    await background.enqueue(exchange, request, _job_options(options))
+    await background.enqueue(exchange, request, options)
     return None
 
 
@@ -67,11 +66,6 @@ def _turn_options(exchange: TurnExchange, request: TurnRequest) -> TurnOptions:
     if body.after is not None:
         options["after"] = body.after
     return options
-
-
-def _job_options(options: TurnOptions) -> JobOptions:
-    """Return the options without those that need a client."""
-    return cast(JobOptions, {name: options[name] for name in options if name not in ("attach", "on_busy")})  # type: ignore[literal-required]
 
 
 async def _check_persistence(exchange: TurnExchange, request: TurnRequest) -> None:

@@ -8,14 +8,14 @@ the process that took the request.
 from __future__ import annotations
 
 import asyncio
-from typing import Unpack
+from typing import cast
 
 from turnledger.api.json import encode
 from turnledger.api.turns import AcceptedTurn
 from turnledger.api.views import view
 from turnledger.engine.attempt.end import Outcome, outcome_name
 from turnledger.engine.turn.running_turn import RunningTurn
-from turnledger.engine.turn.validation import Input, JobOptions
+from turnledger.engine.turn.validation import Input, JobOptions, TurnOptions
 from turnledger.model.access.token import Token
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.reset_policy import ResetPolicy, policy_of
@@ -31,7 +31,7 @@ from turnledger.server.turns.run import TurnExchange, recorded_settings, resolve
 from turnledger.server.wire.shapes import read_state
 
 
-async def enqueue(exchange: TurnExchange, request: TurnRequest, options: JobOptions) -> None:
+async def enqueue(exchange: TurnExchange, request: TurnRequest, options: TurnOptions) -> None:
     """Store the turn, and respond with its id and state. Raises RequestRefused if no server may run it."""
     body = request.body
     turn, is_new = await store_turn(
@@ -42,7 +42,7 @@ async def enqueue(exchange: TurnExchange, request: TurnRequest, options: JobOpti
         conversation_key=body.conversation_key,
         create=not request.must_exist,
         reset=policy_of(body.reset),
-        **options,
+        options=options,
     )
     service, principal = exchange.service, exchange.principal
     state = await read_state(service.chats(principal), principal, turn)
@@ -59,23 +59,24 @@ async def store_turn(
     conversation: str | None,
     conversation_key: str | None,
     create: bool,
+    options: TurnOptions,
     reset: ResetPolicy | None = None,
-    **options: Unpack[JobOptions],
 ) -> tuple[TurnId, bool]:
-    """Store a background turn; return its id, and whether it is new. Raises RequestRefused if no server may
-    run it."""
+    """Store a background turn, without the options that need a client; return its id, and whether it is new.
+    Raises RequestRefused if no server may run it."""
     service, principal = exchange.service, exchange.principal
     if not service.settings.limits.background_turns:
         message = "Background turns are switched off here (limits.background_turns). Omit `background`."
         raise RequestRefused(400, "background_off", message, param="background")
-    if service.credential_of(exchange.state["head"]) is not None:
+    if service.models.credential_of(exchange.state["head"]) is not None:
         message = (
             f"Background turns run without {service.settings.credential_header}: it is not stored. Omit it."
         )
         raise RequestRefused(400, "credential_not_stored", message, param="background")
-    if principal.link is not None:
+    if principal.caller.link is not None:
         message = "Visitors of a link cannot run background turns. Omit `background`."
         raise RequestRefused(403, "not_for_visitors", message, param="background")
+    kept = [name for name in options if name not in ("attach", "on_busy")]
     return await service.host.enqueue(
         exchange.chats(scope),
         input,
@@ -83,7 +84,7 @@ async def store_turn(
         conversation_key=conversation_key,
         create=create,
         reset=reset,
-        **options,
+        **cast(JobOptions, {name: options[name] for name in kept}),  # type: ignore[literal-required]
     )
 
 

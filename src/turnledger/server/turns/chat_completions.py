@@ -38,11 +38,11 @@ from turnledger.runners.chat_model import ChatModel, ModelRequest, failure_of_en
 from turnledger.runners.chat_runner import ChatRunner, RepeatFilter
 from turnledger.server.errors import error_body
 from turnledger.server.models.models import ResolvedModel
+from turnledger.server.requests.body import FIELDS
 from turnledger.server.requests.turn import UNKEPT, ChatRequest, chat_request
 from turnledger.server.turns.run import TurnApi, TurnExchange
 
 _messages_decoder = msgspec.json.Decoder(list[dict[str, Any]])
-_fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 async def read(exchange: TurnExchange, body: bytes) -> CompletionTurn | None:
@@ -175,7 +175,7 @@ def _replace_id(payload: bytes, old_id: str, new_id: str) -> bytes:
     if old_id and payload.count(name) == 1:
         return payload.replace(name, b'"id":"%s"' % new_id.encode())
     try:
-        return encode({**_fields_decoder.decode(payload), "id": new_id})
+        return encode({**FIELDS.decode(payload), "id": new_id})
     except msgspec.DecodeError:  # a lone surrogate, whose other half is in the next chunk
         return json.dumps({**json.loads(payload), "id": str(new_id)}).encode()
 
@@ -381,8 +381,8 @@ def _other_fields(call: dict[str, Any]) -> dict[str, Any]:
     return {**others, kind: body} if body else others
 
 
-def _error(problem: BaseException) -> bytes:
+def error_chunk(problem: BaseException) -> bytes:
     return encode_events([error_body(problem)])
 
 
-CHAT_COMPLETIONS = TurnApi(read, _error)
+CHAT_COMPLETIONS = TurnApi(read, error_chunk)

@@ -20,12 +20,12 @@ from turnledger.model.text.plain import plain
 from turnledger.server.access.auth import Principal
 from turnledger.server.access.guard import FORM
 from turnledger.server.config.settings import Settings
-from turnledger.server.errors import RequestRefused, error_body
+from turnledger.server.errors import RequestRefused
 from turnledger.server.models.models import ResolvedModel
 from turnledger.server.models.redaction import redact
 from turnledger.server.requests.allowed_fields import PASSED_FIELDS, restrict_settings
-from turnledger.server.requests.body import decode_body
-from turnledger.server.turns.chat_completions import encode_events
+from turnledger.server.requests.body import FIELDS, decode_body
+from turnledger.server.turns.chat_completions import error_chunk
 from turnledger.server.turns.run import TurnApi, TurnExchange
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ class _Named(msgspec.Struct):
 
 
 _named = msgspec.json.Decoder(_Named)
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class PassedBody(NamedTuple):
@@ -67,7 +66,7 @@ async def read(exchange: TurnExchange, body: bytes) -> None:
     if principal.token is not None and principal.token.is_narrowed:
         _check_fields(service.settings, principal.token, passed.fields, found)
     path = exchange.scope["path"].removeprefix("/v1")
-    pass_on = getattr(service.for_client(found.model, exchange.state["head"]), "pass_on", None)
+    pass_on = getattr(service.models.for_client(found.model, exchange.state["head"]), "pass_on", None)
     if pass_on is None:
         message = f"The model {plain(passed.model[:100])!r} has no upstream, and answers chats only."
         raise RequestRefused(404, "path_not_supported", message, param="model")
@@ -130,7 +129,7 @@ def _check_fields(
 def _read_json(body: bytes) -> PassedBody:
     model = decode_body(body, _named).model
     # Encoded again, so that no field occurs twice: upstreams differ in which one counts.
-    fields = _fields.decode(body)
+    fields = FIELDS.decode(body)
     return PassedBody(model, fields, lambda name: msgspec.json.encode({**fields, "model": name}))
 
 
@@ -158,8 +157,4 @@ def _rename(before: bytes, after: bytes, model: str) -> bytes:
     return b"%b%b%b" % (before, model.encode(), after)
 
 
-def _error(problem: BaseException) -> bytes:
-    return encode_events([error_body(problem)])
-
-
-PASSED_PATH = TurnApi(read, _error)
+PASSED_PATH = TurnApi(read, error_chunk)

@@ -23,7 +23,7 @@ from turnledger.engine.turn.block import TurnBlock
 from turnledger.engine.turn.policies import OnDisconnect
 from turnledger.engine.turn.preview import UnwrittenTurn
 from turnledger.engine.turn.running_turn import RunningTurn
-from turnledger.engine.turn.validation import JobOptions, TurnOptions
+from turnledger.engine.turn.validation import TurnOptions
 from turnledger.errors import (
     ConversationNotFound,
     InvalidId,
@@ -217,7 +217,6 @@ class ResponseTurn:
         self._request = request
         self._model = model
         self._events = EventSender(exchange, has_own_end=True)
-        self._stream: ResponseStream | None = None
         self.on_disconnect = request.policies.on_disconnect or OnDisconnect.YIELD
         # As for chat completions: many clients send single requests.
         self.title_model: ResolvedModel | None = None
@@ -234,12 +233,10 @@ class ResponseTurn:
             exchange.keep_alive(self.block)
 
     async def answer(self, running: RunningTurn) -> None:
-        self._fields = _fields_of(self._request, running, running.conversation.id)
-        if self._request.stream:
-            streamed = _Streamed(self._exchange, running, self._fields)
-            self._stream = streamed.stream
-            self._events.begin(streamed.encode)
-        await _run(self._exchange, self._request, self._model, running, self._events)
+        conversation = running.conversation.id
+        self._fields, self._stream = await _run(
+            self._exchange, self._request, self._model, running, self._events, conversation
+        )
 
     async def finish(self, running: RunningTurn, *, is_cancelled: bool = False) -> None:
         _finish(self._exchange, self._fields, self._stream, running, self._events)
@@ -268,19 +265,19 @@ async def _send_events(exchange: TurnExchange, chat: Chat, turn: TurnId) -> None
     exchange.end()
 
 
-def _fields_of(
-    request: ResponseRequest, running: RunningTurn, conversation: ConversationId | None
-) -> ResponseFields:
-    return ResponseFields(running.id, conversation, dict(running.details), request.body.instructions)
-
-
 async def _run(
     exchange: TurnExchange,
     request: ResponseRequest,
     model: ChatModel,
     running: RunningTurn,
     events: EventSender,
-) -> None:
+    conversation: ConversationId | None,
+) -> tuple[ResponseFields, ResponseStream | None]:
+    """Run the model, and send its output as it comes; return what `_finish` needs of the response."""
+    fields = ResponseFields(running.id, conversation, dict(running.details), request.body.instructions)
+    streamed = _Streamed(exchange, running, fields) if request.stream else None
+    if streamed is not None:
+        events.begin(streamed.encode)
     runner = ChatRunner(
         model,
         request.settings,
@@ -292,6 +289,7 @@ async def _run(
         reduces=may_reduce(running.details),
     )
     await runner(running)
+    return fields, None if streamed is None else streamed.stream
 
 
 def _finish(
@@ -327,7 +325,7 @@ async def _answer_unstored(
     shown = _alone(request, items) if unwritten is None else unwritten.items
     exchange.slot.begin()
     exchange.set_header(b"x-conversation-state", UNKEPT)
-    events, stream = EventSender(exchange, has_own_end=True), None
+    events = EventSender(exchange, has_own_end=True)
     if request.stream:
         exchange.keep_alive()
     size = sum(len(item.raw) for item in shown)
@@ -340,12 +338,7 @@ async def _answer_unstored(
         ) as running:
             if unwritten is not None:
                 service.host.show_unwritten(running, unwritten)
-            fields = _fields_of(request, running, None)
-            if request.stream:
-                streamed = _Streamed(exchange, running, fields)
-                stream = streamed.stream
-                events.begin(streamed.encode)
-            await _run(exchange, request, model, running, events)
+            fields, stream = await _run(exchange, request, model, running, events, None)
         _finish(exchange, fields, stream, running, events)
 
 
@@ -388,7 +381,6 @@ async def _enqueue(
     options: TurnOptions,
 ) -> None:
     """Store a background response, and respond with it, or with its events as they come."""
-    kept = [name for name in options if name not in ("attach", "on_busy")]
     turn, is_new = await store_turn(
         exchange,
         request.scope,
@@ -396,7 +388,7 @@ async def _enqueue(
         conversation=conversation,
         conversation_key=request.conversation_key,
         create=not request.must_exist,
-        **cast(JobOptions, {name: options[name] for name in kept}),  # type: ignore[literal-required]
+        options=options,
     )
     chat = await exchange.chat_of(turn)
     status = await chat.status(turn)

@@ -112,7 +112,7 @@ class TurnExchange:
 
     def with_defaults(self, request: AnyTerms, model: str) -> AnyTerms:
         """Return the request with the defaults of its policies; `model` is the name that the client knows."""
-        policies = self.service.with_defaults(request.policies, self.principal, model)
+        policies = self.service.policy_defaults.complete(request.policies, self.principal, model)
         return replace(request, policies=policies) if policies is not request.policies else request
 
     def turn_options(self, request: TurnTerms, model: str, settings: Mapping[str, Any]) -> TurnOptions:
@@ -136,8 +136,8 @@ class TurnExchange:
 
     def chats(self, scope: str | None) -> Chats:
         """The chats that the turn may run on, while its caller stays authorized."""
-        head = self.state["head"]
-        return self.service.changeable_chats(self.principal, head, TokenScope.TURNS_RUN, scope or "")
+        head, authenticator = self.state["head"], self.service.authenticator
+        return authenticator.changeable_chats(self.principal, head, TokenScope.TURNS_RUN, scope or "")
 
     def chat_of(self, turn: TurnId) -> Awaitable[Chat]:
         return self.service.chats(self.principal).of_turn(turn)
@@ -311,7 +311,7 @@ def resolve_model(
     that of the request, if its client waits."""
     found = service.models.find(requested, principal)
     service.models.check_fields(settings, principal)
-    model = found.model if head is None else service.for_client(found.model, head)
+    model = found.model if head is None else service.models.for_client(found.model, head)
     if principal.token is not None and principal.token.is_narrowed:
         server = service.settings
         max_length = server.limits.narrowed_max_tokens
@@ -375,9 +375,7 @@ class TurnEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         service, limits = self._service, self._service.settings.limits
         principal: Principal = scope["state"]["principal"]
-        slot = service.quotas.admit_turn(
-            principal.owner, is_tokenless=principal.token is None, link=principal.link
-        )
+        slot = service.quotas.admit_turn(principal.caller)
         exchange = TurnExchange(service, scope, receive, send, slot, self._api.error)
         run: TurnRun | None = None
         try:

@@ -87,14 +87,9 @@ class Streams:
         piece is raised. A later one is sent as the last event; a file is cut off."""
         request = Request(scope, receive)
         principal: Principal = request.state.principal
-        slot = self._quotas.admit_stream(
-            principal.quota_name, is_tokenless=principal.token is None, link=principal.link
-        )
-        try:
+        with self._quotas.admit_stream(principal.caller):
             async with source(principal, request) as stream:
                 await self._send(stream, principal, ClientStream(send, receive, cut=cut_of(scope)))
-        finally:
-            slot.release()
 
     async def _send(self, stream: Stream, principal: Principal, client: ClientStream) -> None:
         is_file, headers = stream.file is not None, [EVENTS] if stream.file is None else stream.file

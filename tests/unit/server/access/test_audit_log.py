@@ -14,14 +14,8 @@ import msgspec
 import pytest
 
 from tests.guarded.town import ALL, PAGE, SECRETS, Town, chat_body, unknown_token
-from turnledger import Ledger
-from turnledger.hosting import Host
-from turnledger.runners.demo import DemoModel
+from tests.unit.server.site import site_of
 from turnledger.server.access.audit_log import LEFT_OUT, UNKNOWN_CALLERS, logger
-from turnledger.server.app import make_app
-from turnledger.server.config.settings import Settings
-from turnledger.server.models.models import Models, ResolvedModel
-from turnledger.stores.memory import MemoryStore
 from turnledger.testing.fake_clock import FakeClock
 
 GONE = "conversation_deleted"
@@ -31,16 +25,14 @@ GONE = "conversation_deleted"
 async def audited(path: Path) -> AsyncIterator[Town]:
     """A server with one user, that writes its audit log to this file."""
     clock = FakeClock()
-    async with await Ledger.over(MemoryStore(), clock=clock) as ledger:
-        models = Models({"demo": ResolvedModel(DemoModel(pace=0), "demo")})
-        app = make_app(ledger, models, Settings(audit_log=str(path)), chat_page=PAGE)
-        place = Town(app, ledger, clock)
-        made, place.tokens["ann"] = await Host(ledger).tokens.create(owner="ann", scopes=ALL)
+    async with site_of(Town, clock=clock, page=PAGE, audit_log=str(path)) as place:
+        place.clock = clock
+        made, place.tokens["ann"] = await place.host.tokens.create(owner="ann", scopes=ALL)
         place.ids["ann"] = str(made.id)
         try:
             yield place
         finally:
-            app.service.audit.close()
+            place.app.service.audit.close()
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -53,8 +45,8 @@ async def test_audit_log_records_caller_action_and_outcome_but_no_content(tmp_pa
         reply = await place.fetch(
             "POST", "/v1/chat/completions", "ann", chat_body(SECRETS[0]), key=SECRETS[1]
         )
-        chat = (reply.header(b"x-conversation-id") or b"").decode()
-        turn = (reply.header(b"x-turn-id") or b"").decode()
+        chat = reply.conversation
+        turn = reply.turn
         await place.fetch("GET", f"/api/chats/{chat}", "ann")
         await place.fetch("GET", f"/api/chats/{chat}/export", "ann")
         minted = await place.fetch("POST", "/api/tokens", "ann", {"owner": "ben", "scopes": ["chats:read"]})

@@ -1,4 +1,4 @@
-"""Authentication of tokens, the view of share readers, and sealed cursors."""
+"""Authentication of tokens, and sealed cursors."""
 
 from __future__ import annotations
 
@@ -7,23 +7,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from msgspec.structs import replace
 
 from turnledger import Ledger
-from turnledger.api.turns import ShownChat
-from turnledger.api.views import show_listed_as, show_turn
-from turnledger.chat import Chat
 from turnledger.engine.access.tokens import find, record_uses
 from turnledger.errors import StoreReadOnly
 from turnledger.hosting import Host, Token
 from turnledger.model.access.token import TokenScope, new_token_text
 from turnledger.model.conversation import Within
 from turnledger.model.ids import SystemEntropy
-from turnledger.model.item import Item
 from turnledger.server.access.auth import CACHE_SECONDS, Authenticator
 from turnledger.server.access.cursors import LENGTH, Seal, ServerSeal
 from turnledger.server.access.guard import RequestHead
-from turnledger.server.access.share_view import show_to_reader
 from turnledger.server.config.settings import Settings
 from turnledger.server.errors import RequestRefused
 from turnledger.stores.memory import MemoryStore
@@ -41,7 +35,7 @@ def shown(text: str | None = None, *others: tuple[bytes, bytes]) -> RequestHead:
 class Place:
     def __init__(self, ledger: Ledger, store: GatedStore, clock: FakeClock, settings: Settings) -> None:
         self.ledger, self.store, self.clock = ledger, store, clock
-        self.authenticator = Authenticator(Host(ledger).tokens, settings, clock)
+        self.authenticator = Authenticator(ledger, Host(ledger).tokens, settings, clock)
 
     async def token(self, **fields: object) -> tuple[Token, str]:
         return await Host(self.ledger).tokens.create(**{"owner": "ann", "scopes": RUN, **fields})  # type: ignore[arg-type]
@@ -205,7 +199,9 @@ async def test_revoked_caller_is_not_recalled_from_the_cache() -> None:
 
 async def test_token_uses_are_recorded_in_batches_at_an_interval() -> None:
     async with place() as here:
-        admission = Authenticator(Host(here.ledger).tokens, Settings(), here.clock, write_every=0)
+        admission = Authenticator(
+            here.ledger, Host(here.ledger).tokens, Settings(), here.clock, write_every=0
+        )
         (one, first), (two, second) = await here.token(), await here.token()
         for text in (first, second):
             await admission.admit(shown(text))
@@ -234,53 +230,6 @@ async def test_token_use_recording_failure_does_not_fail_requests_and_is_retried
             await here.authenticator.record_uses()
         (found,) = await Host(here.ledger).tokens.list()
         assert (found.id, found.used_at) == (token.id, here.clock.now_ms())
-
-
-CALL = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
-RESULT = {"type": "function_call_output", "call_id": "c", "output": "the password"}
-
-
-async def test_share_reader_sees_visible_messages_only() -> None:
-    async with await Ledger.open() as ledger:
-        chat = await ledger.conversation(metadata={"note": "mine"}, conversation_key="mine")
-        async with chat.turn("q1") as turn:
-            await turn.add(CALL, RESULT)
-            turn.emit("a1")
-        async with chat.turn("q2") as hidden:
-            hidden.emit("a2")
-        await chat.flag(hidden.id, 0, to_user=False)
-        given = await shown_chat(chat)
-        assert (given.conversation_key, given.metadata) == ("mine", {"note": "mine"})
-        shown = await show_to_reader(chat, given)
-        assert (shown.title, shown.conversation_key, shown.metadata) == ("q1", None, {})
-        assert (shown.tags, shown.attempts) == ((), ())
-        texts_by_turn = [[texts(turn.input), texts(turn.output)] for turn in shown.turns]
-        assert texts_by_turn == [[["q1"], ["a1"]], [[], ["a2"]]]
-        assert [turn.details for turn in shown.turns] == [{}, {}]
-        assert len(given.turns[0].output) == 3
-
-
-async def test_share_reader_sees_an_empty_chat_unchanged() -> None:
-    async with await Ledger.open() as ledger:
-        chat = await ledger.conversation()
-        given = await shown_chat(chat)
-        assert await show_to_reader(chat, given) == given
-
-
-async def shown_chat(chat: Chat) -> ShownChat:
-    turns = await chat.turns()
-    shown = [
-        replace(show_turn(*each), details={"model": "m"})
-        for each in zip(turns, await chat.hidden(turns), strict=True)
-    ]
-    return show_listed_as(ShownChat, await chat.summary(), turns=tuple(shown))
-
-
-def texts(items: tuple[Item, ...]) -> list[str]:
-    return [
-        content if isinstance(content, str) else content[0]["text"]
-        for content in (item.fields["content"] for item in items)
-    ]
 
 
 TEXTS = ["", "1", "fffffffffffffff-ffffffff", "f" * LENGTH]

@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from tests.unit.server.shared_counters import two_workers
 from turnledger.server.access.limits import (
     MINUTE_MS,
     REQUESTS,
@@ -16,6 +17,7 @@ from turnledger.server.access.limits import (
     STREAMS,
     TURNS,
     WAITING,
+    Caller,
     Quotas,
     RateLimit,
     Slot,
@@ -26,6 +28,7 @@ from turnledger.server.ops.counters import Counters, LocalCounters, SharedCounte
 from turnledger.server.ops.metrics import Metrics
 from turnledger.testing.fake_clock import FakeClock
 
+ANN, BOB, LOCAL = Caller("ann"), Caller("bob"), Caller("local", is_tokenless=True)
 START = 1_700_000_000_000 // MINUTE_MS * MINUTE_MS
 
 
@@ -133,14 +136,14 @@ def quotas(counters: Counters | None = None, clock: FakeClock | None = None, **l
 
 
 def turn(by: Quotas, owner: str = "ann") -> Slot:
-    return by.admit_turn(owner, is_tokenless=False)
+    return by.admit_turn(Caller(owner))
 
 
-def as_many_as_may_be(by: Quotas, owner: str = "ann", *, tokenless: bool = False) -> list[Slot]:
+def as_many_as_may_be(by: Quotas, caller: Caller = ANN) -> list[Slot]:
     places = []
     try:
         while True:
-            places.append(by.admit_turn(owner, is_tokenless=tokenless))
+            places.append(by.admit_turn(caller))
     except RequestRefused:
         return places
 
@@ -166,15 +169,15 @@ def test_owner_turns_limit_holds_for_each_owner_separately() -> None:
 
 def test_owner_requests_limit_holds_for_each_owner_separately() -> None:
     by = quotas(owner_requests=1, owner_turns=1, owner_streams=1)
-    first = by.admit_other("ann", is_tokenless=False)
+    first = by.admit_other(ANN)
     with pytest.raises(RequestRefused, match="`owner_requests`"):
-        by.admit_other("ann", is_tokenless=False)
-    assert refusal(lambda: by.admit_other("ann", is_tokenless=False)) == ("too_many_requests", "2")
-    by.admit_other("bob", is_tokenless=False)
+        by.admit_other(ANN)
+    assert refusal(lambda: by.admit_other(ANN)) == ("too_many_requests", "2")
+    by.admit_other(BOB)
     turn(by)
-    by.admit_stream("ann", is_tokenless=False)
+    by.admit_stream(ANN)
     first.release()
-    by.admit_other("ann", is_tokenless=False)
+    by.admit_other(ANN)
 
 
 def test_turn_that_has_begun_no_longer_counts_as_waiting() -> None:
@@ -188,12 +191,12 @@ def test_turn_that_has_begun_no_longer_counts_as_waiting() -> None:
 def test_streams_are_counted_separately_from_turns() -> None:
     by = quotas(owner_streams=1, owner_turns=1)
     turn(by)
-    reader = by.admit_stream("ann", is_tokenless=False)
-    assert refusal(lambda: by.admit_stream("ann", is_tokenless=False))[0] == "too_many_streams"
-    assert refusal(lambda: by.check_streams("ann", is_tokenless=False))[0] == "too_many_streams"
-    by.check_streams("bob", is_tokenless=False)
+    reader = by.admit_stream(ANN)
+    assert refusal(lambda: by.admit_stream(ANN))[0] == "too_many_streams"
+    assert refusal(lambda: by.check_streams(ANN))[0] == "too_many_streams"
+    by.check_streams(BOB)
     reader.release()
-    by.admit_stream("ann", is_tokenless=False)
+    by.admit_stream(ANN)
 
 
 @pytest.mark.parametrize("limit", ["turns", "waiting"])
@@ -202,14 +205,14 @@ def test_server_limit_holds_for_all_owners_together(limit: str) -> None:
     for owner in ("ann", "bob", "cyd"):
         turn(by, owner)
     assert refusal(lambda: turn(by, "dan")) == ("server_busy", "2")
-    assert refusal(lambda: by.admit_turn("local", is_tokenless=True)) == ("server_busy", "2")
+    assert refusal(lambda: by.admit_turn(LOCAL)) == ("server_busy", "2")
 
 
 def test_tokenless_caller_is_bounded_by_server_limits_only() -> None:
     by = quotas(turns=10, owner_turns=1, owner_waiting=1, owner_streams=1, owner_turns_per_minute=1)
-    assert len(as_many_as_may_be(by, "local", tokenless=True)) == 10
-    by.admit_stream("local", is_tokenless=True)
-    by.admit_stream("local", is_tokenless=True)
+    assert len(as_many_as_may_be(by, LOCAL)) == 10
+    by.admit_stream(LOCAL)
+    by.admit_stream(LOCAL)
 
 
 def test_open_requests_beyond_the_limit_are_refused() -> None:
@@ -269,7 +272,7 @@ def test_single_owner_cannot_take_the_last_fifth_of_the_turns() -> None:
 def test_competing_owners_get_about_equal_shares_of_the_turns() -> None:
     by = quotas(turns=1_000, owner_turns=None, owner_waiting=None)
     random = Random(7)
-    held: dict[str, list[Slot]] = {"first": as_many_as_may_be(by, "first"), "second": [], "third": []}
+    held: dict[str, list[Slot]] = {"first": as_many_as_may_be(by, Caller("first")), "second": [], "third": []}
     for _ in range(20_000):
         owner = random.choice(list(held))
         with contextlib.suppress(RequestRefused):
@@ -307,12 +310,8 @@ def test_refusal_names_the_limit_and_the_remedy() -> None:
 
 @pytest.fixture
 def parts() -> Iterator[list[SharedCounters]]:
-    made = SharedCounters.create(parts=2, cells=64)
-    attached = [SharedCounters(made.descriptor, part) for part in range(2)]
-    yield attached
-    for each in attached:
-        each.detach()
-    made.close()
+    with two_workers() as (_, parts):
+        yield parts
 
 
 def test_workers_share_every_limit(parts: list[SharedCounters]) -> None:
@@ -321,8 +320,8 @@ def test_workers_share_every_limit(parts: list[SharedCounters]) -> None:
     turn(here)
     turn(there)
     assert refusal(lambda: turn(here))[0] == refusal(lambda: turn(there))[0] == "too_many_turns"
-    here.admit_stream("ann", is_tokenless=False)
-    assert refusal(lambda: there.admit_stream("ann", is_tokenless=False))[0] == "too_many_streams"
+    here.admit_stream(ANN)
+    assert refusal(lambda: there.admit_stream(ANN))[0] == "too_many_streams"
     here.request_opened()
     there.request_opened()
     assert refusal(here.check_requests)[0] == "server_busy"

@@ -168,7 +168,7 @@ async def test_retiring_server_answers_once_more_per_connection_and_accepts_no_n
         async with run_app() as app:
             ready = asyncio.Event()
             server = serve.Server(app, ready.set)
-            running = asyncio.create_task(server.serve_at(listener))
+            running = asyncio.create_task(server.serve([listener]))
             await ready.wait()
             reader, writer = await asyncio.open_connection(*address)
             writer.write(request("/healthz"))

@@ -7,11 +7,12 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 
 import pytest
 
 from tests.unit.server.processes import request, rest_of, started
+from tests.unit.server.shared_counters import two_workers
 from turnledger.server.config.file import InvalidSettings
 from turnledger.server.config.settings import ServerLimits, Settings
 from turnledger.server.listen.accept import CONNECTIONS, IDLE_PAUSES, Acceptor
@@ -112,16 +113,6 @@ class Worker:
         self.accepting = Acceptor(listener, lambda: Counting(self), counters, 2)
 
 
-@contextmanager
-def boards() -> Iterator[list[SharedCounters]]:
-    counters = SharedCounters.create(parts=2, cells=64)
-    parts = [SharedCounters(counters.descriptor, part) for part in range(2)]
-    yield parts
-    for part in parts:
-        part.detach()
-    counters.close()
-
-
 class Shared:
     """A socket that workers share."""
 
@@ -133,6 +124,13 @@ class Shared:
 
     def worker(self, part: int) -> Worker:
         return Worker(self.listening.dup(), self.parts[part], self.changed)
+
+    async def connected_worker(self) -> Worker:
+        """Start a worker, which has one client."""
+        worker = self.worker(0)
+        await self.connect(1)
+        await self.counted(1)
+        return worker
 
     async def connect(self, clients: int) -> None:
         """So many clients come."""
@@ -149,7 +147,7 @@ class Shared:
 
 @asynccontextmanager
 async def shared() -> AsyncIterator[Shared]:
-    with socket.create_server(("127.0.0.1", 0)) as listener, boards() as parts:
+    with socket.create_server(("127.0.0.1", 0)) as listener, two_workers() as (_, parts):
         here = Shared(listener, parts)
         yield here
         for client in here.clients:
@@ -185,9 +183,7 @@ async def test_worker_with_a_dead_neighbour_stops_yielding_connections(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with shared() as here:
-        worker = here.worker(0)
-        await here.connect(1)
-        await here.counted(1)
+        worker = await here.connected_worker()
         steps_back, step_back = [], worker.accepting._pause_for
 
         def note(seconds: float) -> None:
@@ -206,9 +202,7 @@ async def test_worker_with_a_dead_neighbour_stops_yielding_connections(
 
 async def test_closed_worker_leaves_pending_connections_to_the_others() -> None:
     async with shared() as here:
-        leaving = here.worker(0)
-        await here.connect(1)
-        await here.counted(1)
+        leaving = await here.connected_worker()
         leaving.accepting.close()
         leaving.accepting.close()
         await here.connect(2)

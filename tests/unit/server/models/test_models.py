@@ -22,6 +22,7 @@ from turnledger.runners.demo import DemoModel
 from turnledger.runners.http.dial import Proxy
 from turnledger.runners.upstream.upstream import Upstream
 from turnledger.server.access.auth import Principal
+from turnledger.server.access.guard import RequestHead
 from turnledger.server.config.settings import ModelSettings, ModelTimeouts, Settings
 from turnledger.server.errors import RequestRefused
 from turnledger.server.models import title_queue as titles_module
@@ -31,6 +32,7 @@ from turnledger.server.models.title_queue import Titles
 from turnledger.testing.gates import Gate
 
 ANYBODY = Principal("local", frozenset(), 0)
+HEAD = RequestHead({"headers": ()})
 
 
 class Named:
@@ -58,7 +60,7 @@ async def test_models_without_settings_are_the_demo_model_only() -> None:
     model, name, *_ = models.find("demo", ANYBODY)
     assert isinstance(model, DemoModel)
     assert name == "demo"
-    assert [each["id"] for each in await models.list_models(ANYBODY)] == ["demo"]
+    assert [each["id"] for each in await models.list_models(ANYBODY, HEAD)] == ["demo"]
     with pytest.raises(RequestRefused, match=r"Unknown model 'gpt'\. Known: demo\.") as refused:
         models.find("gpt", ANYBODY)
     assert (refused.value.status, refused.value.code, refused.value.param) == (
@@ -99,12 +101,12 @@ async def test_named_models_use_their_own_upstream_and_upstream_name() -> None:
 async def test_model_list_has_each_name_once() -> None:
     upstream = named("x", "fast")
     models = Models({"fast": ResolvedModel(upstream, "llama3.2")}, upstream)
-    assert [(each["id"], each["owned_by"]) for each in await models.list_models(ANYBODY)] == [
+    assert [(each["id"], each["owned_by"]) for each in await models.list_models(ANYBODY, HEAD)] == [
         ("fast", "turnledger"),
         ("x", "upstream"),
     ]
     with pytest.raises(ModelUnavailable):
-        await Models({}, named()).list_models(ANYBODY)
+        await Models({}, named()).list_models(ANYBODY, HEAD)
 
 
 @pytest.mark.parametrize(("status", "kind"), [(404, ModelError), (422, ModelError), (429, ModelRefused)])
@@ -117,7 +119,7 @@ async def test_upstream_without_a_model_list_is_not_reported_as_a_refusal(
 
     listless: Any = Listless()
     with pytest.raises(ModelError) as raised:
-        await Models({}, listless).list_models(ANYBODY)
+        await Models({}, listless).list_models(ANYBODY, HEAD)
     assert type(raised.value) is kind
 
 
@@ -156,9 +158,9 @@ async def test_model_list_for_a_narrowed_token_omits_upstream_details() -> None:
         narrow, _ = await Host(ledger).tokens.create(scopes=["turns:run"], max_tokens=5)
         wide, _ = await Host(ledger).tokens.create(scopes=["turns:run"])
     models = Models({}, named("fast"))
-    [listed] = await models.list_models(Principal("ann", narrow.scopes, 0, narrow))
+    [listed] = await models.list_models(Principal("ann", narrow.scopes, 0, narrow), HEAD)
     assert listed == {"id": "fast", "object": "model", "created": 0, "owned_by": "turnledger"}
-    [listed] = await models.list_models(Principal("ann", wide.scopes, 0, wide))
+    [listed] = await models.list_models(Principal("ann", wide.scopes, 0, wide), HEAD)
     assert listed["owned_by"] == "upstream"
 
 
@@ -237,7 +239,7 @@ async def test_narrowed_caller_sees_no_upstream_text_and_keeps_its_finish_reason
     )
     for narrowed, is_visible in ((token, False), (None, True)):
         with pytest.raises(ModelRefused) as refused:
-            await Models({}, model).list_models(Principal("o", frozenset(), 0, token=narrowed))
+            await Models({}, model).list_models(Principal("o", frozenset(), 0, token=narrowed), HEAD)
         assert ("org-7" in f"{refused.value} {refused.value.error}") is is_visible
     assert RedactedModel(model).finish_reasons == {"COMPLETE"}
 

@@ -136,9 +136,8 @@ def shapes() -> Iterator[type[msgspec.Struct]]:
                 yield found
 
 
-def answers(**kind: Any) -> list[int]:
-    endpoint = Endpoint(method="GET", path="/", handler=breaks, summary="For a test.", tag="test", **kind)
-    return list(all_responses(endpoint))
+def made(route: str = "GET /", **kind: Any) -> Endpoint:
+    return Endpoint(route=route, handler=breaks, summary="For a test.", **kind)
 
 
 @pytest.mark.parametrize(
@@ -153,19 +152,11 @@ def answers(**kind: Any) -> list[int]:
     ],
 )
 def test_endpoint_statuses_follow_from_its_kind(kind: dict[str, Any], statuses: list[int]) -> None:
-    assert answers(**kind) == statuses
+    assert list(all_responses(made(**kind))) == statuses
 
 
 def test_endpoint_description_of_a_status_overrides_the_default() -> None:
-    endpoint = Endpoint(
-        method="GET",
-        path="/",
-        handler=breaks,
-        summary="For a test.",
-        tag="test",
-        responses={503: "It is not."},
-    )
-    assert all_responses(endpoint)[503] == "It is not."
+    assert all_responses(made(responses={503: "It is not."}))[503] == "It is not."
 
 
 async def test_openapi_document_lists_every_route_with_descriptions() -> None:
@@ -191,12 +182,8 @@ async def test_openapi_operation_ids_are_unique() -> None:
 
 
 def test_openapi_operation_is_built_from_its_endpoint() -> None:
-    endpoint = Endpoint(
-        method="POST",
-        path="/api/turns/{turn_id}/stop",
-        handler=breaks,
-        summary="Stop a turn.",
-        tag="turns",
+    endpoint = made(
+        "POST /api/turns/{turn_id}/stop",
         responses={200: "It has ended.", 404: "Turn not found."},
         in_path={"turn_id": Parameter("Which turn.", {"pattern": "^turn_"})},
         headers={"X-Turn-On-Stop": Parameter("What becomes of it.")},
@@ -226,14 +213,7 @@ def test_openapi_operation_is_built_from_its_endpoint() -> None:
 
 
 def test_openapi_path_omits_the_parameter_converter() -> None:
-    endpoint = Endpoint(
-        method="GET",
-        path="/v1/models/{model:path}",
-        handler=breaks,
-        summary="One model.",
-        tag="models",
-        in_path={"model": Parameter("Its name.")},
-    )
+    endpoint = made("GET /v1/models/{model:path}", in_path={"model": Parameter("Its name.")})
     operation = describe([endpoint])["paths"]["/v1/models/{model}"]["get"]
     assert [each["name"] for each in operation["parameters"]] == ["model"]
     assert operation["operationId"] == "get_v1_models_model"

@@ -54,14 +54,6 @@ def test_counters_name_can_be_any_text(counters: Counters) -> None:
     assert counters.total("turns", "\udcff\0 é") == 1
 
 
-def test_counters_admit_up_to_the_limit_and_no_more(counters: Counters) -> None:
-    assert [counters.admit("turns", "ann", 2) for _ in range(4)] == [True, True, False, False]
-    assert counters.total("turns", "ann") == 2
-    assert counters.admit("turns", "bob", 2)
-    counters.add("turns", "ann", -1)
-    assert counters.admit("turns", "ann", 2)
-
-
 def test_counters_refuse_to_count_below_zero(counters: Counters) -> None:
     counters.add("turns", "ann")
     with pytest.raises(ValueError, match="below zero"):
@@ -109,11 +101,6 @@ def test_shared_counters_worker_cannot_subtract_counts_of_another(parts: list[Sh
 def test_shared_counters_without_a_part_cannot_count(shared: SharedCounters) -> None:
     with pytest.raises(ValueError, match="part that it was given"):
         shared.add("turns", "ann")
-
-
-def test_shared_counters_limit_holds_for_all_workers_together(parts: list[SharedCounters]) -> None:
-    admitted = [parts[number % 3].admit("turns", "ann", 4) for number in range(9)]
-    assert admitted == [True] * 4 + [False] * 5
 
 
 def test_shared_counters_drop_counts_of_a_cleared_worker(
@@ -173,7 +160,12 @@ def test_shared_counters_are_shared_between_processes(shared: SharedCounters) ->
     code = (
         "import sys; from turnledger.server.ops.counters import SharedCounters\n"
         "counters = SharedCounters(int(sys.argv[1]), int(sys.argv[2]))\n"
-        "print([counters.admit('turns', 'ann', 1000) for _ in range(900)].count(True), flush=True)\n"
+        "admitted = 0\n"
+        "for _ in range(900):\n"
+        "    counters.add('turns', 'ann')\n"
+        "    if counters.total('turns', 'ann') <= 1000: admitted += 1\n"
+        "    else: counters.add('turns', 'ann', -1)\n"
+        "print(admitted, flush=True)\n"
         "sys.stdin.read()"
     )
     environ = {**os.environ, "PYTHONPATH": str(ROOT / "src")}

@@ -9,25 +9,17 @@ import msgspec
 import pytest
 
 from tests.unit.server.asgi import HOST, JSON, echo, fetch, run_app
-from turnledger import Ledger
+from turnledger.engine.limits import MOST_VALUES
 from turnledger.errors import InvalidInput
-from turnledger.model.codec import MOST_VALUES
-from turnledger.server.app import make_app
 from turnledger.server.config.settings import ServerLimits, Settings
 from turnledger.server.errors import RequestRefused
-from turnledger.server.models.models import Models
 from turnledger.server.requests.body import check_seconds, decode_body, read_body
 from turnledger.server.requests.query import MAX_NUMBER, choice_of, flag_of, number_of
 
 
-def test_number_parameter_left_out_is_its_default() -> None:
-    assert number_of(None, "limit", 50) == 50
-    assert number_of(None, "before", None) is None
-
-
-def test_number_parameter_accepts_zero_and_the_maximum() -> None:
-    assert number_of("0", "limit", 50) == 0
-    assert number_of(str(MAX_NUMBER), "limit", 50) == MAX_NUMBER
+def test_number_parameter_is_its_default_or_up_to_the_maximum() -> None:
+    assert (number_of(None, "limit", 50), number_of(None, "before", None)) == (50, None)
+    assert (number_of("0", "limit", 50), number_of(str(MAX_NUMBER), "limit", 50)) == (0, MAX_NUMBER)
 
 
 @pytest.mark.parametrize("given", ["", "-1", "1.0", "٣", " 1", "1000000000"])
@@ -75,16 +67,15 @@ NO_BODY = (b"content-length", b"0")
 async def test_query_parameter_that_is_unknown_or_repeated_is_refused_with_the_known_ones(
     path: str, query: bytes, message: str
 ) -> None:
-    async with await Ledger.open("memory:") as ledger:
-        refused = await fetch(make_app(ledger, Models({}), Settings()), path, query=query)
+    async with run_app() as app:
+        refused = await fetch(app, path, query=query)
     assert refused.status == 400
     assert refused.code in ("unknown_parameter", "repeated_parameter")
     assert message in refused.json["error"]["message"]
 
 
 async def test_query_parameters_on_openai_and_public_paths_are_ignored() -> None:
-    async with await Ledger.open("memory:") as ledger:
-        app = make_app(ledger, Models({}), Settings())
+    async with run_app() as app:
         for path in ("/v1/models", "/healthz", "/share"):
             assert (await fetch(app, path, query=b"api-version=2026-01-01")).status == 200
 
@@ -99,8 +90,8 @@ async def test_query_parameters_on_openai_and_public_paths_are_ignored() -> None
 async def test_chat_creation_with_an_unsupported_header_is_refused(
     header: bytes, value: bytes, remedy: str
 ) -> None:
-    async with await Ledger.open("memory:") as ledger:
-        app = make_app(ledger, Models({}), Settings())
+    async with run_app() as app:
+        ledger = app.service.ledger
         headers = [HOST, JSON, NO_BODY, (header, value)]
         refused = await fetch(app, "/api/chats", method="POST", headers=headers)
         assert (refused.status, (await ledger.list()).chats) == (400, ())
@@ -108,8 +99,8 @@ async def test_chat_creation_with_an_unsupported_header_is_refused(
 
 
 async def test_delete_with_if_match_of_a_revision_is_refused() -> None:
-    async with await Ledger.open("memory:") as ledger:
-        app = make_app(ledger, Models({}), Settings())
+    async with run_app() as app:
+        ledger = app.service.ledger
         chat = await ledger.conversation(title="Orders")
         path = f"/api/chats/{chat.id}"
         refused = await fetch(app, path, method="DELETE", headers=[HOST, (b"if-match", b'"7"')])

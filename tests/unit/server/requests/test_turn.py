@@ -205,19 +205,36 @@ def test_unknown_policy_value_is_refused_with_the_known_ones(header: str, known:
         make_chat_request({"X-Conversation-Id": "ada", header: "whatever"})
 
 
-def test_policy_header_without_a_conversation_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="x-turn-on-busy: requires X-Conversation-Id"):
-        make_chat_request({"X-Turn-On-Busy": "queue"})
+@pytest.mark.parametrize("value", ["", "some", "last", "last=-1", "last=x", "budget=1.5", "last=1, all"])
+def test_invalid_context_is_refused_with_the_known_values(value: str) -> None:
+    for make, headers in ((make_chat_request, {"X-Conversation-Id": "ada"}), (make_turn_request, {})):
+        with pytest.raises(InvalidInput, match=r"x-context: .*all, last=TURNS or budget=TOKENS"):
+            make({**headers, "X-Context": value})
 
 
 @pytest.mark.parametrize(
-    ("fields", "named"), [({"n": 2}, "n:"), ({"modalities": ["text", "audio"]}, "modal")]
+    ("header", "value"), [("x-turn-on-busy", "queue"), ("x-context", "all"), ("idempotency-key", "once")]
+)
+def test_header_of_turns_without_a_conversation_is_refused(header: str, value: str) -> None:
+    with pytest.raises(InvalidInput, match=f"{header}: requires X-Conversation-Id"):
+        make_chat_request({header: value})
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"n": 2}, "n:"),
+        ({"modalities": ["text", "audio"]}, "modalities: audio"),
+        ({"audio": {"voice": "ash", "format": "wav"}}, "modalities: audio"),
+        ({"functions": [{"name": "f", "parameters": {}}]}, "functions: .* Send `tools`"),
+    ],
 )
 def test_field_that_conversations_cannot_store_is_refused_by_name(fields: dict[str, Any], named: str) -> None:
     with pytest.raises(InvalidInput, match=named) as refused:
         make_chat_request({"X-Conversation-Id": "ada"}, **fields)
     assert refused.value.code == "unsupported_parameter"
     assert make_chat_request(**fields).settings.keys() >= fields.keys()
+    assert make_chat_request({"X-Conversation-Id": "ada"}, n=1, audio=None).has_conversation
 
 
 @pytest.mark.parametrize("conversation", [{"X-Conversation-Id": "ada"}, {}])
@@ -273,11 +290,6 @@ def test_chat_completion_fingerprint_ignores_the_retry_count() -> None:
 @pytest.mark.parametrize("count", ["", "-1", "x", "1.5", "1" * 9])
 def test_malformed_retry_count_is_ignored(count: str) -> None:
     assert make_chat_request({"X-Conversation-Id": "ada", "x-stainless-retry-count": count}).retry is None
-
-
-def test_idempotency_key_without_a_conversation_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="idempotency-key: requires X-Conversation-Id"):
-        make_chat_request({"Idempotency-Key": "once"})
 
 
 def test_header_parser_reads_only_known_headers() -> None:
@@ -389,6 +401,7 @@ async def test_turn_without_a_conversation_is_not_persisted(ledger: Ledger) -> N
     [
         ("Idempotency-Key", "one"),
         ("X-Conversation-Expect", "continued"),
+        ("X-Context", "all"),
         ("X-Conversation-Messages", "new"),
         ("X-Turn-On-Disconnect", "continue"),
         ("X-Turn-On-Disconnect", "keep"),

@@ -3,45 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 from urllib.parse import urlencode
 
-import msgspec
 import pytest
 
-from tests.unit.server.asgi import HOST, JSON, Reply, fetch, run_app
-from turnledger import Chat, Ledger
+from tests.unit.server.site import Site, site_of
+from turnledger import Chat
 from turnledger.errors import TurnledgerError
-from turnledger.hosting import Host
 from turnledger.model.conversation import Conversation
-from turnledger.runners.demo import DemoModel
-from turnledger.server.app import App, make_app
-from turnledger.server.config.settings import ChatSettings, Settings
-from turnledger.server.models.models import Models, ResolvedModel
+from turnledger.server.config.settings import ChatSettings
 from turnledger.server.routes.chats import revision_of
 from turnledger.server.routes.events import POSITION
 
+ONCE = {"Idempotency-Key": "once"}
 
-class Place:
-    def __init__(self, app: App, ledger: Ledger) -> None:
-        self.app, self.ledger = app, ledger
 
-    async def fetch(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
-        sent = b"" if body is None else msgspec.json.encode(body)
-        given = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
-        return await fetch(
-            self.app,
-            path,
-            method=method,
-            headers=[HOST, JSON, (b"content-length", b"%d" % len(sent)), *given],
-            parts=(sent,),
-        )
-
+class Place(Site):
     async def make(self, **body: Any) -> dict[str, Any]:
-        made = await self.fetch("POST", "/api/chats", body)
+        made = await self.post("/api/chats", body)
         assert made.status == 201, made.body
         return dict(made.json)
 
@@ -50,28 +31,24 @@ class Place:
             turn.emit(f"You said {text}.")
 
     async def named(self, key: str, **query: str) -> list[dict[str, Any]]:
-        parameters = urlencode({"conversation_key": key, **query}).encode()
-        found = await fetch(self.app, "/api/chats", headers=[HOST], query=parameters)
+        found = await self.send("GET", f"/api/chats?{urlencode({'conversation_key': key, **query})}")
         assert found.status == 200, found.body
         return list(found.json["data"])
 
     async def titles(self, **query: Any) -> list[str]:
-        listed = await fetch(self.app, "/api/chats", headers=[HOST], query=urlencode(query).encode())
+        listed = await self.send("GET", f"/api/chats?{urlencode(query)}")
         assert listed.status == 200, listed.body
         return [each["title"] for each in listed.json["data"]]
 
 
-@asynccontextmanager
-async def place(store: str = "memory:", settings: Settings | None = None) -> AsyncIterator[Place]:
-    async with await Ledger.open(store) as ledger:
-        models = Models({"demo": ResolvedModel(DemoModel(), "demo")})
-        yield Place(make_app(ledger, models, settings or Settings()), ledger)
+def place(store: str = "memory:", **settings: Any) -> AbstractAsyncContextManager[Place]:
+    return site_of(Place, store, **settings)
 
 
 async def test_listed_chat_shows_title_and_preview_of_its_last_turn() -> None:
     async with place() as here:
         await here.run_turn("Where is\nmy order?", "k")
-        listed = await here.fetch("GET", "/api/chats")
+        listed = await here.send("GET", "/api/chats")
         (chat,) = listed.json["data"]
         assert listed.json["next"] is None
         assert (chat["title"], chat["named_by"]) == ("Where is my order?", "words")
@@ -90,11 +67,11 @@ async def test_chat_list_pages_cover_all_chats_and_end() -> None:
         seen: list[str] = []
         query = {"limit": "2"}
         for _ in range(3):
-            found = await fetch(here.app, "/api/chats", headers=[HOST], query=urlencode(query).encode())
-            seen += [each["title"] for each in found.json["data"]]
-            query["cursor"] = found.json["next"] or ""
+            found = await here.get(f"/api/chats?{urlencode(query)}")
+            seen += [each["title"] for each in found["data"]]
+            query["cursor"] = found["next"] or ""
         assert sorted(seen) == ["0", "1", "2", "3", "4"]
-        assert found.json["next"] is None
+        assert found["next"] is None
 
 
 async def test_chat_list_filters_by_tag_pin_archive_scope_and_deletion() -> None:
@@ -106,7 +83,7 @@ async def test_chat_list_filters_by_tag_pin_archive_scope_and_deletion() -> None
             ("old", {"archived": True}),
         ):
             chat = await here.make(title=title)
-            changed = await here.fetch("PATCH", f"/api/chats/{chat['id']}", changes)
+            changed = await here.send("PATCH", f"/api/chats/{chat['id']}", changes)
             assert changed.status == 200
         await here.make(title="elsewhere", scope="shop")
         assert set(await here.titles()) == {"plain", "tagged", "pinned", "elsewhere"}
@@ -123,14 +100,14 @@ async def test_chat_list_filters_by_tag_pin_archive_scope_and_deletion() -> None
 )
 async def test_chat_list_with_an_invalid_filter_is_refused(query: str) -> None:
     async with place() as here:
-        refused = await fetch(here.app, "/api/chats", headers=[HOST], query=query.encode())
+        refused = await here.send("GET", f"/api/chats?{query}")
         assert (refused.status, refused.json["error"]["type"]) == (400, "invalid_request_error")
 
 
 async def test_chat_creation_with_a_conversation_key_creates_one_chat() -> None:
     async with place() as here:
-        made = await here.fetch("POST", "/api/chats", {"conversation_key": "k", "title": "T", "tags": ["a"]})
-        again = await here.fetch("POST", "/api/chats", {"conversation_key": "k", "title": "U"})
+        made = await here.send("POST", "/api/chats", {"conversation_key": "k", "title": "T", "tags": ["a"]})
+        again = await here.send("POST", "/api/chats", {"conversation_key": "k", "title": "U"})
         assert (made.status, again.status) == (201, 200)
         assert made.json == again.json
         assert (made.json["title"], made.json["tags"], made.json["named_by"]) == ("T", ["a"], "person")
@@ -138,8 +115,8 @@ async def test_chat_creation_with_a_conversation_key_creates_one_chat() -> None:
 
 
 async def test_chat_creation_on_a_server_that_keeps_no_chats_is_refused() -> None:
-    async with place(settings=Settings(chats=ChatSettings(keep=False))) as here:
-        refused = await here.fetch("POST", "/api/chats", {})
+    async with place(chats=ChatSettings(keep=False)) as here:
+        refused = await here.send("POST", "/api/chats", {})
         assert (refused.status, refused.json["error"]["code"]) == (409, "not_kept")
         assert await here.titles() == []
 
@@ -147,20 +124,20 @@ async def test_chat_creation_on_a_server_that_keeps_no_chats_is_refused() -> Non
 async def test_stale_if_match_is_answered_412_with_the_current_chat() -> None:
     async with place() as here:
         chat = f"/api/chats/{(await here.make(title='T'))['id']}"
-        first = await here.fetch("PATCH", chat, {"title": "A", "pinned": True}, if_match='"1"')
-        late = await here.fetch("PATCH", chat, {"title": "B"}, if_match='"1"')
+        first = await here.send("PATCH", chat, {"title": "A", "pinned": True}, {"If-Match": '"1"'})
+        late = await here.send("PATCH", chat, {"title": "B"}, {"If-Match": '"1"'})
         assert (first.status, first.header(b"etag"), first.json["revision"]) == (200, b'"2"', 2)
         assert (late.status, late.header(b"etag")) == (412, b'"2"')
         assert late.json["error"]["code"] == "revision_conflict"
         assert (late.json["chat"]["title"], late.json["chat"]["pinned"]) == ("A", True)
-        shown = await here.fetch("GET", chat)
+        shown = await here.send("GET", chat)
         assert (shown.header(b"etag"), shown.json["title"]) == (b'"2"', "A")
 
 
 async def test_change_sent_again_with_the_same_if_match_succeeds() -> None:
     async with place() as here:
         chat = f"/api/chats/{(await here.make(title='T'))['id']}"
-        answers = [await here.fetch("PATCH", chat, {"tags": ["a"]}, if_match='"1"') for _ in range(2)]
+        answers = [await here.send("PATCH", chat, {"tags": ["a"]}, {"If-Match": '"1"'}) for _ in range(2)]
         assert [each.status for each in answers] == [200, 200]
         assert answers[0].json == answers[1].json
 
@@ -168,11 +145,11 @@ async def test_change_sent_again_with_the_same_if_match_succeeds() -> None:
 async def test_removed_title_falls_back_to_the_first_words() -> None:
     async with place() as here:
         await here.run_turn("Where is my order?", "k")
-        (listed,) = (await here.fetch("GET", "/api/chats")).json["data"]
+        (listed,) = (await here.send("GET", "/api/chats")).json["data"]
         chat = f"/api/chats/{listed['id']}"
-        named = await here.fetch("PATCH", chat, {"title": "Mine"})
+        named = await here.send("PATCH", chat, {"title": "Mine"})
         assert (named.json["title"], named.json["named_by"]) == ("Mine", "person")
-        taken_back = await here.fetch("PATCH", chat, {"title": None, "metadata": None, "tags": None})
+        taken_back = await here.send("PATCH", chat, {"title": None, "metadata": None, "tags": None})
         assert (taken_back.json["title"], taken_back.json["named_by"]) == ("Where is my order?", "words")
 
 
@@ -193,9 +170,9 @@ async def test_removed_title_falls_back_to_the_first_words() -> None:
 async def test_chat_update_with_an_invalid_field_is_refused_as_a_whole(body: dict[str, Any]) -> None:
     async with place() as here:
         made = await here.make(title="T")
-        refused = await here.fetch("PATCH", f"/api/chats/{made['id']}", {"archived": True, **body})
+        refused = await here.send("PATCH", f"/api/chats/{made['id']}", {"archived": True, **body})
         assert refused.status == 400
-        assert (await here.fetch("GET", f"/api/chats/{made['id']}")).json["revision"] == 1
+        assert (await here.send("GET", f"/api/chats/{made['id']}")).json["revision"] == 1
 
 
 @pytest.mark.parametrize(("given", "revision"), [(None, None), ("*", None), ('"3"', 3), (' W/"12" ', 12)])
@@ -209,35 +186,13 @@ def test_if_match_that_is_not_a_revision_is_refused(given: str) -> None:
         revision_of(given)
 
 
-async def test_concurrent_renames_have_one_winner_and_one_conflict(tmp_path: Path) -> None:
-    """Two servers over one store, without waiting for each other."""
-    store = f"sqlite:///{tmp_path / 'chats.db'}"
-    async with place(store) as here, place(store) as there:
-        chat = f"/api/chats/{(await here.make(title='T'))['id']}"
-        for revision in range(1, 11):
-            given = {"if_match": f'"{revision}"'}
-            renames = [
-                each.fetch("PATCH", chat, {"title": f"{name} {revision}"}, **given)
-                for name, each in (("here", here), ("there", there))
-            ]
-            answers = await asyncio.gather(*renames)
-            assert sorted(each.status for each in answers) == [200, 412]
-            won, lost = sorted(answers, key=lambda each: each.status)
-            assert won.header(b"etag") == lost.header(b"etag") == b'"%d"' % (revision + 1)
-            assert lost.json["chat"]["title"] == won.json["title"]
-            for each in (here, there):
-                assert (await each.fetch("GET", chat)).json["title"] == won.json["title"]
-
-
 async def test_events_from_the_as_of_of_a_list_have_no_gap_or_duplicate() -> None:
     async with place() as here:
         await here.make(title="shown")
-        listed = await here.fetch("GET", "/api/chats")
+        listed = await here.send("GET", "/api/chats")
         later = await here.make(title="later")
         seal = await here.app.service.cursor_seal.get()
-        with Host(here.ledger).follow(
-            here.ledger, after=seal.unseal(POSITION, listed.json["as_of"])
-        ) as following:
+        with here.host.follow(here.ledger, after=seal.unseal(POSITION, listed.json["as_of"])) as following:
             batch = await following.next_batch()
         assert [(each.kind.value, each.conversation) for each in batch if each.conversation] == [
             ("chat.created", later["id"])
@@ -249,7 +204,7 @@ async def test_rename_of_a_chat_deleted_right_after_reports_success(
 ) -> None:
     async with place() as here:
         await here.run_turn("Where is my order?", "k")
-        (chat,) = (await here.fetch("GET", "/api/chats")).json["data"]
+        (chat,) = (await here.send("GET", "/api/chats")).json["data"]
         update = Chat.update
 
         async def update_then_delete(self: Chat, **changes: Any) -> Conversation:
@@ -258,17 +213,19 @@ async def test_rename_of_a_chat_deleted_right_after_reports_success(
             return changed
 
         monkeypatch.setattr(Chat, "update", update_then_delete)
-        renamed = await here.fetch("PATCH", f"/api/chats/{chat['id']}", {"title": "Orders"}, if_match='"1"')
+        renamed = await here.send(
+            "PATCH", f"/api/chats/{chat['id']}", {"title": "Orders"}, {"If-Match": '"1"'}
+        )
         assert (renamed.status, renamed.json["title"], renamed.json["turn_count"]) == (200, "Orders", 1)
-        restored = await here.fetch("POST", f"/api/chats/{chat['id']}/restore")
+        restored = await here.send("POST", f"/api/chats/{chat['id']}/restore")
         assert restored.json["title"] == "Orders"
 
 
 async def test_chat_creation_repeated_with_one_idempotency_key_creates_one_chat() -> None:
     async with place() as here:
         body = {"title": "Orders", "metadata": {"b": "2", "a": "1"}, "tags": ["shop"]}
-        made = await here.fetch("POST", "/api/chats", body, idempotency_key="once")
-        again = await here.fetch("POST", "/api/chats", dict(reversed(body.items())), idempotency_key="once")
+        made = await here.send("POST", "/api/chats", body, ONCE)
+        again = await here.send("POST", "/api/chats", dict(reversed(body.items())), ONCE)
         assert (made.status, again.status) == (201, 200)
         assert (made.header(b"idempotency-replayed"), again.header(b"idempotency-replayed")) == (
             None,
@@ -280,9 +237,7 @@ async def test_chat_creation_repeated_with_one_idempotency_key_creates_one_chat(
 
 async def test_concurrent_chat_creations_with_one_idempotency_key_create_one_chat() -> None:
     async with place() as here:
-        requests = [
-            here.fetch("POST", "/api/chats", {"title": "Orders"}, idempotency_key="once") for _ in range(8)
-        ]
+        requests = [here.send("POST", "/api/chats", {"title": "Orders"}, ONCE) for _ in range(8)]
         replies = await asyncio.gather(*requests)
         assert sorted(each.status for each in replies) == [*[200] * 7, 201]
         assert (len({each.json["id"] for each in replies}), await here.titles()) == (1, ["Orders"])
@@ -293,24 +248,24 @@ async def test_concurrent_chat_creations_with_one_idempotency_key_create_one_cha
 )
 async def test_chat_creation_with_a_reused_idempotency_key_is_refused(other: dict[str, Any]) -> None:
     async with place() as here:
-        await here.fetch("POST", "/api/chats", {"title": "Orders"}, idempotency_key="once")
-        refused = await here.fetch("POST", "/api/chats", other, idempotency_key="once")
+        await here.send("POST", "/api/chats", {"title": "Orders"}, ONCE)
+        refused = await here.send("POST", "/api/chats", other, ONCE)
         assert (refused.status, refused.code) == (422, "idempotency_mismatch")
         assert await here.titles() == ["Orders"]
 
 
 async def test_chat_creation_repeated_after_deletion_is_answered_410() -> None:
     async with place() as here:
-        made = await here.fetch("POST", "/api/chats", {}, idempotency_key="once")
-        await here.fetch("DELETE", f"/api/chats/{made.json['id']}")
-        late = await here.fetch("POST", "/api/chats", {}, idempotency_key="once")
+        made = await here.send("POST", "/api/chats", {}, ONCE)
+        await here.send("DELETE", f"/api/chats/{made.json['id']}")
+        late = await here.send("POST", "/api/chats", {}, ONCE)
         assert (late.status, late.code) == (410, "conversation_deleted")
 
 
 async def test_chat_found_by_conversation_key_is_not_marked_as_a_replay() -> None:
     async with place() as here:
         made = await here.make(conversation_key="k")
-        found = await here.fetch("POST", "/api/chats", {"conversation_key": "k"}, idempotency_key="once")
+        found = await here.send("POST", "/api/chats", {"conversation_key": "k"}, ONCE)
         assert (found.status, found.json["id"]) == (200, made["id"])
         assert found.header(b"idempotency-replayed") is None
 
@@ -349,67 +304,58 @@ async def test_conversation_key_of_a_deleted_chat_finds_no_chat() -> None:
 @pytest.mark.parametrize("other", ["tag=a", "archived=any", "pinned=true", "deleted=true", "cursor=x"])
 async def test_conversation_key_filter_combined_with_another_filter_is_refused(other: str) -> None:
     async with place() as server:
-        query = b"conversation_key=k&" + other.encode()
-        refused = await fetch(server.app, "/api/chats", headers=[HOST], query=query)
+        refused = await server.send("GET", f"/api/chats?conversation_key=k&{other}")
         assert refused.status == 400, refused.body
 
 
-async def made(app: App, conversation_key: str | None = None) -> Chat:
-    ledger = app.service.ledger
-    chat = await ledger.conversation(conversation_key=conversation_key, title="Orders")
+async def made(here: Place, conversation_key: str | None = None) -> str:
+    """Make a chat with a turn; return its path."""
+    chat = await here.ledger.conversation(conversation_key=conversation_key, title="Orders")
     async with chat.turn("Hello") as turn:
         turn.emit("Hi")
-    return chat
-
-
-async def delete(app: App, chat: Chat, query: str = "") -> Reply:
-    return await fetch(app, f"/api/chats/{chat.id}", method="DELETE", query=query.encode())
-
-
-async def restore(app: App, chat: Chat) -> Reply:
-    return await fetch(app, f"/api/chats/{chat.id}/restore", method="POST")
+    return f"/api/chats/{chat.id}"
 
 
 async def test_a_deleted_chat_is_gone_until_it_is_restored() -> None:
-    async with run_app() as app:
-        chat = await made(app, "k")
-        before = (await fetch(app, f"/api/chats/{chat.id}")).json
-        first = await delete(app, chat)
+    async with place() as here:
+        chat = await made(here, "k")
+        before = await here.get(chat)
+        first = await here.send("DELETE", chat)
         assert (first.status, first.json["state"]) == (200, "deleted")
-        assert (await delete(app, chat, "purge=false")).json == first.json
-        gone = await fetch(app, f"/api/chats/{chat.id}")
+        assert (await here.send("DELETE", f"{chat}?purge=false")).json == first.json
+        gone = await here.send("GET", chat)
         assert (gone.status, gone.code) == (410, "conversation_deleted")
         assert "It can be restored until 20" in gone.json["error"]["message"]
-        back = await restore(app, chat)
+        back = await here.post(f"{chat}/restore", None)
         assert (back.status, back.json["title"], back.json["conversation_key"]) == (200, "Orders", "k")
         assert back.json["former_conversation_key"] is None
-        assert (await restore(app, chat)).json == back.json
-        assert (await fetch(app, f"/api/chats/{chat.id}")).json == before
+        assert (await here.post(f"{chat}/restore", None)).json == back.json
+        assert await here.get(chat) == before
 
 
 async def test_restored_chat_whose_key_was_reused_reports_its_former_key() -> None:
-    async with run_app() as app:
-        chat = await made(app, "k")
-        await delete(app, chat)
-        await made(app, "k")
-        back = await restore(app, chat)
+    async with place() as here:
+        chat = await made(here, "k")
+        await here.send("DELETE", chat)
+        await made(here, "k")
+        back = await here.post(f"{chat}/restore", None)
         assert (back.json["conversation_key"], back.json["former_conversation_key"]) == (None, "k")
 
 
 async def test_purged_chat_cannot_be_restored() -> None:
-    async with run_app() as app:
-        chat = await made(app)
-        await delete(app, chat)
-        purged = await delete(app, chat, "purge=true")
-        assert purged.json == {"id": chat.id, "state": "purged", "purge_at": None}
-        assert (await delete(app, chat)).json == purged.json
-        reply = await restore(app, chat)
+    async with place() as here:
+        chat = await made(here)
+        await here.send("DELETE", chat)
+        purged = await here.send("DELETE", f"{chat}?purge=true")
+        assert purged.json == {"id": chat.rpartition("/")[2], "state": "purged", "purge_at": None}
+        assert (await here.send("DELETE", chat)).json == purged.json
+        reply = await here.post(f"{chat}/restore", None)
         assert (reply.status, reply.code) == (410, "conversation_deleted")
         assert "purged" in reply.json["error"]["message"]
 
 
 async def test_purge_parameter_that_is_not_a_boolean_is_refused() -> None:
-    async with run_app() as app:
-        chat = await made(app)
-        assert (await delete(app, chat, "purge=1")).status == 400
-        assert (await fetch(app, f"/api/chats/{chat.id}")).status == 200
+    async with place() as here:
+        chat = await made(here)
+        assert (await here.send("DELETE", f"{chat}?purge=1")).status == 400
+        assert (await here.send("GET", chat)).status == 200

@@ -6,21 +6,19 @@ from typing import Any
 
 import pytest
 
-from tests.unit.server.turns.test_api import Place, serving
-from turnledger.hosting import Host
-from turnledger.model.access.token import TokenScope
+from tests.unit.server.site import Site, site
 from turnledger.server.config.settings import ChatSettings, ServerLimits
 
 RESULT = {"type": "function_call_output", "call_id": "c", "output": "Lyon"}
 ITEMS = ["Where is it?", {"role": "assistant", "content": "In Lyon."}]
 
 
-async def chat_in(place: Place) -> str:
+async def chat_in(place: Site) -> str:
     return str((await place.ledger.conversation()).id)
 
 
 async def test_appended_turn_is_answered_like_any_committed_turn() -> None:
-    async with serving() as place:
+    async with site() as place:
         chat = await chat_in(place)
         reply = await place.post(f"/api/chats/{chat}/items", {"items": ITEMS, "details": {"from": "mail"}})
         assert reply.status == 200, reply.body
@@ -41,7 +39,7 @@ async def test_appended_turn_is_answered_like_any_committed_turn() -> None:
 
 
 async def test_append_repeated_with_one_idempotency_key_happens_once() -> None:
-    async with serving() as place:
+    async with site() as place:
         path, once = f"/api/chats/{await chat_in(place)}/items", {"Idempotency-Key": "k"}
         first, second = [await place.post(path, {"items": ITEMS}, once) for _ in range(2)]
         assert first.json == second.json
@@ -61,7 +59,7 @@ async def test_append_repeated_with_one_idempotency_key_happens_once() -> None:
     ],
 )
 async def test_invalid_append_is_refused_and_adds_no_turn(body: Any, status: int, code: str) -> None:
-    async with serving(limits=ServerLimits(body_bytes=2000)) as place:
+    async with site(limits=ServerLimits(body_bytes=2000)) as place:
         chat = await chat_in(place)
         reply = await place.post(f"/api/chats/{chat}/items", body)
         assert (reply.status, reply.code) == (status, code), reply.body
@@ -69,17 +67,16 @@ async def test_invalid_append_is_refused_and_adds_no_turn(body: Any, status: int
 
 
 async def test_append_counts_as_a_turn_per_minute() -> None:
-    async with serving(limits=ServerLimits(owner_turns_per_minute=1)) as place:
+    async with site(limits=ServerLimits(owner_turns_per_minute=1)) as place:
         chat = await chat_in(place)
-        _, text = await Host(place.ledger).tokens.create(owner="local", scopes=tuple(TokenScope))
-        bearer = {"Authorization": f"Bearer {text}"}
-        replies = [await place.post(f"/api/chats/{chat}/items", {"items": "Hi"}, bearer) for _ in range(2)]
+        token, path = await place.token(owner="local"), f"/api/chats/{chat}/items"
+        replies = [await place.send("POST", path, {"items": "Hi"}, token=token) for _ in range(2)]
         assert [each.status for each in replies] == [200, 429]
         assert replies[1].code == "too_many_turns_per_minute"
 
 
 async def test_append_is_refused_where_chats_are_not_kept() -> None:
-    async with serving(chats=ChatSettings(keep=False)) as place:
+    async with site(chats=ChatSettings(keep=False)) as place:
         chat = await chat_in(place)
         reply = await place.post(f"/api/chats/{chat}/items", {"items": ITEMS})
         assert (reply.status, reply.code) == (409, "not_kept"), reply.body

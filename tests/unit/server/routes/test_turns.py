@@ -9,25 +9,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.unit.server.asgi import HOST, JSON, Reply, fetch
-from tests.unit.server.turns.test_api import Place, serving
-from turnledger import Ledger
+from tests.unit.server.asgi import HOST, JSON, Reply, fetch, run_app
+from tests.unit.server.site import Site, site
+from tests.unit.server.turns.test_api import serving
 from turnledger.chats import Chats
 from turnledger.errors import ModelTimeout, TurnStopped
-from turnledger.hosting import Host
 from turnledger.model.access.token import TokenScope
 from turnledger.model.turn import AttemptState
 from turnledger.runners.demo import DemoModel
-from turnledger.server.app import make_app
-from turnledger.server.config.settings import ChatSettings, Settings
-from turnledger.server.models.models import Models
+from turnledger.server.config.settings import ChatSettings
 
 
 @pytest.mark.parametrize("body", [b'{"polcy": "discard"}', b'{"policy": "drop"}', b"[]", b"{"])
 async def test_stop_with_an_invalid_body_is_refused_and_stops_no_turn(body: bytes) -> None:
     replies: list[Any] = []
-    async with await Ledger.open("memory:") as ledger:
-        app = make_app(ledger, Models({}), Settings())
+    async with run_app() as app:
+        ledger = app.service.ledger
         async with ledger.turn("Hello") as turn:
             path = f"/api/turns/{turn.id}/stop"
             headers = [HOST, JSON, (b"content-length", b"%d" % len(body))]
@@ -38,8 +35,8 @@ async def test_stop_with_an_invalid_body_is_refused_and_stops_no_turn(body: byte
 
 
 async def test_turn_state_is_reported_while_it_runs_and_after() -> None:
-    async with await Ledger.open("memory:") as ledger:
-        app = make_app(ledger, Models({}), Settings())
+    async with run_app() as app:
+        ledger = app.service.ledger
         async with ledger.turn("Hello", conversation_key="k") as turn:
             running = await fetch(app, f"/api/turns/{turn.id}")
             turn.emit("Hi.")
@@ -52,8 +49,8 @@ async def test_turn_state_is_reported_while_it_runs_and_after() -> None:
 
 
 async def test_failed_turn_reports_its_error_and_unknown_turn_is_not_found() -> None:
-    async with await Ledger.open("memory:") as ledger:
-        app = make_app(ledger, Models({}), Settings())
+    async with run_app() as app:
+        ledger = app.service.ledger
         with pytest.raises(ModelTimeout):
             async with ledger.turn("Hello") as turn:
                 raise ModelTimeout
@@ -65,8 +62,8 @@ async def test_failed_turn_reports_its_error_and_unknown_turn_is_not_found() -> 
 
 @pytest.mark.parametrize("policy", ["keep", "discard"])
 async def test_stop_of_a_chat_stops_its_running_turn(policy: str) -> None:
-    async with await Ledger.open("memory:") as ledger:
-        app = make_app(ledger, Models({}), Settings())
+    async with run_app() as app:
+        ledger = app.service.ledger
         chat = await ledger.conversation()
         began = asyncio.Event()
 
@@ -103,7 +100,7 @@ async def test_running_and_queued_turns_are_stopped_by_their_idempotency_keys() 
         while not replies[0].status:
             await asyncio.sleep(0)
         queued = asyncio.create_task(place.turn("Next", {"Idempotency-Key": "second"}, chat=chat))
-        while not Host(place.ledger).at_work().waiting:
+        while not place.host.at_work().waiting:
             await asyncio.sleep(0)
         stops = [await place.post("/api/turns/stop", {"idempotency_key": "second"})]
         stops.append(await place.post("/api/turns/stop", {"idempotency_key": "once", "policy": "discard"}))
@@ -111,7 +108,7 @@ async def test_running_and_queued_turns_are_stopped_by_their_idempotency_keys() 
         stops.append(await place.post("/api/turns/stop", {"idempotency_key": "third"}))
         refused, _ = await queued, await running
         assert (refused.status, refused.code) == (409, "turn_stopped")
-        first = (replies[0].header(b"x-turn-id") or b"").decode()
+        first = replies[0].turn
         assert [(each.status, each.json["state"]) for each in stops] == [
             (200, "discarded"),
             (200, "discarded"),
@@ -126,19 +123,19 @@ async def test_running_and_queued_turns_are_stopped_by_their_idempotency_keys() 
 UNKNOWN = "01890000000070008000000000000000"
 
 
-async def chat_of(place: Place, count: int = 3) -> tuple[str, list[str]]:
+async def chat_of(place: Site, count: int = 3) -> tuple[str, list[str]]:
     """A chat with so many turns."""
     turns = [(await place.turn(f"q{number}", conversation_key="k")).json for number in range(1, count + 1)]
     return turns[0]["chat"]["id"], [each["turn"]["id"] for each in turns]
 
 
-async def questions(place: Place, chat: str, query: str = "") -> list[str]:
+async def questions(place: Site, chat: str, query: str = "") -> list[str]:
     shown = await place.get(f"/api/chats/{chat}{query}")
     return [turn["input"][0]["content"][0]["text"] for turn in shown["turns"]]
 
 
 async def test_fork_is_a_separate_chat() -> None:
-    async with serving() as place:
+    async with site() as place:
         chat, turns = await chat_of(place)
         made = await place.post(
             f"/api/chats/{chat}/fork", {"turn": turns[1], "title": "T", "metadata": {"a": "b"}}
@@ -152,7 +149,7 @@ async def test_fork_is_a_separate_chat() -> None:
 
 
 async def test_fork_and_undo_repeated_with_one_idempotency_key_happen_once() -> None:
-    async with serving() as place:
+    async with site() as place:
         chat, _turns = await chat_of(place)
         once = {"Idempotency-Key": "f"}
         forks = [await place.post(f"/api/chats/{chat}/fork", {}, once) for _ in range(2)]
@@ -167,7 +164,7 @@ async def test_fork_and_undo_repeated_with_one_idempotency_key_happen_once() -> 
 
 
 async def test_branches_are_listed_read_and_switched_to() -> None:
-    async with serving() as place:
+    async with site() as place:
         chat, turns = await chat_of(place)
         old = (await place.get(f"/api/chats/{chat}"))["branch"]
         undone = await place.post(f"/api/chats/{chat}/undo", {"turn": turns[2]})
@@ -187,7 +184,7 @@ async def test_branches_are_listed_read_and_switched_to() -> None:
 
 
 async def test_branch_list_pages_continue_at_next() -> None:
-    async with serving() as place:
+    async with site() as place:
         chat, _turns = await chat_of(place)
         await place.post(f"/api/chats/{chat}/undo", {})
         first = await place.get(f"/api/chats/{chat}/branches?limit=1")
@@ -199,7 +196,7 @@ async def test_branch_list_pages_continue_at_next() -> None:
 
 async def test_a_page_of_turns_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("turnledger.server.routes.chat_history.PAGE_BYTES", 700)
-    async with serving() as place:
+    async with site() as place:
         chat, turns = await chat_of(place, 6)
         seen, before = list[str](), None
         while True:
@@ -214,7 +211,7 @@ async def test_a_page_of_turns_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPat
 
 
 async def test_a_reset_gives_the_key_to_a_fresh_chat() -> None:
-    async with serving() as place:
+    async with site() as place:
         chat, _ = await chat_of(place)
         body = {"conversation_key": "k", "replaces": chat}
         fresh = [(await place.post("/api/chats/reset", body)).json["id"] for _ in range(2)]
@@ -236,7 +233,7 @@ async def test_a_reset_gives_the_key_to_a_fresh_chat() -> None:
     ],
 )
 async def test_invalid_branch_operation_is_refused(path: str, body: Any, status: int, code: str) -> None:
-    async with serving() as place:
+    async with site() as place:
         chat, _ = await chat_of(place, 1)
         reply = await place.post(f"/api/chats/{chat}/{path}", body)
         assert (reply.status, reply.code) == (status, code), reply.body
@@ -245,15 +242,15 @@ async def test_invalid_branch_operation_is_refused(path: str, body: Any, status:
 
 
 async def test_token_revoked_during_a_branch_operation_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with serving() as place:
+    async with site() as place:
         chat, _ = await chat_of(place)
-        token, text = await Host(place.ledger).tokens.create(owner="local", scopes=tuple(TokenScope))
+        token, text = await place.host.tokens.create(owner="local", scopes=tuple(TokenScope))
         bearer = {"Authorization": f"Bearer {text}"}
         open_chat = Chats.conversation
 
         async def opened_late(chats: Chats, id: str) -> Any:
             found = await open_chat(chats, id)
-            await Host(place.ledger).tokens.revoke(token.id)
+            await place.host.tokens.revoke(token.id)
             return found
 
         monkeypatch.setattr(Chats, "conversation", opened_late)
@@ -266,7 +263,7 @@ async def test_token_revoked_during_a_branch_operation_ends_it(monkeypatch: pyte
 
 
 async def test_turn_reset_and_fork_are_refused_where_chats_are_not_kept() -> None:
-    async with serving(chats=ChatSettings(keep=False)) as place:
+    async with site(chats=ChatSettings(keep=False)) as place:
         kept = await place.ledger.conversation()
         for path, body in (
             ("/api/turns", {"model": "demo", "input": "Hi"}),
@@ -280,7 +277,7 @@ async def test_turn_reset_and_fork_are_refused_where_chats_are_not_kept() -> Non
 
 
 async def test_reset_path_is_not_read_as_a_chat_id() -> None:
-    async with serving() as place:
+    async with site() as place:
         reply = await fetch(place.app, "/api/chats/reset")
         assert (reply.status, reply.code) == (405, "method_not_allowed")
 
@@ -293,8 +290,8 @@ async def test_context_that_cannot_be_sent_is_refused_with_the_remedy(
     query: str, remedy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("turnledger.server.routes.chat_history.CONTEXT_BYTES", 10)
-    async with await Ledger.open("memory:") as ledger:
-        app = make_app(ledger, Models({}), Settings())
+    async with run_app() as app:
+        ledger = app.service.ledger
         async with ledger.turn("Hello") as turn:
             turn.emit("Hi.")
         reply = await fetch(app, f"/api/chats/{turn.conversation.id}/context", query=query.encode())

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from tests.unit.server.asgi import HOST, Reply, fetch
-from tests.unit.server.routes.test_tokens import Place, place
-from turnledger.hosting import Host
+from tests.unit.server.asgi import Reply
+from tests.unit.server.site import Site, site
 from turnledger.model.access.token import TokenScope
 
 
-async def count(here: Place, text: str | None, cursor: str | None = None) -> Reply:
-    headers = [HOST] if text is None else [HOST, (b"authorization", f"Bearer {text}".encode())]
-    query = b"" if cursor is None else f"cursor={cursor}".encode()
-    return await fetch(here.app, "/api/usage", headers=headers, query=query)
+async def count(here: Site, text: str | None, cursor: str | None = None) -> Reply:
+    return await here.send(
+        "GET", "/api/usage" if cursor is None else f"/api/usage?cursor={cursor}", token=text
+    )
 
 
-async def used(here: Place, text: str) -> list[tuple[str, str, int]]:
+async def used(here: Site, text: str) -> list[tuple[str, str, int]]:
     reply = await count(here, text)
     return sorted((each["owner"], each["model"], each["turns"]) for each in reply.json["data"])
 
 
 async def test_usage_is_counted_by_owner_and_model_until_no_turn_is_left() -> None:
-    async with place() as here:
-        admin = await here.admin()
-        _, ann = await Host(here.ledger).tokens.create(owner="ann", scopes=["turns:run"])
+    async with site() as here:
+        admin = await here.token()
+        _, ann = await here.host.tokens.create(owner="ann", scopes=["turns:run"])
         for text in (admin, ann, ann):
-            assert (await here.complete(text)).status == 200
+            assert (await here.complete(token=text)).status == 200
         reply = await count(here, admin)
         assert [sorted(each) for each in reply.json["data"]] == [
             ["bytes", "input_tokens", "model", "output_tokens", "owner", "turns"]
@@ -37,31 +36,31 @@ async def test_usage_is_counted_by_owner_and_model_until_no_turn_is_left() -> No
 
 
 async def test_usage_refuses_a_cursor_that_this_route_did_not_return() -> None:
-    async with place() as here:
-        admin = await here.admin()
-        assert (await here.complete(admin)).status == 200
-        position = (await here.fetch("GET", "/api/chats", admin)).json["as_of"]
+    async with site() as here:
+        admin = await here.token()
+        assert (await here.complete(token=admin)).status == 200
+        position = (await here.send("GET", "/api/chats", token=admin)).json["as_of"]
         for cursor in ("", "turn_00000000000070008000000000000000", position):
             reply = await count(here, admin, cursor)
             assert (reply.status, reply.code) == (400, "invalid_input"), cursor
 
 
 async def test_usage_of_a_narrowed_token_covers_its_scope_only() -> None:
-    async with place() as here:
-        admin = await here.admin()
-        tokens = Host(here.ledger).tokens
+    async with site() as here:
+        admin = await here.token()
+        tokens = here.host.tokens
         for owner, scope in (("ann", None), ("ann", "shop"), ("bob", "shop"), ("bob", "home")):
             _, text = await tokens.create(owner=owner, scopes=["turns:run"], chat_scope=scope)
-            assert (await here.complete(text, f"of {owner} in {scope}")).status == 200
+            assert (await here.complete(f"of {owner} in {scope}", token=text)).status == 200
         assert await used(here, admin) == [("ann", "demo", 2), ("bob", "demo", 2)]
-        narrowed = await here.admin(chat_scope="shop")
+        narrowed = await here.token(chat_scope="shop")
         assert await used(here, narrowed) == [("ann", "demo", 1), ("bob", "demo", 1)]
 
 
 async def test_usage_needs_the_scope_admin_which_no_caller_without_a_token_has() -> None:
-    async with place() as here:
+    async with site() as here:
         reply = await count(here, None)
         assert (reply.status, reply.code) == (403, "insufficient_scope")
         others = [each for each in TokenScope if each is not TokenScope.ADMIN]
-        reply = await count(here, await here.admin(scopes=others))
+        reply = await count(here, await here.token(scopes=others))
         assert (reply.status, reply.code) == (403, "insufficient_scope")

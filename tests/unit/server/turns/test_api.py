@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,36 +14,16 @@ import pytest
 from starlette.types import Message
 
 from tests.unit.server.asgi import HOST, JSON, Reply, fetch
-from turnledger import Ledger
+from tests.unit.server.site import Site, at_once, site, site_of
 from turnledger.errors import ConversationDeleted
-from turnledger.hosting import Host
 from turnledger.runners.chat_model import ModelRequest
 from turnledger.runners.demo import DemoModel
-from turnledger.server.app import App, make_app
-from turnledger.server.config.settings import Settings
-from turnledger.server.models.models import Models, ResolvedModel
 from turnledger.server.wire.events import COMMENT
 
 UNKNOWN = "turn_01890000000070008000000000000000"
 
 
-class Place:
-    """A server with the demo model, and a client that runs turns on it."""
-
-    def __init__(self, app: App, ledger: Ledger) -> None:
-        self.app, self.ledger = app, ledger
-
-    async def turn(self, input: Any = None, headers: dict[str, str] | None = None, **body: Any) -> Reply:
-        sent = {"model": "demo", **({} if input is None else {"input": input}), **body}
-        return await self.post("/api/turns", sent, headers)
-
-    async def post(self, path: str, body: Any, headers: dict[str, str] | None = None) -> Reply:
-        sent = msgspec.json.encode(body)
-        named = [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()]
-        fixed = [HOST, JSON, (b"content-length", b"%d" % len(sent))]
-        async with asyncio.timeout(10):
-            return await fetch(self.app, path, method="POST", headers=[*fixed, *named], parts=(sent,))
-
+class Place(Site):
     async def once(self, body: Any, left: asyncio.Event, reply: Reply | None = None) -> Reply:
         """Run a turn under one key, as a client that disconnects once `left` is set. A given reply is
         filled as it arrives."""
@@ -66,16 +46,12 @@ class Place:
         await self.app({**scope, "query_string": b""}, receive, send)
         return reply
 
-    async def get(self, path: str) -> Any:
-        path, _, query = path.partition("?")
-        return (await fetch(self.app, path, query=query.encode())).json
-
 
 class Listening(DemoModel):
     """Remembers what it was shown."""
 
     def __init__(self) -> None:
-        super().__init__(sleep=_at_once)
+        super().__init__(sleep=at_once)
         self.shown: list[list[tuple[str, str]]] = []
 
     async def complete(self, request: ModelRequest) -> bytes:
@@ -84,18 +60,10 @@ class Listening(DemoModel):
         return await super().complete(request)
 
 
-@asynccontextmanager
-async def serving(
+def serving(
     model: DemoModel | None = None, store: str = "memory:", **settings: Any
-) -> AsyncIterator[Place]:
-    async with await Ledger.open(store) as ledger:
-        model = model or DemoModel(sleep=_at_once)
-        app = make_app(ledger, Models({"demo": ResolvedModel(model, "demo")}), Settings(**settings))
-        yield Place(app, ledger)
-
-
-async def _at_once(_: float) -> None:
-    await asyncio.sleep(0)
+) -> AbstractAsyncContextManager[Place]:
+    return site_of(Place, store, model=model, **settings)
 
 
 def events_of(reply: Reply) -> list[tuple[str, Any]]:
@@ -145,10 +113,10 @@ async def test_turn_stream_has_the_same_events_as_the_events_endpoint() -> None:
         assert events[0][0] == "turn.started"
         assert events[-1][0] == "turn.finished"
         assert events[-1][1]["state"] == "completed"
-        turn = (reply.header(b"x-turn-id") or b"").decode()
+        turn = reply.turn
         again = await fetch(place.app, f"/api/turns/{turn}/events")
         assert again.body == reply.body
-        shown = await place.get(f"/api/chats/{(reply.header(b'x-conversation-id') or b'').decode()}")
+        shown = await place.get(f"/api/chats/{reply.conversation}")
         text = "".join(each["text"] for kind, each in events if kind == "text.delta")
         assert text == texts(shown["turns"][0])
 
@@ -258,17 +226,6 @@ async def test_turn_repeated_with_one_idempotency_key_is_replayed(stream: bool) 
         assert (other.status, other.code) == (422, "idempotency_mismatch")
 
 
-@pytest.mark.parametrize("stream", [False, True])
-async def test_concurrent_turns_with_one_idempotency_key_are_one_turn(stream: bool) -> None:
-    async with serving() as place:
-        key = {"Idempotency-Key": "once"}
-        replies = await asyncio.gather(*(place.turn("Hello", key, stream=stream) for _ in range(4)))
-        assert [reply.status for reply in replies] == [200] * 4
-        assert len({reply.header(b"x-turn-id") for reply in replies}) == 1
-        if stream:
-            assert len({reply.body for reply in replies}) == 1
-
-
 async def test_turn_that_expects_an_existing_chat_does_not_create_one() -> None:
     async with serving() as place:
         reply = await place.turn("Hello", {"X-Conversation-Expect": "continued"}, conversation_key="k")
@@ -300,8 +257,7 @@ async def test_turn_whose_client_disconnects_ends_by_its_policy(policy: str, kin
         if b"turn.started" in message.get("body", b""):
             begun.set()
 
-    async with await Ledger.open() as ledger:
-        app = make_app(ledger, Models({"demo": ResolvedModel(DemoModel(sleep=never), "demo")}), Settings())
+    async with site(model=DemoModel(sleep=never)) as place:
         body = {"model": "demo", "input": "Hello", "stream": True, "conversation_key": "k"}
         parts = [{"type": "http.request", "body": msgspec.json.encode(body)}]
 
@@ -311,8 +267,8 @@ async def test_turn_whose_client_disconnects_ends_by_its_policy(policy: str, kin
         headers = [HOST, JSON, (b"x-turn-on-disconnect", policy.encode())]
         scope = {"type": "http", "method": "POST", "path": "/api/turns", "headers": headers}
         async with asyncio.timeout(10):
-            await app({**scope, "query_string": b""}, receive, send)
-        chat = await ledger.conversation(conversation_key="k")
+            await place.app({**scope, "query_string": b""}, receive, send)
+        chat = await place.ledger.conversation(conversation_key="k")
         assert [turn.kind for turn in await chat.turns()] == kinds
 
 
@@ -390,7 +346,7 @@ async def test_primer_with_an_open_tool_call_is_refused_and_creates_no_chat() ->
     async with serving() as place:
         refused = await place.turn("Hello", primer=[call], conversation_key="k")
         assert (refused.status, refused.code) == (400, "malformed_items")
-        assert not await Host(place.ledger).is_named("k")
+        assert not await place.host.is_named("k")
         large = await place.turn("Hello", primer=["marzipan"] * 10_001)
         assert (large.status, large.code) == (400, "malformed_items"), large.body
 
@@ -405,7 +361,7 @@ async def test_queued_requests_with_one_idempotency_key_are_one_turn(leaves: boo
             pending = []
             for is_last in (False, True):
                 pending.append(asyncio.create_task(place.once(body, asyncio.Event() if is_last else left)))
-                while Host(place.ledger).at_work().waiting < len(pending):
+                while place.host.at_work().waiting < len(pending):
                     await asyncio.sleep(0)
                 if leaves:
                     left.set()
@@ -414,7 +370,7 @@ async def test_queued_requests_with_one_idempotency_key_are_one_turn(leaves: boo
         late = await place.once(body, asyncio.Event())
         chat = await place.ledger.conversation(conversation_key="k")
         turns = [str(turn.id) for turn in await chat.turns()]
-        assert (len(turns), await chat.attempts(), Host(place.ledger).at_work().waiting) == (2, [], 0)
+        assert (len(turns), await chat.attempts(), place.host.at_work().waiting) == (2, [], 0)
     for reply in (second, late) if leaves else (first, second, late):
         assert (reply.status, reply.header(b"x-turn-id")) == (200, turns[1].encode()), reply.body
     assert second.body == late.body if stream else second.json["turn"] == late.json["turn"]
@@ -433,7 +389,7 @@ async def queued_behind_another(
     body = {"model": "demo", "input": "Hi", "conversation_key": "k", "stream": True, **fields}
     async with place.ledger.turn("Before", conversation_key="k") as before:
         pending = [asyncio.create_task(place.once(body, asyncio.Event(), reply)) for reply in replies]
-        while Host(place.ledger).at_work().waiting < len(replies):
+        while place.host.at_work().waiting < len(replies):
             await asyncio.sleep(0)
         yield pending
         before.emit("Yes.")
@@ -461,7 +417,7 @@ async def test_turn_stream_of_a_silent_model_is_kept_alive_until_it_ends() -> No
     assert events_of(reply)[-1][0] == "turn.finished"
 
 
-async def test_queued_turn_stream_sends_its_turn_id_at_once_and_heartbeats_while_waiting() -> None:
+async def test_queued_turn_stream_sends_its_turn_idat_once_and_heartbeats_while_waiting() -> None:
     reply = Reply()
     async with serving() as place, asyncio.timeout(10):
         async with queued_behind_another(place, reply) as pending:
@@ -469,7 +425,7 @@ async def test_queued_turn_stream_sends_its_turn_id_at_once_and_heartbeats_while
             for _ in range(2):
                 place.app.service.streams.send_heartbeats()
             assert reply.body == COMMENT * 2
-            id = (reply.header(b"x-turn-id") or b"").decode()
+            id = reply.turn
             standing = await place.get(f"/api/turns/{id}")
         await asyncio.gather(*pending)
         chat = await place.ledger.conversation(conversation_key="k")
@@ -485,7 +441,7 @@ async def test_queued_turn_stream_sends_its_turn_id_at_once_and_heartbeats_while
 async def test_queued_turn_stopped_while_waiting_ends_its_stream_with_an_error() -> None:
     reply = Reply()
     async with serving() as place, asyncio.timeout(10), queued_behind_another(place, reply) as pending:
-        turn = (reply.header(b"x-turn-id") or b"").decode()
+        turn = reply.turn
         stopped = await place.post(f"/api/turns/{turn}/stop", {})
         await asyncio.gather(*pending)
         assert (stopped.json["turn"], stopped.json["state"]) == (turn, "discarded")
@@ -527,7 +483,7 @@ async def test_queued_turn_whose_key_names_another_chat_meanwhile_is_reported_as
         ({"X-Turn-On-Busy": "interrupt"}, {"replaces": UNKNOWN}, 404, "turn_not_found"),
     ],
 )
-async def test_stream_refused_at_once_has_its_own_status(
+async def test_stream_refusedat_once_has_its_own_status(
     headers: dict[str, str], body: dict[str, Any], status: int, code: str
 ) -> None:
     async with serving() as place, asyncio.timeout(10):

@@ -12,16 +12,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.unit.server.asgi import HOST, JSON, Reply, fetch
-from turnledger import Ledger
-from turnledger.hosting import Host
+from tests.unit.server.asgi import Reply, fetch
+from tests.unit.server.site import NO_HEADERS, Headers, Site, site_of
 from turnledger.model.access.token import TokenScope
 from turnledger.runners.chat_model import ModelRequest
 from turnledger.runners.demo import DemoModel
-from turnledger.server.app import App, make_app
-from turnledger.server.config.settings import ChatSettings, ServerLimits, Settings
-from turnledger.server.models.models import Models, ResolvedModel
-from turnledger.stores.url import open_store
+from turnledger.server.config.settings import ChatSettings, ServerLimits
+from turnledger.server.models.models import ResolvedModel
 from turnledger.testing.fake_clock import FakeClock
 from turnledger.testing.gates import Gate
 
@@ -32,9 +29,9 @@ SOME = [scope for scope in TokenScope if scope is not TokenScope.ADMIN]
 class GatedModel(DemoModel):
     """The demo model, which waits at its gate before it answers, and records what it is asked."""
 
-    def __init__(self, gate: Gate | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__(pace=0)
-        self.gate = gate or Gate()
+        self.gate = Gate()
         self.asked: list[dict[str, Any]] = []
 
     @asynccontextmanager
@@ -45,59 +42,46 @@ class GatedModel(DemoModel):
             yield batches
 
 
-class Site:
-    """A server over a store; without `works` it runs no background turns."""
+class Place(Site):
+    model: GatedModel
 
-    def __init__(self, app: App, ledger: Ledger, model: GatedModel) -> None:
-        self.app, self.ledger, self.model = app, ledger, model
-
-    async def send(
-        self, method: str, path: str, body: Any = None, *headers: tuple[bytes, bytes], token: str = ""
+    async def enqueue(
+        self,
+        text: str = "Hello",
+        headers: Headers = NO_HEADERS,
+        *,
+        token: str | None = None,
+        **fields: Any,
     ) -> Reply:
-        path, _, query = path.partition("?")
-        given = [HOST, JSON, *headers, *([(b"authorization", f"Bearer {token}".encode())] if token else [])]
-        parts = (b"" if body is None else msgspec.json.encode(body),)
-        async with asyncio.timeout(20):
-            return await fetch(
-                self.app, path, method=method, headers=given, parts=parts, query=query.encode()
-            )
-
-    async def enqueue(self, text: str = "Hello", *headers: tuple[bytes, bytes], **fields: Any) -> Reply:
-        token = fields.pop("token", "")
         body = {"model": "demo", "input": text, "background": True, **fields}
-        return await self.send("POST", TURNS, body, *headers, token=token)
+        return await self.send("POST", TURNS, body, headers, token=token)
 
-    async def end_of(self, turn: str, token: str = "") -> dict[str, Any]:
+    async def end_of(self, turn: str, token: str | None = None) -> dict[str, Any]:
         """Wait until the turn has ended, by its events; return its state."""
         await self.send("GET", f"{TURNS}/{turn}/events", token=token)
         return dict((await self.send("GET", f"{TURNS}/{turn}", token=token)).json)
 
-    async def jobs(self, token: str = "") -> list[tuple[str, str]]:
+    async def jobs(self, token: str | None = None) -> list[tuple[str, str]]:
         page = await self.send("GET", "/api/jobs", token=token)
         assert page.status == 200, page.body
         return [(job["id"], job["state"]) for job in page.json["data"]]
 
 
 @asynccontextmanager
-async def site(
-    url: str = "memory:",
-    *,
-    works: bool = True,
-    gate: Gate | None = None,
-    clock: FakeClock | None = None,
-    **settings: Any,
-) -> AsyncIterator[Site]:
-    async with await Ledger.over(await open_store(url), clock=clock) as ledger:
-        model = GatedModel(gate)
-        other = ResolvedModel(DemoModel(pace=0), "other")
-        models = Models({"demo": ResolvedModel(model, "demo-1"), "other": other})
-        app = make_app(ledger, models, Settings(**settings))
+async def place(
+    url: str = "memory:", *, works: bool = True, clock: FakeClock | None = None, **settings: Any
+) -> AsyncIterator[Place]:
+    """Run a server over a store; without `works` it runs no background turns."""
+    model = GatedModel()
+    others = {"demo": ResolvedModel(model, "demo-1"), "other": ResolvedModel(DemoModel(pace=0), "other")}
+    async with site_of(Place, url, others=others, clock=clock, **settings) as here:
+        here.model = model
         if works:
-            app.background.start()
+            here.app.background.start()
         try:
-            yield Site(app, ledger, model)
+            yield here
         finally:
-            await app.drain(0)
+            await here.app.drain(0)
 
 
 def logged(caplog: pytest.LogCaptureFixture, event: str, *fields: str) -> list[tuple[object, ...]]:
@@ -113,7 +97,7 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 
 async def test_background_turn_is_accepted_listed_and_run_with_its_recorded_settings() -> None:
-    async with site() as here:
+    async with place() as here:
         tool = {"type": "function", "function": {"name": "look", "parameters": {}}}
         settings = {"temperature": 0.5, "tools": [tool], "metadata": {"of": "test"}}
         accepted = await here.enqueue("Hello", conversation_key="ada", settings=settings)
@@ -136,7 +120,7 @@ async def test_background_turn_is_accepted_listed_and_run_with_its_recorded_sett
 
 
 async def test_background_turn_without_a_worker_waits_and_turns_behind_it_in_order() -> None:
-    async with site(works=False) as here:
+    async with place(works=False) as here:
         first = (await here.enqueue("one", conversation_key="ada")).json
         second = (await here.enqueue("two", conversation_key="ada")).json
         assert (first["state"], second["state"]) == ("queued", "queued")
@@ -158,8 +142,8 @@ async def test_background_turn_without_a_worker_waits_and_turns_behind_it_in_ord
 
 
 async def test_same_idempotency_key_returns_the_queued_and_then_the_ended_turn() -> None:
-    async with site(works=False) as here:
-        key = (b"idempotency-key", b"once")
+    async with place(works=False) as here:
+        key = {"Idempotency-Key": "once"}
         first = await here.enqueue("Hello", key, conversation_key="ada")
         again = await here.enqueue("Hello", key, conversation_key="ada")
         assert (again.status, again.json["id"], again.json["state"]) == (202, first.json["id"], "queued")
@@ -181,8 +165,8 @@ async def test_same_idempotency_key_returns_the_queued_and_then_the_ended_turn()
 async def test_repeated_background_request_is_logged_and_counted_as_a_retry(
     log: pytest.LogCaptureFixture,
 ) -> None:
-    async with site(works=False) as here:
-        key = (b"idempotency-key", b"once")
+    async with place(works=False) as here:
+        key = {"Idempotency-Key": "once"}
         turn = (await here.enqueue("Hello", key, conversation_key="ada")).json["id"]
         await here.enqueue("Hello", key, conversation_key="ada")
         here.model.gate.release()
@@ -200,7 +184,7 @@ ENDED, LEFT, RESUMED = "background_turn_ended", "background_turn_left", "backgro
 
 
 async def test_ended_background_turns_are_logged_with_their_outcome(log: pytest.LogCaptureFixture) -> None:
-    async with site(works=False) as here:
+    async with place(works=False) as here:
         sent = [await here.enqueue("Hello", model=model) for model in ("demo", "other")]
         turns = [each.json["id"] for each in sent]
         here.app.service.models._by_name.pop("other")
@@ -221,10 +205,10 @@ async def test_background_turn_left_by_a_shutdown_is_logged_without_a_warning_an
     log: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     url = f"sqlite:///{tmp_path}/chats.db"
-    async with site(url) as here:
+    async with place(url) as here:
         turn = (await here.enqueue("Hello")).json["id"]
         await here.model.gate.arrived()
-    async with site(url) as there:
+    async with place(url) as there:
         there.model.gate.release()
         await there.end_of(turn)
     assert logged(log, LEFT, "turn", "code") == [(turn, "ledger_closed")]
@@ -242,15 +226,15 @@ async def test_background_turn_left_by_a_shutdown_is_logged_without_a_warning_an
         ({"after": "turn_" + "0" * 32, "conversation_key": "a"}, None, "and after"),
         ({"settings": {"api_base": "x"}}, None, "api_base would not be stored"),
         ({"settings": {"stream_options": {}}}, None, "stream_options would not be stored"),
-        ({}, (b"x-turn-on-busy", b"reject"), "Omit X-Turn-On-Busy"),
-        ({}, (b"x-turn-on-disconnect", b"keep"), "On-Disconnect"),
+        ({}, {"x-turn-on-busy": "reject"}, "Omit X-Turn-On-Busy"),
+        ({}, {"x-turn-on-disconnect": "keep"}, "On-Disconnect"),
     ],
 )
 async def test_options_that_do_not_apply_in_the_background_are_refused_and_nothing_is_stored(
-    fields: dict[str, Any], header: tuple[bytes, bytes] | None, words: str
+    fields: dict[str, Any], header: dict[str, str] | None, words: str
 ) -> None:
-    async with site(works=False) as here:
-        refused = await here.enqueue("Hello", *([header] if header else []), **fields)
+    async with place(works=False) as here:
+        refused = await here.enqueue("Hello", header or {}, **fields)
         assert (refused.status, refused.code) == (400, "invalid_input"), refused.body
         assert words in refused.json["error"]["message"]
         assert await here.jobs() == []
@@ -258,29 +242,29 @@ async def test_options_that_do_not_apply_in_the_background_are_refused_and_nothi
 
 async def test_server_with_background_turns_switched_off_accepts_and_runs_none(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/chats.db"
-    async with site(url, works=False) as other:
+    async with place(url, works=False) as other:
         id = (await other.enqueue()).json["id"]
-    async with site(url, limits=ServerLimits(background_turns=0)) as here:
+    async with place(url, limits=ServerLimits(background_turns=0)) as here:
         refused = await here.enqueue()
         assert (refused.status, refused.code) == (400, "background_off")
         assert await here.jobs() == [(id, "queued")]
 
 
 async def test_unkept_chats_and_unknown_models_are_refused_before_anything_is_stored() -> None:
-    async with site(works=False, chats=ChatSettings(keep=False)) as here:
+    async with place(works=False, chats=ChatSettings(keep=False)) as here:
         assert (await here.enqueue()).code == "not_kept"
-    async with site(works=False) as here:
+    async with place(works=False) as here:
         assert (await here.enqueue(model="none")).code == "model_not_found"
-        body = {"x-conversation-expect": b"continued"}
-        missing = await here.enqueue("Hi", *[(k.encode(), v) for k, v in body.items()], conversation_key="x")
+        expecting = {"x-conversation-expect": "continued"}
+        missing = await here.enqueue("Hi", expecting, conversation_key="x")
         assert missing.status == 404
         assert await here.jobs() == []
 
 
 async def test_running_turn_of_a_server_that_shuts_down_is_finished_by_another(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/chats.db"
-    async with site(url, works=False) as there:
-        async with site(url) as here:
+    async with place(url, works=False) as there:
+        async with place(url) as here:
             id = (await here.enqueue("Hello", conversation_key="ada")).json["id"]
             await here.model.gate.arrived()
             behind = (await here.enqueue("Bye", conversation_key="ada")).json["id"]
@@ -297,8 +281,8 @@ async def test_running_turn_of_a_server_that_shuts_down_is_finished_by_another(t
 @pytest.mark.parametrize("code", ["token_revoked", "token_expired"])
 async def test_revoked_or_expired_token_fails_its_background_turn(code: str, is_running: bool) -> None:
     clock = FakeClock()
-    async with site(works=is_running, clock=clock) as here:
-        tokens = Host(here.ledger).tokens
+    async with place(works=is_running, clock=clock) as here:
+        tokens = here.host.tokens
         token, text = await tokens.create(owner="ada", scopes=SOME, lifetime=60)
         _, reader = await tokens.create(owner="ada", scopes=SOME)
         id = (await here.enqueue("Hello", token=text)).json["id"]
@@ -320,24 +304,21 @@ async def test_revoked_or_expired_token_fails_its_background_turn(code: str, is_
 
 async def test_model_that_is_no_longer_known_or_allowed_fails_the_turn(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/chats.db"
-    async with site(url, works=False) as here:
+    async with place(url, works=False) as here:
         ids = [(await here.enqueue("Hello", model=model)).json["id"] for model in ("demo", "other")]
         modelless = await (await here.ledger.conversation()).enqueue("Hello")
-    async with await Ledger.open(url) as ledger:
-        model = GatedModel()
-        model.gate.release()
-        app = make_app(ledger, Models({"demo": ResolvedModel(model, "demo")}), Settings())
-        there = Site(app, ledger, model)
-        app.background.start()
+    async with place(url, works=False) as there:
+        del there.app.service.models._by_name["other"]
+        there.model.gate.release()
+        there.app.background.start()
         ended = [await there.end_of(id) for id in (*ids, modelless)]
-        await app.drain(0)
     assert [each["state"] for each in ended] == ["completed", "failed", "failed"]
     assert [each["failure"]["code"] for each in ended[1:]] == ["model_not_found"] * 2
 
 
 async def test_narrowed_token_keeps_its_bounds_and_sees_only_its_jobs() -> None:
-    async with site(works=False) as here:
-        tokens = Host(here.ledger).tokens
+    async with place(works=False) as here:
+        tokens = here.host.tokens
         _, all_of_it = await tokens.create(owner="ada", scopes=SOME)
         _, narrow = await tokens.create(owner="ada", scopes=SOME, chat_scope="shop", max_tokens=7)
         _, other = await tokens.create(owner="bob", scopes=SOME)
@@ -360,8 +341,8 @@ async def test_narrowed_token_keeps_its_bounds_and_sees_only_its_jobs() -> None:
 
 
 async def test_visitor_of_a_link_cannot_enqueue() -> None:
-    async with site(works=False) as here:
-        shares = Host(here.ledger).shares
+    async with place(works=False) as here:
+        shares = here.host.shares
         _, code = await shares.create(scope="fair", owner="operator", visitor_lifetime=None)
         visit = await shares.exchange(code, "made-up-by-the-page-of-a-visitor")
         refused = await here.enqueue("Hi", token=visit.text)
@@ -370,7 +351,7 @@ async def test_visitor_of_a_link_cannot_enqueue() -> None:
 
 
 async def test_jobs_of_internal_chats_are_in_no_list() -> None:
-    async with site(works=False) as here:
+    async with place(works=False) as here:
         made = (await here.send("POST", "/api/chats", {"internal": True})).json
         accepted = await here.enqueue("Hi", chat=made["id"])
         assert accepted.status == 202
@@ -379,7 +360,7 @@ async def test_jobs_of_internal_chats_are_in_no_list() -> None:
 
 
 async def test_deleted_chat_ends_its_background_turns() -> None:
-    async with site() as here:
+    async with place() as here:
         chat = (await here.send("POST", "/api/chats", {})).json["id"]
         running = (await here.enqueue("one", chat=chat)).json["id"]
         await here.model.gate.arrived()
@@ -392,8 +373,8 @@ async def test_deleted_chat_ends_its_background_turns() -> None:
 
 
 async def test_stop_works_before_while_and_after_a_background_turn_runs() -> None:
-    async with site(works=False) as here:
-        key = (b"idempotency-key", b"k")
+    async with place(works=False) as here:
+        key = {"Idempotency-Key": "k"}
         early = (await here.enqueue("early", key, conversation_key="ada")).json["id"]
         by_key = {"idempotency_key": "k"}
         stopped = (await here.send("POST", f"{TURNS}/stop", by_key)).json
@@ -411,7 +392,7 @@ async def test_stop_works_before_while_and_after_a_background_turn_runs() -> Non
 
 
 async def test_background_turn_shows_its_model_the_history_that_it_asked_for() -> None:
-    async with site() as here:
+    async with place() as here:
         here.model.gate.release()
         await here.enqueue("One", conversation_key="ada")
         id = (await here.enqueue("Two", conversation_key="ada", context={"last": 0})).json["id"]
@@ -419,7 +400,7 @@ async def test_background_turn_shows_its_model_the_history_that_it_asked_for() -
 
 
 async def test_failed_model_fails_the_turn_and_the_next_one_runs() -> None:
-    async with site() as here:
+    async with place() as here:
         here.model.gate.release()
         failed = (await here.enqueue("/fail", conversation_key="ada")).json["id"]
         next_one = (await here.enqueue("Hello", conversation_key="ada")).json["id"]
@@ -429,7 +410,7 @@ async def test_failed_model_fails_the_turn_and_the_next_one_runs() -> None:
 
 
 async def test_server_runs_as_many_background_turns_at_once_as_the_settings_allow() -> None:
-    async with site(limits=ServerLimits(background_turns=2)) as here:
+    async with place(limits=ServerLimits(background_turns=2)) as here:
         ids: Sequence[str] = [(await here.enqueue(f"q{number}")).json["id"] for number in range(3)]
         await here.model.gate.arrived(2)
         assert sorted(state for _, state in await here.jobs()) == ["queued", "running", "running"]
@@ -440,7 +421,7 @@ async def test_server_runs_as_many_background_turns_at_once_as_the_settings_allo
 
 async def test_first_background_turn_of_a_chat_is_titled_by_the_model() -> None:
     async with AsyncExitStack() as stack:
-        here = await stack.enter_async_context(site(chats=ChatSettings(title_model="other")))
+        here = await stack.enter_async_context(place(chats=ChatSettings(title_model="other")))
         here.model.gate.release()
         id = (await here.enqueue("Hello", conversation_key="ada")).json["id"]
         assert (await here.end_of(id))["state"] == "completed"

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from turnledger.errors import ServerUnavailable
-from turnledger.model import codec
 from turnledger.model.event import (
     ArgumentsDelta,
     Event,
@@ -22,7 +21,16 @@ from turnledger.model.event import (
     TurnStarted,
 )
 from turnledger.model.ids import BranchId, TurnId
-from turnledger.model.item import Item, call_of, message, opening_of, reasoning, refusal, result_of
+from turnledger.model.item import (
+    Item,
+    call_of,
+    message,
+    opening_of,
+    raw_object,
+    reasoning,
+    refusal,
+    result_of,
+)
 from turnledger.model.turn import AttemptState, Turn, TurnKind
 from turnledger.server.turns.chat_completions import Chunks, completion, finish_reason, replace_ids
 
@@ -42,7 +50,7 @@ def turn(*output: Item, kind: TurnKind = TurnKind.COMPLETED, **details: Any) -> 
         committed_at=1_794_772_982_611,
         input=(message("user", "q"),),
         output=output,
-        details=codec.raw_object("details", details) if details else b"",
+        details=raw_object("details", details) if details else b"",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from starlette.types import Message
@@ -169,8 +170,14 @@ class Client:
         self._reads.set()
 
 
-def outlet_to(client: Client, **options: int) -> ClientStream:
+def outlet_to(client: Client, **options: Any) -> ClientStream:
     return ClientStream(client.send, client.receive, **options)
+
+
+def begun(client: Client, **options: Any) -> ClientStream:
+    outlet = outlet_to(client, **options)
+    outlet.begin(200, [])
+    return outlet
 
 
 async def test_client_stream_sends_writes_immediately_while_the_client_keeps_up() -> None:
@@ -187,8 +194,7 @@ async def test_client_stream_sends_writes_immediately_while_the_client_keeps_up(
 
 async def test_client_stream_buffers_for_a_client_that_does_not_read_and_keeps_order() -> None:
     client = Client()
-    outlet = outlet_to(client)
-    outlet.begin(200, [])
+    outlet = begun(client)
     client.stop_reading()
     for number in range(100):
         outlet.write(b"%d " % number)
@@ -202,8 +208,7 @@ async def test_client_stream_buffers_for_a_client_that_does_not_read_and_keeps_o
 
 async def test_client_stream_survives_repeated_pauses_of_the_client() -> None:
     client = Client()
-    outlet = outlet_to(client)
-    outlet.begin(200, [])
+    outlet = begun(client)
     for number in range(5):
         client.stop_reading()
         outlet.write(b"a%d " % number)
@@ -216,20 +221,21 @@ async def test_client_stream_survives_repeated_pauses_of_the_client() -> None:
     assert client.body == b"".join(b"a%d b%d c%d " % (number, number, number) for number in range(5))
 
 
-async def test_client_stream_above_its_backlog_is_cut_off() -> None:
-    client = Client(reads=False)
-    outlet = outlet_to(client, backlog=10)
-    outlet.begin(200, [])
+async def test_client_stream_above_its_backlog_is_cut_off_and_notifies_once() -> None:
+    client, notified, cut = Client(reads=False), list[int](), list[int]()
+    outlet = begun(client, backlog=10, cut=lambda: cut.append(1))
+    outlet.watch(lambda: notified.append(1))
     outlet.write(b"12345")
     outlet.write(b"67890")
     assert not outlet.is_broken
     outlet.write(b"!")
-    assert outlet.is_broken
+    assert (outlet.is_broken, notified) == (True, [1])
     outlet.write(b"more")
     outlet.end(b"end")
-    client.read_on()
+    client.leave()  # as the server reports a cut connection
+    await asyncio.sleep(0)
     assert not await outlet.close(FOR_EVER)
-    assert client.got == []
+    assert (client.got, notified, cut) == ([], [1], [1])
 
 
 async def test_client_stream_backlog_is_freed_by_sent_bytes() -> None:
@@ -248,9 +254,8 @@ async def test_client_stream_backlog_is_freed_by_sent_bytes() -> None:
 
 async def test_client_stream_notifies_its_watcher_once_when_the_client_disconnects() -> None:
     client, notified = Client(), asyncio.Event()
-    outlet = outlet_to(client)
+    outlet = begun(client)
     outlet.watch(notified.set)
-    outlet.begin(200, [])
     client.leave()
     await notified.wait()
     assert outlet.is_broken
@@ -262,9 +267,8 @@ async def test_client_stream_notifies_its_watcher_once_when_the_client_disconnec
 
 async def test_client_stream_ignores_the_disconnect_after_a_complete_response() -> None:
     client, notified = Client(), asyncio.Event()
-    outlet = outlet_to(client)
+    outlet = begun(client)
     outlet.watch(notified.set)
-    outlet.begin(200, [])
     outlet.end(b"all")
     client.leave()
     await asyncio.sleep(0)
@@ -274,9 +278,8 @@ async def test_client_stream_ignores_the_disconnect_after_a_complete_response() 
 
 async def test_client_stream_is_incomplete_if_the_client_disconnects_before_the_end() -> None:
     client, notified = Client(), asyncio.Event()
-    outlet = outlet_to(client)
+    outlet = begun(client)
     outlet.watch(notified.set)
-    outlet.begin(200, [])
     client.stop_reading()
     outlet.end(b"the end")
     await asyncio.sleep(0)
@@ -285,21 +288,19 @@ async def test_client_stream_is_incomplete_if_the_client_disconnects_before_the_
     assert client.body == b""
 
 
-async def test_client_stream_close_gives_up_on_a_client_that_does_not_read_the_end() -> None:
-    client = Client(reads=False)
-    outlet = outlet_to(client)
-    outlet.begin(200, [])
+async def test_client_stream_cuts_the_connection_if_the_end_is_not_read() -> None:
+    client, cut = Client(reads=False), list[int]()
+    outlet = begun(client, cut=lambda: cut.append(1))
     outlet.end(b"the end")
     assert not await outlet.close(0)
-    assert outlet.is_broken
+    assert (outlet.is_broken, cut) == (True, [1])
 
 
 @pytest.mark.parametrize("reads", [True, False])
 async def test_client_stream_treats_a_socket_error_as_a_disconnect(reads: bool) -> None:
     client = Client(reads=reads)
     client.problem = ConnectionResetError()
-    outlet = outlet_to(client)
-    outlet.begin(200, [])
+    outlet = begun(client)
     client.read_on()
     outlet.end(b"the end")
     assert not await outlet.close(FOR_EVER)
@@ -357,28 +358,6 @@ async def test_client_stream_until_gone_propagates_cancellation() -> None:
     await outlet.close(FOR_EVER)
 
 
-async def test_client_stream_above_its_backlog_cuts_and_notifies_once() -> None:
-    client, notified, cut = Client(reads=False), list[int](), list[int]()
-    outlet = ClientStream(client.send, client.receive, cut=lambda: cut.append(1), backlog=10)
-    outlet.watch(lambda: notified.append(1))
-    outlet.begin(200, [])
-    outlet.write(b"12345678901")
-    outlet.write(b"more")
-    client.leave()  # as the server reports a cut connection
-    await asyncio.sleep(0)
-    assert not await outlet.close(FOR_EVER)
-    assert (notified, cut) == ([1], [1])
-
-
-async def test_client_stream_cuts_the_connection_if_the_end_is_not_read() -> None:
-    client, cut = Client(reads=False), list[int]()
-    outlet = ClientStream(client.send, client.receive, cut=lambda: cut.append(1))
-    outlet.begin(200, [])
-    outlet.end(b"the end")
-    assert not await outlet.close(0)
-    assert cut == [1]
-
-
 def test_client_stream_cut_is_optional_for_the_asgi_server() -> None:
     cut_of({"type": "http"})()
     cut = list[int]()
@@ -389,9 +368,8 @@ def test_client_stream_cut_is_optional_for_the_asgi_server() -> None:
 @pytest.mark.parametrize("last", [b"", b"the end"])
 async def test_client_stream_may_have_arrived_once_its_last_bytes_were_sent(last: bytes) -> None:
     client = Client(reads=False)
-    outlet = outlet_to(client)
+    outlet = begun(client)
     outlet.watch(lambda: None)
-    outlet.begin(200, [])
     outlet.write(b"text")
     outlet.end(last)
     assert not outlet.may_have_arrived
@@ -404,9 +382,8 @@ async def test_client_stream_may_have_arrived_once_its_last_bytes_were_sent(last
 
 async def test_client_stream_that_was_cut_off_cannot_have_arrived() -> None:
     client = Client(reads=False)
-    outlet = outlet_to(client)
+    outlet = begun(client)
     outlet.watch(lambda: None)
-    outlet.begin(200, [])
     outlet.write(b"text")
     client.leave()
     await asyncio.sleep(0)

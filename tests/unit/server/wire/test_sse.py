@@ -4,14 +4,15 @@ reader."""
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 import pytest
 
-from tests.unit.server.asgi import HOST
+from tests.unit.server.asgi import HOST, run_app
+from tests.unit.server.garbage import garbage_of
+from tests.unit.server.shared_counters import two_workers
 from tests.unit.server.wire.test_client_stream import FOR_EVER, Client, outlet_to
 from turnledger import Ledger
 from turnledger.errors import TurnledgerError
@@ -21,9 +22,7 @@ from turnledger.model.ids import TurnId
 from turnledger.server.access.auth import Principal
 from turnledger.server.access.limits import Quotas
 from turnledger.server.access.token_watch import TokenWatch
-from turnledger.server.app import make_app
-from turnledger.server.config.settings import ServerLimits, Settings
-from turnledger.server.models.models import Models
+from turnledger.server.config.settings import ServerLimits
 from turnledger.server.ops.counters import Audience, LocalCounters, SharedCounters
 from turnledger.server.ops.metrics import Metrics
 from turnledger.server.wire.client_stream import ClientStream
@@ -72,13 +71,9 @@ def test_audience_of_a_forgotten_turn_does_not_call_back() -> None:
 @pytest.fixture
 def workers() -> Iterator[tuple[Audience, Audience, SharedCounters]]:
     """The audiences of two workers, which look again at once, and their supervisor's counters."""
-    counters = SharedCounters.create(parts=2, cells=64)
-    parts = [SharedCounters(counters.descriptor, part) for part in range(2)]
-    here, there = (Audience(part, poll_every=0) for part in parts)
-    yield here, there, counters
-    for part in parts:
-        part.detach()
-    counters.close()
+    with two_workers() as (counters, parts):
+        here, there = (Audience(part, poll_every=0) for part in parts)
+        yield here, there, counters
 
 
 Workers = tuple[Audience, Audience, SharedCounters]
@@ -247,9 +242,8 @@ async def test_stream_of_a_turn_quiet_from_the_start_begins_with_a_heartbeat(
 
 async def test_turn_events_over_http_have_heartbeats_and_are_released_at_the_end() -> None:
     client = Client()
-    async with await Ledger.open() as ledger:
-        app = make_app(ledger, Models({}), Settings())
-        streams = app.service.streams
+    async with run_app() as app:
+        ledger, streams = app.service.ledger, app.service.streams
         async with ledger.turn("Hello") as turn:
             scope = {
                 "type": "http",
@@ -329,20 +323,11 @@ async def test_stream_whose_token_ends_leaves_no_reference_cycles(has_begun: boo
         sending = asyncio.create_task(read())
         await settle()
         await Host(here.ledger).tokens.revoke(token.id)
-        gc.collect()
-        gc.disable()
-        gc.set_debug(gc.DEBUG_SAVEALL)
-        try:
+        with garbage_of() as left:
             await here.watch.check_tokens()
             await sending
             del sending
             await settle()
-            gc.collect()
-            left = {type(each).__name__ for each in gc.garbage}
-        finally:
-            gc.set_debug(0)
-            gc.garbage.clear()
-            gc.enable()
     assert code == ("" if has_begun else "token_revoked")
     assert not {"ClientStream", "Stream", "RequestRefused"} & left
 

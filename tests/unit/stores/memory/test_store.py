@@ -31,6 +31,7 @@ from turnledger.model.turn import Turn
 from turnledger.stores.memory import Database, MemoryStore, MemoryTables
 from turnledger.stores.memory import whole as whole_store
 from turnledger.stores.memory.database import MemoryRows, UndoLog
+from turnledger.testing.fake_clock import FakeClock
 from turnledger.testing.store_contract.rows.kit import (
     IDS,
     change,
@@ -44,7 +45,6 @@ from turnledger.testing.store_contract.rows.kit import (
     write,
 )
 from turnledger.testing.store_contract.rows.transactions import break_off
-from turnledger.testing.fake_clock import FakeClock
 from turnledger.types import Rule
 
 
