@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.unit.runners.conftest import Canned, whole
 from turnledger import ArgumentsDelta, Chat, Item, ItemAdded, Ledger, Limits, RefusalDelta, Turn
 from turnledger.errors import (
     MalformedAnswer,
@@ -40,41 +41,7 @@ def called(index: int, call_id: str, arguments: str = "{}") -> bytes:
     return chunk({"tool_calls": [call]})
 
 
-def whole(message: dict[str, Any], finish_reason: str | None = "stop", **others: Any) -> bytes:
-    choice = {"index": 0, "message": message, "finish_reason": finish_reason}
-    return msgspec.json.encode({"id": "c", "model": "m-1", "choices": [choice], **others})
-
-
 STOP = chunk({}, "stop")
-
-
-class Canned:
-    """Returns these payloads, and records the requests."""
-
-    def __init__(self, *batches: list[bytes] | ModelError, completion: bytes = b"") -> None:
-        self.batches = batches
-        self.completion = completion
-        self.received: list[ModelRequest] = []
-
-    async def complete(self, request: ModelRequest) -> bytes:
-        self.received.append(request)
-        return self.completion
-
-    @asynccontextmanager
-    async def stream(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[list[bytes]]]:
-        self.received.append(request)
-        yield self._batches()
-
-    async def _batches(self) -> AsyncIterator[list[bytes]]:
-        for batch in self.batches:
-            if isinstance(batch, ModelError):
-                raise batch
-            yield batch
-
-    async def models(self) -> list[dict[str, Any]]:
-        return []
-
-    async def close(self) -> None: ...
 
 
 def runner(*batches: list[bytes] | ModelError, **options: Any) -> ChatRunner:
