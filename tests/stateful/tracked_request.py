@@ -21,7 +21,7 @@ from turnledger.engine.turn.commit import CommitRequest
 from turnledger.engine.turn.queue import Queued
 from turnledger.engine.turn.running_turn import RecordRequest
 from turnledger.model import event_log
-from turnledger.model.item import Item, check_turn, result_of
+from turnledger.model.item import Item, open_calls, result_of
 from turnledger.model.journal import Journal, item_record, start_record
 from turnledger.model.turn import Failure, OnStop, Turn, TurnKind, instructed_after
 
@@ -132,7 +132,7 @@ class TrackedRequest:
             fence=self.fence - late,
             instructed=instructed,
             fork=place.fork if place else None,
-            pending=check_turn(pending, (*begun.attempt.input, *output)),
+            pending=open_calls((*pending, *begun.attempt.input, *output)),
             journaled=self.journaled,
             home=begun.conversation,
             now=now,

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.unit.runners.conftest import Canned, whole
 from turnledger import ArgumentsDelta, Chat, Item, ItemAdded, Ledger, Limits, RefusalDelta, Turn
 from turnledger.errors import (
     MalformedAnswer,
@@ -40,41 +41,7 @@ def called(index: int, call_id: str, arguments: str = "{}") -> bytes:
     return chunk({"tool_calls": [call]})
 
 
-def whole(message: dict[str, Any], finish_reason: str | None = "stop", **others: Any) -> bytes:
-    choice = {"index": 0, "message": message, "finish_reason": finish_reason}
-    return msgspec.json.encode({"id": "c", "model": "m-1", "choices": [choice], **others})
-
-
 STOP = chunk({}, "stop")
-
-
-class Canned:
-    """Returns these payloads, and records the requests."""
-
-    def __init__(self, *batches: list[bytes] | ModelError, completion: bytes = b"") -> None:
-        self.batches = batches
-        self.completion = completion
-        self.received: list[ModelRequest] = []
-
-    async def complete(self, request: ModelRequest) -> bytes:
-        self.received.append(request)
-        return self.completion
-
-    @asynccontextmanager
-    async def stream(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[list[bytes]]]:
-        self.received.append(request)
-        yield self._batches()
-
-    async def _batches(self) -> AsyncIterator[list[bytes]]:
-        for batch in self.batches:
-            if isinstance(batch, ModelError):
-                raise batch
-            yield batch
-
-    async def models(self) -> list[dict[str, Any]]:
-        return []
-
-    async def close(self) -> None: ...
 
 
 def runner(*batches: list[bytes] | ModelError, **options: Any) -> ChatRunner:
@@ -193,9 +160,9 @@ async def test_surrogate_halves_in_two_chunks_become_one_character(chat: Chat) -
         [],
         [text_chunk("Hel")],
         [text_chunk("Hel"), chunk({}, "")],
-        [text_chunk("Hel"), b"{"],
-        [text_chunk("Hel"), b'{"choices": [{"index": 1, "delta": {"content": "x"}}]}'],
-        [text_chunk("Hel"), b'{"choices": [{"index": 0}, {"index": 1}]}'],
+        [text_chunk("Hel"), b"{", STOP],
+        [text_chunk("Hel"), b'{"choices": [{"index": 1, "delta": {"content": "x"}}]}', STOP],
+        [text_chunk("Hel"), b'{"choices": [{"index": 0}, {"index": 1}]}', STOP],
         [chunk({"function_call": {"name": "f"}}), STOP],
         [called(0, "a"), called(0, "b"), STOP],
         [text_chunk("Hel"), chunk({"tool_calls": [{"index": 0, "id": 7, "function": {"name": "f"}}]}), STOP],

@@ -2,43 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
 import pytest
 
+from tests.unit.runners.conftest import Canned, whole
 from turnledger import Ledger
 from turnledger.errors import MalformedAnswer, ModelUnavailable
 from turnledger.model.turn import Turn
-from turnledger.runners.chat_model import FINISH_REASONS, ModelRequest
 from turnledger.runners.titles import ANSWER_LENGTH, QUESTION_LENGTH, FirstExchange, clean_title, write_title
 
 
-class Namer:
-    """Returns one completion, and records the requests."""
-
-    def __init__(self, **completion: Any) -> None:
-        self._completion = completion
-        self.finish_reasons = FINISH_REASONS
-        self.question: list[ModelRequest] = []
-
-    async def complete(self, request: ModelRequest) -> bytes:
-        self.question.append(request)
-        return msgspec.json.encode(self._completion)
-
-    def stream(self, request: ModelRequest) -> Any:
-        raise AssertionError("a title is not streamed")
-
-    async def models(self) -> list[dict[str, Any]]:
-        return []
-
-    async def close(self) -> None:
-        return
-
-
-def make_namer(text: str | None, finish_reason: str | None = "stop") -> Namer:
-    message = {"role": "assistant", "content": text}
-    return Namer(choices=[{"message": message, "finish_reason": finish_reason}])
+def make_namer(text: str | None, finish_reason: str | None = "stop") -> Canned:
+    return Canned(completion=whole({"role": "assistant", "content": text}, finish_reason))
 
 
 @pytest.mark.parametrize(
@@ -81,7 +55,7 @@ async def test_title_model_is_sent_only_the_beginning_of_both_texts() -> None:
     assert (beginning.question, beginning.answer) == ("q" * QUESTION_LENGTH, "a" * ANSWER_LENGTH)
     namer = make_namer("Questions")
     assert await write_title(namer, "tiny", beginning) == "Questions"
-    [request] = namer.question
+    [request] = namer.received
     assert request.settings == {"model": "tiny"}
     assert isinstance(request.messages, list)
     assert [each["role"] for each in request.messages] == ["system", "user"]
@@ -89,14 +63,19 @@ async def test_title_model_is_sent_only_the_beginning_of_both_texts() -> None:
     assert len(request.messages[1]["content"]) < QUESTION_LENGTH + ANSWER_LENGTH + 100
 
 
-@pytest.mark.parametrize("namer", [make_namer(None), make_namer(" "), Namer(choices=[]), Namer()])
-async def test_title_by_an_empty_answer_returns_none(namer: Namer) -> None:
+@pytest.mark.parametrize(
+    "namer",
+    [make_namer(None), make_namer(" "), Canned(completion=b'{"choices":[]}'), Canned(completion=b"{}")],
+)
+async def test_title_by_an_empty_answer_returns_none(namer: Canned) -> None:
     assert await write_title(namer, "tiny", FirstExchange("Hi", "Hello.")) is None
 
 
 async def test_title_by_an_error_or_an_overlong_answer_raises() -> None:
     with pytest.raises(ModelUnavailable):
-        await write_title(Namer(error={"message": "overloaded"}), "tiny", FirstExchange("Hi", "Hello."))
+        await write_title(
+            Canned(completion=b'{"error":{"message":"overloaded"}}'), "tiny", FirstExchange("Hi", "Hello.")
+        )
     with pytest.raises(MalformedAnswer):
         await write_title(make_namer("word " * 20_000), "tiny", FirstExchange("Hi", "Hello."))
 
@@ -112,5 +91,5 @@ async def test_title_by_an_incomplete_answer_raises(reason: str | None, problem:
 
 async def test_title_by_an_answer_with_a_listed_finish_reason_is_returned() -> None:
     namer = make_namer("Trip to Rome", "COMPLETE")
-    namer.finish_reasons = frozenset({"COMPLETE"})
+    namer.finish_reasons = {"COMPLETE"}  # type: ignore[attr-defined]
     assert await write_title(namer, "tiny", FirstExchange("Hi", "Hello.")) == "Trip to Rome"
