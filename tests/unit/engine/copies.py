@@ -88,6 +88,10 @@ def user_message(text: str) -> dict[str, Any]:
     return {"role": "user", "content": text}
 
 
+def answer(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": text}
+
+
 def tool_call(call_id: str, arguments: str = "{}") -> dict[str, Any]:
     return {"id": call_id, "type": "function", "function": {"name": "look", "arguments": arguments}}
 

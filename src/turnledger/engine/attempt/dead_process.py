@@ -42,7 +42,7 @@ class AttemptRef:
 
 
 @dataclass(frozen=True)
-class Holder:
+class AttemptHolder:
     """A running attempt, and the process that runs it, for the takeover if that is dead."""
 
     ref: AttemptRef
@@ -50,10 +50,10 @@ class Holder:
     beat: int | None
 
 
-async def holder_of(tables: Tables, attempt: Attempt) -> Holder:
+async def holder_of(tables: Tables, attempt: Attempt) -> AttemptHolder:
     branch = await tables.branch(attempt.branch)
     lease = await tables.lease(attempt.lease)
-    return Holder(AttemptRef.of(attempt, branch), attempt.lease, lease.beat if lease else None)
+    return AttemptHolder(AttemptRef.of(attempt, branch), attempt.lease, lease.beat if lease else None)
 
 
 async def held_by(whole: WholeStore, lease: LeaseId) -> tuple[list[AttemptRef], list[HeldTicket]]:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from turnledger.engine.attempt.dead_process import Holder, holder_of, take_over_from
+from turnledger.engine.attempt.dead_process import AttemptHolder, holder_of, take_over_from
 from turnledger.engine.attempt.end import DELETED, Outcome, read_outcome
 from turnledger.engine.attempt.give_way import ReaderSign
 from turnledger.engine.attempt.stored_events import QueuedTurn, is_shown_in
@@ -43,7 +43,7 @@ class OutcomeRequest:
     """The conversation in which it began."""
 
 
-async def outcome(tables: Tables, request: OutcomeRequest) -> Outcome | Holder | QueuedTurn:
+async def outcome(tables: Tables, request: OutcomeRequest) -> Outcome | AttemptHolder | QueuedTurn:
     """Return how an attempt ended, its holder, or that it waits as durable work.
 
     Raises ConversationExpired if its conversation has expired, and Superseded if the outcome is no longer
@@ -75,7 +75,9 @@ class FindOutcomeRequest:
     now: int
 
 
-async def find_outcome(tables: Tables, request: FindOutcomeRequest) -> Outcome | Holder | QueuedTurn | None:
+async def find_outcome(
+    tables: Tables, request: FindOutcomeRequest
+) -> Outcome | AttemptHolder | QueuedTurn | None:
     """Return how a turn of this conversation ended, its holder, or that it waits; None if the conversation
     has no such turn. Raises ConversationDeleted and its like."""
     conversation = await live_conversation(tables, request.conversation, request.now)
@@ -158,14 +160,14 @@ async def wait_for_outcome(
 async def _wait(
     process: Process,
     conversation: ConversationId,
-    look: Callable[[], Awaitable[Outcome | Holder | QueuedTurn]],
+    look: Callable[[], Awaitable[Outcome | AttemptHolder | QueuedTurn]],
 ) -> Outcome:
     """Look whenever something may have changed. Take over from a dead holder, and count as a reader of a
     living one."""
     sign = ReaderSign(process)
     with process.waiters.enlist(conversation) as waiter:
         while not isinstance(found := await look(), Outcome):
-            if isinstance(found, Holder):
+            if isinstance(found, AttemptHolder):
                 if dead := process.watch.dead_among([(found.lease, found.beat)]):
                     await take_over_from(process, found.ref, dead)
                     continue
@@ -180,7 +182,7 @@ async def poll_outcome(
     """Return how an attempt ended, or None while it runs; take over if its process is known to be dead."""
     request = OutcomeRequest(attempt, conversation)
     found = await process.store.read(outcome, request, owner)
-    if isinstance(found, Holder) and (dead := process.watch.dead_among([(found.lease, found.beat)])):
+    if isinstance(found, AttemptHolder) and (dead := process.watch.dead_among([(found.lease, found.beat)])):
         await take_over_from(process, found.ref, dead)
         found = await process.store.read(outcome, request, owner)
     return found if isinstance(found, Outcome) else None
@@ -189,7 +191,7 @@ async def poll_outcome(
 async def wait_for_turn(process: Process, owner: str, conversation: ConversationId, turn: TurnId) -> Outcome:
     """Wait until a turn of a conversation has ended; it may be queued, or not exist; see Chat.outcome."""
 
-    async def look() -> Outcome | Holder | QueuedTurn:
+    async def look() -> Outcome | AttemptHolder | QueuedTurn:
         if process.is_closed:
             raise LedgerClosed
         request = FindOutcomeRequest(conversation, turn, process.clock.due_ms())

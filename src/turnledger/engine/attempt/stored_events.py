@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from turnledger.engine.attempt.dead_process import Holder, holder_of
+from turnledger.engine.attempt.dead_process import AttemptHolder, holder_of
 from turnledger.engine.attempt.end import STATE_OF
 from turnledger.engine.attempt.sent_log import load_attempt_log
 from turnledger.engine.conversations.resolve import live_conversation
@@ -46,7 +46,7 @@ class QueuedTurn:
 class RunningTurnLog:
     """The turn is running."""
 
-    holder: Holder
+    holder: AttemptHolder
     chunks: tuple[LogChunk, ...]
     items: tuple[Item, ...]
     """The items that the chunks refer to."""

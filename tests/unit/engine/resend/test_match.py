@@ -16,6 +16,7 @@ from tests.unit.engine.copies import (
     PENDING,
     SETTLED,
     SYSTEM,
+    answer,
     chat,
     decide,
     id,
@@ -71,7 +72,7 @@ def test_first_request_of_a_conversation_is_all_new_input() -> None:
 
 def test_messages_without_an_assistant_are_all_new_input() -> None:
     assert decide(LINE, [SYSTEM, user_message("q1"), user_message("q2")]) == Continuation(1, instructions=1)
-    assert decide(LINE, [user_message("q1"), {"role": "assistant", "content": " "}]) == Continuation(0)
+    assert decide(LINE, [user_message("q1"), answer(" ")]) == Continuation(0)
 
 
 @pytest.mark.parametrize("kind", [TurnKind.COMPLETED, TurnKind.INTERRUPTED])
@@ -88,7 +89,7 @@ def test_only_question_sent_again_is_a_regeneration(kind: TurnKind) -> None:
         [user_message("q")],
         [user_message("q1"), user_message("q2")],
         [user_message("q1"), SYSTEM],
-        [user_message("q1"), {"role": "assistant", "content": " "}],
+        [user_message("q1"), answer(" ")],
     ],
 )
 def test_only_question_sent_again_with_anything_else_is_new_input(sent: list[dict[str, Any]]) -> None:
@@ -147,9 +148,9 @@ def test_exchange_that_was_never_stored_is_input() -> None:
         [user_message(" ")],
         [*ALL, user_message("\n")],
         [*ALL, SYSTEM],
-        [*ALL, {"role": "assistant", "content": " "}],
-        [{"role": "assistant", "content": "a2"}],
-        [SYSTEM, {"role": "assistant", "content": "other"}],
+        [*ALL, answer(" ")],
+        [answer("a2")],
+        [SYSTEM, answer("other")],
     ],
 )
 def test_history_without_new_input_is_refused(sent: list[dict[str, Any]]) -> None:
@@ -162,10 +163,10 @@ def test_history_that_ends_with_an_answer_asks_to_continue_it() -> None:
         assert decide(LINE, sent) == Regeneration(id(3), instructions=sent[0] is SYSTEM)
     assert decide(LINE, ALL[:4]) == Regeneration(id(2))
     assert decide(LINE[:1], ALL[:2]) == Regeneration(id(1))
-    for answer in ("a3 and", "a", "other"):
-        assert decide(LINE, [*ALL[:5], {"role": "assistant", "content": answer}]) == Regeneration(id(3))
-    assert decide(LINE, [*ALL, {"role": "assistant", "content": "more"}]) == Regeneration(id(3))
-    assert decide(LINE, [*ALL[:4], {"role": "assistant", "content": "more"}]) == Regeneration(id(2))
+    for text in ("a3 and", "a", "other"):
+        assert decide(LINE, [*ALL[:5], answer(text)]) == Regeneration(id(3))
+    assert decide(LINE, [*ALL, answer("more")]) == Regeneration(id(3))
+    assert decide(LINE, [*ALL[:4], answer("more")]) == Regeneration(id(2))
 
 
 def test_stopped_answer_is_continued_with_as_much_as_its_client_has() -> None:
@@ -174,19 +175,19 @@ def test_stopped_answer_is_continued_with_as_much_as_its_client_has() -> None:
         turn(4, [message("user", "q4")], [message("assistant", "Hello")], INTERRUPTED),
         turn(5, [message("user", "q5")], [message("developer", "It failed.")], SETTLED),
     ]
-    for answer in ("Hel", "Hello", "Hello, you"):
-        assert decide(line, [*ALL, *chat("q4", answer)]) == Regeneration(id(4))
-        assert decide(line, chat("q4", answer)) == Regeneration(id(4))
+    for text in ("Hel", "Hello", "Hello, you"):
+        assert decide(line, [*ALL, *chat("q4", text)]) == Regeneration(id(4))
+        assert decide(line, chat("q4", text)) == Regeneration(id(4))
 
 
 def test_answer_after_client_results_is_continued_after_them() -> None:
     results = [found("a", "1"), found("b", "2")]
     for sent in ([user_message("q1"), CALLS, *results], results, []):
-        assert decide(ANSWERED, [*sent, {"role": "assistant", "content": "3"}]) == Regeneration(id(2))
+        assert decide(ANSWERED, [*sent, answer("3")]) == Regeneration(id(2))
 
 
 def test_question_with_a_prefill_is_new_input() -> None:
-    prefill = {"role": "assistant", "content": "Sure:"}
+    prefill = answer("Sure:")
     assert decide([], [user_message("q1"), prefill]) == Continuation(0)
     assert decide(LINE, [*ALL, user_message("q4"), prefill]) == Continuation(6)
     assert decide(LINE, [user_message("q4"), prefill]) == Continuation(0)
@@ -463,7 +464,7 @@ def test_calls_that_differ_from_the_stored_ones_are_an_edit() -> None:
 
 
 def test_results_are_matched_in_order_or_by_call_id() -> None:
-    three = {"role": "assistant", "content": "3"}
+    three = answer("3")
     in_order = [user_message("q1"), CALLS, found("x", "1"), found("y", "2"), three, user_message("q2")]
     assert decide(ANSWERED, in_order) == Continuation(5)
     by_call = [user_message("q1"), CALLS, found("b", "2"), found("a", "1"), three, user_message("q2")]
@@ -473,12 +474,12 @@ def test_results_are_matched_in_order_or_by_call_id() -> None:
 
 
 def test_trimmed_history_may_begin_among_results() -> None:
-    three = {"role": "assistant", "content": "3"}
+    three = answer("3")
     assert decide(ANSWERED, [found("b", "2"), three, user_message("q2")]) == Continuation(2)
 
 
 def test_omitted_result_is_an_edit() -> None:
-    three = {"role": "assistant", "content": "3"}
+    three = answer("3")
     assert decide(
         ANSWERED, [user_message("q1"), CALLS, found("b", "2"), three, user_message("q2")]
     ) == MatchedEdit(id(1), 2)
@@ -495,7 +496,7 @@ def test_results_sent_again_are_a_regeneration() -> None:
 def test_stated_results_may_be_absent_from_the_history() -> None:
     moved_on = [result("a", output="1"), result("b", output=NOT_ANSWERED), message("user", "never mind")]
     line = [*PENDING, turn(2, moved_on, [message("assistant", "fine")])]
-    after = [user_message("never mind"), {"role": "assistant", "content": "fine"}, user_message("q3")]
+    after = [user_message("never mind"), answer("fine"), user_message("q3")]
     assert decide(line, [user_message("q1"), CALLS, found("a", "1"), *after]) == Continuation(5)
     assert decide(line, [user_message("q1"), CALLS, found("b", "1"), *after]) == Continuation(
         5
@@ -531,8 +532,8 @@ def test_images_are_compared_only_where_both_sides_have_them() -> None:
 def test_message_with_only_an_image_may_be_absent_from_the_history() -> None:
     image = Item.of({"role": "user", "content": [{"type": "input_image", "image_url": "data:x"}]})
     line = [*plain("q1", "a1"), turn(2, [image], [message("assistant", "a2")])]
-    assert decide(line, [*chat("q1", "a1"), *chat("-", "a2")[1:], user_message("q3")]) == Continuation(3)
-    gone = [*chat("q1", "a1"), {"role": "user", "content": []}, *chat("-", "a2")[1:], user_message("q3")]
+    assert decide(line, [*chat("q1", "a1"), answer("a2"), user_message("q3")]) == Continuation(3)
+    gone = [*chat("q1", "a1"), {"role": "user", "content": []}, answer("a2"), user_message("q3")]
     assert decide(line, gone) == Continuation(4)
 
 
@@ -564,7 +565,7 @@ def test_consecutive_messages_may_be_joined_by_the_client(join: str) -> None:
 
 @pytest.mark.parametrize("begin", range(6))
 def test_trimmed_history_may_begin_between_consecutive_messages(begin: int) -> None:
-    answers = [{"role": "assistant", "content": text} for text in ("Let me look.", "Found it.")]
+    answers = [answer(text) for text in ("Let me look.", "Found it.")]
     sent = [*chat("q1", "a1"), user_message("one"), user_message("two"), *answers][begin:]
     assert decide(ROWS, [*sent, user_message("q3")]) == Continuation(len(sent))
 
@@ -603,7 +604,7 @@ def test_interrupted_turn_may_be_absent_in_part_or_as_a_whole(seen: list[dict[st
     sent = [*chat("q1", "a1"), *seen, user_message("q3")]
     assert decide(STOPPED, sent) == Continuation(len(sent) - 1)
     later = [*STOPPED, turn(3, [message("user", "q3")], [message("assistant", "a3")])]
-    assert decide(later, [*sent, *chat("-", "a3")[1:], user_message("q4")]) == Continuation(len(sent) + 1)
+    assert decide(later, [*sent, answer("a3"), user_message("q4")]) == Continuation(len(sent) + 1)
 
 
 @pytest.mark.parametrize("sent", [None, match.SentMessages.FULL])
@@ -651,7 +652,7 @@ def test_results_that_differ_from_those_of_an_interrupted_turn_are_an_edit() -> 
 @pytest.mark.parametrize("seen", ["It left", "It left the ware"])
 def test_trimmed_history_may_begin_with_part_of_an_interrupted_answer(seen: str) -> None:
     line = [*STOPPED, *plain("-", "-", "-", "-", "q3", "a3", "q4", "a4")[2:]]
-    begin = chat("-", seen)[1:]
+    begin = [answer(seen)]
     assert decide(line, [*begin, *chat("q3", "a3", "other")]) == MatchedEdit(id(3), 3)
     assert decide(line, [*begin, user_message("other")]) == MatchedEdit(id(2), 1)
 
@@ -719,11 +720,10 @@ def test_hidden_items_of_a_turn_may_be_present_in_any_combination(held: tuple[in
 def test_hidden_items_beyond_the_limit_may_be_present_only_all_or_none() -> None:
     many = turn(1, [message("user", f"q{at}") for at in range(6)], [message("assistant", "a")])
     line = hiding([many], 1, *range(6))
-    answer = {"role": "assistant", "content": "a"}
     questions = [user_message(f"q{at}") for at in range(6)]
-    assert decide(line, [answer, user_message("new")]) == Continuation(1)
-    assert decide(line, [*questions, answer, user_message("new")]) == Continuation(7)
-    assert isinstance(decide(line, [*questions[:2], answer, user_message("new")]), MatchedEdit)
+    assert decide(line, [answer("a"), user_message("new")]) == Continuation(1)
+    assert decide(line, [*questions, answer("a"), user_message("new")]) == Continuation(7)
+    assert isinstance(decide(line, [*questions[:2], answer("a"), user_message("new")]), MatchedEdit)
 
 
 def test_texts_around_a_hidden_item_are_matched_as_one_answer() -> None:
@@ -826,7 +826,7 @@ CUT = plain("q1", "The first answer", "q2", "The second answer", "q3", "a3", "q4
 
 @pytest.mark.parametrize("cut", ["cond answer", "The second ans"])
 def test_trimmed_history_may_begin_in_the_middle_of_an_answers_text(cut: str) -> None:
-    begin = chat("-", cut)[1:]
+    begin = [answer(cut)]
     assert decide(CUT, [*begin, *chat("q3", "a3", "other")]) == MatchedEdit(id(3), 3)
     assert decide(CUT, [*begin, user_message("other")]) == MatchedEdit(id(2), 1)
     assert decide(CUT, [*begin, *chat("q3", "a3", "q4")]) == Regeneration(id(4))
@@ -834,7 +834,7 @@ def test_trimmed_history_may_begin_in_the_middle_of_an_answers_text(cut: str) ->
 
 
 def test_answer_cut_in_the_middle_is_placed_by_the_messages_after_it() -> None:
-    begin = chat("-", "answer")[1:]
+    begin = [answer("answer")]
     assert decide(CUT, [*begin, *chat("q2", "The second answer", "other")]) == MatchedEdit(id(2), 3)
     assert decide(CUT, [*begin, *chat("q3", "a3", "other")]) == MatchedEdit(id(3), 3)
 
@@ -876,7 +876,7 @@ def test_question_of_a_turn_of_several_exchanges_sent_again_keeps_its_trimmed_pa
 
 
 def test_edited_answer_or_deleted_exchange_keeps_the_part_trimmed_before_it() -> None:
-    edited = [{"role": "assistant", "content": "other"}, *ALL[4:], user_message("q4")]
+    edited = [answer("other"), *ALL[4:], user_message("q4")]
     assert decide([BROUGHT], edited) == MatchedEdit(None, 0, kept=BROUGHT.items[:3])
     deleted = [*ALL[1:2], *ALL[4:], user_message("q4")]
     assert decide([BROUGHT], deleted) == MatchedEdit(None, 0, kept=BROUGHT.items[:1])
@@ -884,15 +884,15 @@ def test_edited_answer_or_deleted_exchange_keeps_the_part_trimmed_before_it() ->
 
 def test_answer_cut_in_a_turn_of_several_exchanges_stays_whole() -> None:
     line = [*plain("x", "y"), several(2, "q1", LONG, "q2", "a2")]
-    cut = [{"role": "assistant", "content": "rather long answer to it"}, user_message("other")]
+    cut = [answer("rather long answer to it"), user_message("other")]
     assert decide(line, cut) == MatchedEdit(id(1), 1, kept=line[1].items[:2])
-    chance = [{"role": "assistant", "content": "it"}, user_message("other")]
+    chance = [answer("it"), user_message("other")]
     assert decide(line, chance) == MatchedEdit(None, 0)
 
 
 def test_cut_answer_without_the_calls_after_it_is_an_edit() -> None:
     line = [*plain("x", "y"), turn(2, [message("user", "q")], [message("assistant", LONG), call("a")])]
-    cut = [{"role": "assistant", "content": LONG[2:]}, user_message("other")]
+    cut = [answer(LONG[2:]), user_message("other")]
     assert decide(line, cut) == MatchedEdit(id(1), 0, kept=line[1].input)
 
 
@@ -919,7 +919,7 @@ def test_trimmed_history_may_begin_with_the_calls_after_a_text() -> None:
 
 
 def test_edited_answer_at_the_start_of_a_trimmed_history_keeps_its_question() -> None:
-    edited = [{"role": "assistant", "content": "other"}, *ALL[4:], user_message("q4")]
+    edited = [answer("other"), *ALL[4:], user_message("q4")]
     assert decide(LINE, edited) == MatchedEdit(id(1), 0, kept=LINE[1].input)
 
 
@@ -936,7 +936,7 @@ def test_edited_answer_among_consecutive_input_answers_replaces_only_itself() ->
     answers = [message("assistant", "one"), message("assistant", "two")]
     behind = chat("q2", "a2", "q3")
     stored = turn(2, [message("user", "q1"), *answers, message("user", "q2")], [message("assistant", "a2")])
-    edited = [{"role": "assistant", "content": "other"}, *behind]
+    edited = [answer("other"), *behind]
     assert decide([*plain("x", "y"), stored], edited) == MatchedEdit(id(1), 0, kept=stored.items[:2])
     here = [turn(1, [message("user", "q1")], answers), *plain("-", "-", "q2", "a2")[1:]]
     assert decide(here, edited) == MatchedEdit(None, 0, kept=here[0].items[:1])
@@ -969,7 +969,7 @@ def test_consecutive_answers_whose_question_was_deleted_are_an_edit() -> None:
         None, 0, kept=brought.items[:1]
     )
     greeted = turn(1, [message("assistant", "Hello."), *brought.items[:3]], [message("assistant", "a2")])
-    sent = [{"role": "assistant", "content": "Hello."}, ALL[1], *ALL[2:4], user_message("q4")]
+    sent = [answer("Hello."), ALL[1], *ALL[2:4], user_message("q4")]
     assert decide([greeted], sent) == MatchedEdit(None, 0)
 
 
@@ -980,7 +980,7 @@ def test_edit_at_the_start_of_an_interrupted_turn_replaces_it() -> None:
         turn(2, [message("user", "pay")], [call("s"), result("s")], SETTLED),
         *plain(*"----", "q3", "a3")[2:],
     ]
-    edited = [{"role": "assistant", "content": "other"}, *chat("q2", "a2", "q3", "a3", "q4")]
+    edited = [answer("other"), *chat("q2", "a2", "q3", "a3", "q4")]
     assert decide(line, edited) == MatchedEdit(None, 0, kept=whole.items[:1])
     assert decide(line, [user_message("other"), *ALL[1:], user_message("q4")]) == MatchedEdit(None, 0)
     assert decide(line[:1], [*edited[:3], user_message("q3")]) == MatchedEdit(None, 0, kept=whole.items[:1])
@@ -989,7 +989,7 @@ def test_edit_at_the_start_of_an_interrupted_turn_replaces_it() -> None:
 def test_edit_is_placed_past_an_absent_interrupted_turn() -> None:
     stopped = turn(2, [message("user", "stopped")], [], INTERRUPTED)
     line = [*plain("q1", "a1"), stopped, *plain(*"----", "q3", "a3")[2:]]
-    edited = [{"role": "assistant", "content": "other"}, *chat("q3", "a3", "q4")]
+    edited = [answer("other"), *chat("q3", "a3", "q4")]
     assert decide(line, edited) == MatchedEdit(None, 0, kept=line[0].input)
 
 
@@ -1087,13 +1087,10 @@ def test_windows_of_a_whole_history_give_only_the_beginning() -> None:
 
 def test_windows_include_a_start_in_the_middle_of_an_answer() -> None:
     rows = [*plain("q1", "a1"), turn(2, [], [message("assistant", text) for text in ("One.", "Two.")])]
-    found = [
-        window.spot for window in windows(rows, ClientTranscript([*chat("-", "Two.")[1:], user_message("q")]))
-    ]
+    found = [window.spot for window in windows(rows, ClientTranscript([answer("Two."), user_message("q")]))]
     assert spot(1, 0, 1) in found
     first = [
-        window.spot
-        for window in windows(rows[1:], ClientTranscript([*chat("-", "Two.")[1:], user_message("q")]))
+        window.spot for window in windows(rows[1:], ClientTranscript([answer("Two."), user_message("q")]))
     ]
     assert first == [spot(0, 0), spot(0, 0, 1)]
 
@@ -1195,9 +1192,7 @@ def test_client_transcript_skips_blank_messages_and_instructions() -> None:
     assert not request.follows_content(2)
 
 
-@pytest.mark.parametrize(
-    "sent", [chat("q", "a"), chat(" q", "a "), [user_message("q"), SYSTEM, *chat("-", "a")[1:]]]
-)
+@pytest.mark.parametrize("sent", [chat("q", "a"), chat(" q", "a "), [user_message("q"), SYSTEM, answer("a")]])
 def test_matched_turn_leads_from_one_end_of_the_request_to_the_other(sent: list[dict[str, Any]]) -> None:
     request = ClientTranscript(sent)
     assert through(request, TURN, 0, FORWARDS) == {len(sent)}
@@ -1224,7 +1219,7 @@ def test_interrupted_turn_leads_to_every_position_it_may_be_held_to() -> None:
     cut = turn(
         1, [message("user", "q"), message("user", "r")], [message("assistant", "It left the")], INTERRUPTED
     )
-    request = ClientTranscript([user_message("q"), user_message("r"), *chat("-", "It left")[1:]])
+    request = ClientTranscript([user_message("q"), user_message("r"), answer("It left")])
     assert through(request, cut, 0, FORWARDS) == {0, 1, 2, 3}
     assert through(request, cut, 3, BACKWARDS) == {3, 2, 1, 0}
     assert through(ClientTranscript(chat("other", "text")), cut, 0, FORWARDS) == {0}
@@ -1233,7 +1228,7 @@ def test_interrupted_turn_leads_to_every_position_it_may_be_held_to() -> None:
 def test_results_may_be_matched_from_the_middle_only_at_the_start_of_the_request() -> None:
     results = turn(1, [result("a", output="1"), result("b", output="2")], [message("assistant", "3")])
     two = {"role": "tool", "tool_call_id": "x", "content": "2"}
-    three = {"role": "assistant", "content": "3"}
+    three = answer("3")
     assert through(ClientTranscript([two, three]), results, 2, BACKWARDS) == {0}
     assert through(ClientTranscript([user_message("q"), two, three]), results, 3, BACKWARDS) == set()
 
