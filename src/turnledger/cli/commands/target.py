@@ -76,8 +76,8 @@ _SHARED = inspect.signature(_shared, eval_str=True).parameters
 def on_target(
     *without: str, **behaviour: Any
 ) -> Callable[[Callable[Concatenate[CommandTarget, Arguments], None]], Callable[..., None]]:
-    """Give a command the options of a CommandTarget after its own, except those named in `without`. For `behaviour`
-    see BackendSelector."""
+    """Give a command the options of its target after its own, except those named in `without`. For
+    `behaviour` see BackendSelector."""
     shared = [each for name, each in _SHARED.items() if name not in without]
 
     def decorate(command: Callable[Concatenate[CommandTarget, Arguments], None]) -> Callable[..., None]:
