@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
-from turnledger.cli.commands.target import Target
+from turnledger.cli.commands.target import CommandTarget
 from turnledger.cli.failures import FAILED, describe
 from turnledger.cli.output.progress import Progress
 from turnledger.cli.output.streams import json_of, print_message
@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 def run_each(
     label: str,
-    target: Target,
+    target: CommandTarget,
     names: Sequence[str],
     change: Callable[[Backend, str], Awaitable[Result]],
     message: Callable[[Result], str],

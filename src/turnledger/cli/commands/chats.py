@@ -10,7 +10,7 @@ import typer
 
 from turnledger.cli.backend.completion import complete_chat
 from turnledger.cli.commands.batch import run_each
-from turnledger.cli.commands.target import Target, on_target
+from turnledger.cli.commands.target import CommandTarget, on_target
 from turnledger.cli.options import (
     PAGE,
     ChatName,
@@ -46,7 +46,7 @@ chats = typer.Typer(
 @chats.command()
 @on_target(uses_settings=True)
 def create(
-    target: Target,
+    target: CommandTarget,
     conversation_key: Annotated[
         str | None, typer.Option("--key", metavar="KEY", help="Its conversation_key, unique in its scope.")
     ] = None,
@@ -86,7 +86,7 @@ def create(
 @chats.command("list")
 @on_target("scope")
 def list_(
-    target: Target,
+    target: CommandTarget,
     scope: ScopeFilter = None,
     tag: Annotated[str | None, typer.Option(help="Only chats with this tag.")] = None,
     pinned: Annotated[bool, typer.Option("--pinned", help="Only pinned chats.")] = False,
@@ -115,7 +115,7 @@ def list_(
 @chats.command()
 @on_target("scope")
 def search(
-    target: Target,
+    target: CommandTarget,
     text: Annotated[list[str], typer.Argument(metavar="WORD…", help="Words to search for; quote a phrase.")],
     scope: ScopeFilter = None,
     limit: Limit = PAGE,
@@ -131,7 +131,7 @@ def search(
 @chats.command()
 @on_target()
 def show(
-    target: Target,
+    target: CommandTarget,
     chat: ChatName,
     turns: Annotated[int, typer.Option(min=1, help="Number of turns, from the end.")] = PAGE,
 ) -> None:
@@ -142,7 +142,7 @@ def show(
 @chats.command()
 @on_target()
 def context(
-    target: Target,
+    target: CommandTarget,
     chat: ChatName,
     last: Annotated[int | None, typer.Option(min=0, help="Only this many of the last turns.")] = None,
     budget: Annotated[
@@ -157,7 +157,7 @@ def context(
 
 @chats.command()
 @on_target("scope")
-def jobs(target: Target, limit: Limit = PAGE, cursor: Cursor = None) -> None:
+def jobs(target: CommandTarget, limit: Limit = PAGE, cursor: Cursor = None) -> None:
     """List the background turns that wait or run, oldest first."""
     target.print(lambda backend: backend.jobs(limit=limit, cursor=cursor), _print_jobs)
 
@@ -165,7 +165,7 @@ def jobs(target: Target, limit: Limit = PAGE, cursor: Cursor = None) -> None:
 @chats.command()
 @on_target()
 def stop(
-    target: Target,
+    target: CommandTarget,
     chat: Annotated[
         str | None,
         typer.Argument(
@@ -282,7 +282,7 @@ def _print_cursor(page: Page[Any], empty_message: str) -> None:
 @chats.command()
 @on_target()
 def append(
-    target: Target,
+    target: CommandTarget,
     chat: ChatName,
     text: Annotated[
         str | None,
@@ -335,7 +335,7 @@ def _item_of(line: bytes, number: int) -> dict[str, Any]:
 @chats.command()
 @on_target()
 def rename(
-    target: Target, chat: ChatName, title: Annotated[str, typer.Argument(help="The new title.")]
+    target: CommandTarget, chat: ChatName, title: Annotated[str, typer.Argument(help="The new title.")]
 ) -> None:
     """Set the title of a chat; only a person can change it again."""
     target.print(
@@ -347,7 +347,7 @@ def rename(
 @chats.command()
 @on_target()
 def flag(
-    target: Target,
+    target: CommandTarget,
     chat: ChatName,
     turn: Annotated[str, typer.Argument(metavar="TURN", help="The id of a turn, as in turn_….")],
     item: Annotated[
@@ -377,19 +377,19 @@ def _print_flags(flags: TurnFlags) -> None:
 
 @chats.command()
 @on_target()
-def pin(target: Target, chats: ChatNames, off: Off = False) -> None:
+def pin(target: CommandTarget, chats: ChatNames, off: Off = False) -> None:
     """Pin chats, so that `list --pinned` shows them; --off unpins them."""
     _update_each(target, chats, "is no longer pinned" if off else "is pinned", pinned=not off)
 
 
 @chats.command()
 @on_target()
-def archive(target: Target, chats: ChatNames, off: Off = False) -> None:
+def archive(target: CommandTarget, chats: ChatNames, off: Off = False) -> None:
     """Archive chats, so that only `list --archived` shows them; --off unarchives them."""
     _update_each(target, chats, "is no longer archived" if off else "is archived", archived=not off)
 
 
-def _update_each(target: Target, names: list[str], result: str, **changes: bool) -> None:
+def _update_each(target: CommandTarget, names: list[str], result: str, **changes: bool) -> None:
     run_each(
         "Changing",
         target,
@@ -402,7 +402,7 @@ def _update_each(target: Target, names: list[str], result: str, **changes: bool)
 @chats.command()
 @on_target(uses_settings=True)
 def delete(
-    target: Target,
+    target: CommandTarget,
     chats: ChatNames,
     purge: Annotated[
         bool,
@@ -421,7 +421,7 @@ def delete(
 
 @chats.command()
 @on_target("scope")
-def restore(target: Target, chats: DeletedIds) -> None:
+def restore(target: CommandTarget, chats: DeletedIds) -> None:
     """Restore deleted chats."""
     run_each("Restoring", target, chats, lambda backend, id: backend.restore(id), _restore_message)
 

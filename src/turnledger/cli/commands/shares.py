@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from turnledger.cli.commands.batch import run_each
-from turnledger.cli.commands.target import Target, on_target
+from turnledger.cli.commands.target import CommandTarget, on_target
 from turnledger.cli.options import date_of, expiry_of, expiry_text, now_ms, seconds_of, split_names
 from turnledger.cli.output.streams import json_of, print_message
 from turnledger.cli.output.table import Column, Record
@@ -31,7 +31,7 @@ shares = typer.Typer(help="Create, list and revoke links for visitors.", no_args
 @shares.command()
 @on_target("scope")
 def create(
-    target: Target,
+    target: CommandTarget,
     scope: Annotated[
         str | None, typer.Option(help="Each visitor gets their own chats in this scope; needs `admin`.")
     ] = None,
@@ -110,7 +110,7 @@ def create(
 @shares.command("list")
 @on_target("owner", "scope")
 def list_(
-    target: Target,
+    target: CommandTarget,
     all_: Annotated[bool, typer.Option("--all", help="Include links that have ended.")] = False,
 ) -> None:
     """List links that admit visitors, newest first. Their codes are not stored."""
@@ -126,7 +126,7 @@ def list_(
 @shares.command()
 @on_target("owner", "scope")
 def revoke(
-    target: Target, ids: Annotated[list[str], typer.Argument(metavar="ID…", help="As in share_….")]
+    target: CommandTarget, ids: Annotated[list[str], typer.Argument(metavar="ID…", help="As in share_….")]
 ) -> None:
     """Revoke links at once, in every process, with the tokens of all their visitors."""
     from turnledger.model.ids import ShareId

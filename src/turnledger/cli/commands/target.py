@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")
 
 
-class Target(BackendSelector):
+class CommandTarget(BackendSelector):
     """The backend of a command, the scope in which it looks conversation_keys up, and how it prints."""
 
     def __init__(self, *, scope: str = "", as_json: bool = False, **selection: Any) -> None:
@@ -75,17 +75,17 @@ _SHARED = inspect.signature(_shared, eval_str=True).parameters
 
 def on_target(
     *without: str, **behaviour: Any
-) -> Callable[[Callable[Concatenate[Target, Arguments], None]], Callable[..., None]]:
-    """Give a command the options of a Target after its own, except those named in `without`. For `behaviour`
-    see BackendSelector."""
+) -> Callable[[Callable[Concatenate[CommandTarget, Arguments], None]], Callable[..., None]]:
+    """Give a command the options of its target after its own, except those named in `without`. For
+    `behaviour` see BackendSelector."""
     shared = [each for name, each in _SHARED.items() if name not in without]
 
-    def decorate(command: Callable[Concatenate[Target, Arguments], None]) -> Callable[..., None]:
+    def decorate(command: Callable[Concatenate[CommandTarget, Arguments], None]) -> Callable[..., None]:
         @wraps(command)
         def run(**options: Any) -> None:
             selection = {each.name: options.pop(each.name, each.default) for each in shared}
             call: Callable[..., None] = command
-            call(Target(**selection, **behaviour), **options)
+            call(CommandTarget(**selection, **behaviour), **options)
 
         _, *own = inspect.signature(command, eval_str=True).parameters.values()
         keywords = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*own, *shared)]

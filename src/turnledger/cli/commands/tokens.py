@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turnledger.cli.commands.target import Target, on_target
+from turnledger.cli.commands.target import CommandTarget, on_target
 from turnledger.cli.failures import FAILED
 from turnledger.cli.options import date_of, expiry_of, expiry_text, now_ms, split_names
 from turnledger.cli.output.streams import json_of, print_message, print_result
@@ -36,7 +36,7 @@ tokens = typer.Typer(help="Create, list and revoke the tokens of the server.", n
 @tokens.command()
 @on_target("owner", "scope", creates_store=True)
 def create(
-    target: Target,
+    target: CommandTarget,
     owner: Annotated[
         str | None,
         typer.Option(help="The owner of its conversations. Default: the owner of requests without a token."),
@@ -100,7 +100,7 @@ def create(
 @tokens.command("list")
 @on_target("owner", "scope")
 def list_(
-    target: Target,
+    target: CommandTarget,
     owner: Annotated[str | None, typer.Option(help="Only tokens of this owner.")] = None,
     all_: Annotated[bool, typer.Option("--all", help="Include expired and revoked tokens.")] = False,
 ) -> None:
@@ -118,7 +118,7 @@ def list_(
 @tokens.command()
 @on_target("owner", "scope")
 def revoke(
-    target: Target,
+    target: CommandTarget,
     ids: Annotated[list[str], typer.Argument(metavar="ID…", help="As in tok_…, or the text of a token.")],
 ) -> None:
     """Revoke tokens at once, in every process, with all their descendants."""

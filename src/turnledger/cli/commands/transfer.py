@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from turnledger.cli.backend.completion import complete_chat
-from turnledger.cli.commands.target import Target, on_target
+from turnledger.cli.commands.target import CommandTarget, on_target
 from turnledger.cli.failures import FAILED
 from turnledger.cli.options import Config, Store
 from turnledger.cli.output.file import Write, atomic_writer
@@ -46,7 +46,7 @@ class Format(StrEnum):
 
 @on_target("scope", "as_json")
 def export(
-    target: Target,
+    target: CommandTarget,
     chats: Annotated[
         list[str] | None,
         typer.Argument(metavar="CHAT…", help="Ids, or conversation_keys.", autocompletion=complete_chat),
@@ -116,7 +116,7 @@ def _to_terminal(format: Format) -> Write:
 
 @on_target("scope", creates_store=True)
 def import_chats(
-    target: Target,
+    target: CommandTarget,
     file: Annotated[str, typer.Argument(metavar="FILE", help="An exported file; - for standard input.")],
     scope: Annotated[str | None, typer.Option(help="Import into this scope, overriding the file.")] = None,
 ) -> None:

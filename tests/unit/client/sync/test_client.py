@@ -176,12 +176,6 @@ def test_client_repr_hides_its_api_key() -> None:
     assert "tlt_x" not in repr(client_of(ScriptedTransport()))
 
 
-def test_base_url_with_a_path_prefixes_every_request() -> None:
-    served = ScriptedTransport(reply({"data": [{"id": "demo"}]}))
-    Client(f"{AT}/below/", http=served.http).models()
-    assert str(served.received[0].url) == f"{AT}/below/v1/models"
-
-
 def test_timeouts_are_passed_to_every_request() -> None:
     served = ScriptedTransport(reply({"data": []}))
     client_of(served, timeouts=Timeouts(connect=1, silence=2, write=3)).models()
