@@ -50,6 +50,11 @@ ROOM = 2 << 30
 """Bytes that must be free there."""
 
 
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Point the home folder, temporary files and the settings of this package at a folder of the run, also
     compiled code if none may be kept beside its module. Search the logs of the run for secrets, and create
@@ -77,11 +82,6 @@ def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
     folder = session.config.stash.get(RUN_FOLDER, None)
     if folder is not None and session.exitstatus == pytest.ExitCode.OK:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @pytest.fixture(autouse=True)
