@@ -57,7 +57,6 @@ HTML = [
     "<a href=\"javascript:owned('a')\">a</a>",
 ]
 
-
 LINKS = [
     "javascript:owned(1)",
     "JaVaScRiPt:owned(2)",
@@ -91,7 +90,6 @@ LINKS = [
     "java\\script:owned(24)",
 ]
 
-
 LOADING = [
     "![a](https://elsewhere.example/a.png)",
     "![a](//elsewhere.example/b.png)",
@@ -118,9 +116,7 @@ LOADING = [
     "\\<img src=x onerror=owned(20)>",
 ]
 
-
 TURNING = set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-
 
 MODELS = {"object": "list", "data": [{"id": "scripted"}, {"id": "one \u202ereh"}, {"id": "one \u202emih"}]}
 
@@ -262,7 +258,6 @@ if x: #\u2066 ok\u2069
     a\u200bb = 1
 ```"""
 
-
 PRETENDS = {
     "[https://bank.example/login](https://thief.example/a)": "https://bank.example/login (thief.example)",
     "[bank.example](https://bank.example.thief.example)": "bank.example (bank.example.thief.example)",
@@ -292,7 +287,6 @@ def test_bidi_controls_and_misleading_links_are_exposed(profile: Profile, person
 
 
 NAME = "a\u202eb\u2067c<img src=x onerror=owned('name')>"
-
 
 TURNED = """() => {
   const turning = /[\\u202a-\\u202e\\u2066-\\u2069]/;
@@ -390,7 +384,6 @@ const into = { outDir: process.env.INTO, lib, copyPublicDir: false };
 await build({ configFile: false, logLevel: "error", build: into });
 """
 
-
 KEPT = [
     "<p>a <em>b</em> <strong>c</strong> <del>d</del> <code>e</code><br></p>",
     '<ol start="3"><li>a</li></ol>',
@@ -401,7 +394,6 @@ KEPT = [
     '<span data-picture="https://a.example" data-alt="b"></span>',
     '<pre data-language="js">a</pre>',
 ]
-
 
 GONE = [
     "<script>owned()</script>",
@@ -432,10 +424,7 @@ GONE = [
     "<div><template shadowrootmode=open><script>owned()</script></template></div>",
 ]
 
-
 SILENT = r"(?:[^<]|</?[pa]>)*"
-
-
 """What may be left of those: words, and what neither does anything nor leads anywhere."""
 
 

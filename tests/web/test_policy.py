@@ -19,24 +19,17 @@ from tools.node_package import PAGE
 
 ROOT = Path(__file__).parents[2]
 
-
 LARGEST = 150_000
-
-
 """Bytes of everything that a browser loads, compressed."""
-
 
 NETWORK_CALL = re.compile(
     r"\bfetch\s*\(|\bXMLHttpRequest\b|\bEventSource\b|\bWebSocket\b|\bsendBeacon\b|\bimportScripts\b"
 )
 
-
 SECURE = re.compile(r"crypto\.(?:randomUUID|subtle)\b")
-
 
 MODAL = re.compile(r"(?<![.\w])(?:alert|confirm|prompt)\s*\(|window\.(?:alert|confirm|prompt)\b")
 """Not `showModal` of a dialog element, which a sandbox without `allow-modals` does not forbid."""
-
 
 REMOTE = (
     "![far](https://far.example/image.png) [away](https://far.example/) <img src=https://far.example/2.png>"

@@ -383,111 +383,6 @@ async def timeouts() -> None:
     assert loop.time() == 11
 
 
-async def shields() -> None:
-    async def work() -> str:
-        await asyncio.sleep(10)
-        return "worked"
-
-    inner = asyncio.create_task(work())
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(1):
-            await asyncio.shield(inner)
-    assert await inner == "worked"
-
-
-async def gathers() -> None:
-    async def fail() -> None:
-        await asyncio.sleep(0)
-        raise KeyError("failed")
-
-    assert await asyncio.gather(*(asyncio.sleep(n % 3, n) for n in range(9))) == list(range(9))
-    with pytest.raises(KeyError):
-        await asyncio.gather(asyncio.sleep(1), fail())
-    done, pending = await asyncio.wait([asyncio.create_task(asyncio.sleep(n)) for n in (1, 2)], timeout=1.5)
-    assert (len(done), len(pending)) == (1, 1)
-
-
-async def events() -> None:
-    event, seen = asyncio.Event(), []
-
-    async def wait(name: int) -> None:
-        await event.wait()
-        seen.append(name)
-
-    waiters = [asyncio.create_task(wait(name)) for name in range(5)]
-    await asyncio.sleep(1)
-    assert seen == []
-    event.set()
-    await asyncio.gather(*waiters)
-    assert sorted(seen) == [0, 1, 2, 3, 4]
-
-
-async def locks() -> None:
-    lock, inside, total = asyncio.Lock(), 0, 0
-
-    async def enter(impatient: bool) -> None:
-        nonlocal inside, total
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(1.5 if impatient else None), lock:
-                inside += 1
-                assert inside == 1
-                await asyncio.sleep(0)
-                total += 1
-                inside -= 1
-                await asyncio.sleep(0.5)
-
-    await asyncio.gather(*(enter(n % 2 == 1) for n in range(8)))
-    assert not lock.locked()
-    assert total >= 4
-
-
-async def queues() -> None:
-    queue: asyncio.Queue[int] = asyncio.Queue(maxsize=2)
-    got: list[int] = []
-
-    async def put() -> None:
-        for n in range(20):
-            await queue.put(n)
-
-    async def get() -> None:
-        while True:
-            got.append(await queue.get())
-            await asyncio.sleep(0)
-            queue.task_done()
-
-    getters = [asyncio.create_task(get()) for _ in range(3)]
-    await put()
-    await queue.join()
-    for getter in getters:
-        getter.cancel()
-    await asyncio.gather(*getters, return_exceptions=True)
-    assert got == list(range(20))
-
-
-async def conditions_and_semaphores() -> None:
-    condition, semaphore, running = asyncio.Condition(), asyncio.Semaphore(2), 0
-    items: list[int] = []
-
-    async def consume() -> None:
-        nonlocal running
-        async with condition:
-            await condition.wait_for(lambda: items)
-            items.pop()
-        async with semaphore:
-            running += 1
-            assert running <= 2
-            await asyncio.sleep(1)
-            running -= 1
-
-    consumers = [asyncio.create_task(consume()) for _ in range(5)]
-    for n in range(5):
-        async with condition:
-            items.append(n)
-            condition.notify()
-    await asyncio.gather(*consumers)
-    assert items == []
-
-
 async def task_groups() -> None:
     cancelled = []
 
@@ -570,12 +465,6 @@ async def callbacks_run_in_the_order_of_registration() -> None:
     [
         sleeps,
         timeouts,
-        shields,
-        gathers,
-        events,
-        locks,
-        queues,
-        conditions_and_semaphores,
         task_groups,
         context_variables,
         done_callbacks_run_before_the_awaiter,

@@ -8,6 +8,14 @@ const many = (count: number) =>
 const shelfOf = (shop: Shop, scope: string | null = null) => new ChatPages(shop.client, { kind: "chats", scope });
 const titles = (pages: ChatPages) => pages.rows.value.map(({ title }) => title);
 
+/** A shop, and a list of its chats that has read as many as are needed. */
+async function opened(chats: Shop["chats"], needed = 1, scope: string | null = null) {
+  const shop = new Shop(chats);
+  const pages = shelfOf(shop, scope);
+  await pages.need(needed);
+  return { shop, pages };
+}
+
 beforeEach(() => vi.useFakeTimers());
 afterEach(() => vi.useRealTimers());
 
@@ -44,8 +52,7 @@ describe("reading", () => {
   test("finds pinned chats at once, however old they are", async () => {
     const chats = many(7);
     chats[6] = { ...chats[6]!, pinned: true };
-    const pages = shelfOf(new Shop(chats));
-    await pages.need(1);
+    const { pages } = await opened(chats);
     expect(titles(pages)).toEqual(["Chat 0", "Chat 1", "Chat 6"]);
   });
 
@@ -85,9 +92,7 @@ describe("reading", () => {
 
 describe("following", () => {
   test("applies a change without a request", async () => {
-    const shop = new Shop(many(2));
-    const pages = shelfOf(shop);
-    await pages.need(1);
+    const { shop, pages } = await opened(many(2));
     shop.asked.length = 0;
     pages.applyChange(change("chat.created", { id: idOf(5), title: "New", touchedAt: 3_000 }));
     pages.applyChange(change("chat.changed", { id: idOf(1), title: "Renamed", revision: 2, at: 9_000 }));
@@ -105,15 +110,13 @@ describe("following", () => {
   });
 
   test("ignores a change that is older than the row", async () => {
-    const pages = shelfOf(new Shop([chat({ id: idOf(0), title: "As it is", revision: 5 })]));
-    await pages.need(1);
+    const { pages } = await opened([chat({ id: idOf(0), title: "As it is", revision: 5 })]);
     pages.applyChange(change("chat.changed", { id: idOf(0), title: "As it was", revision: 4 }));
     expect(titles(pages)).toEqual(["As it is"]);
   });
 
   test("ignores the end of an earlier turn while a later one runs", async () => {
-    const pages = shelfOf(new Shop(many(1)));
-    await pages.need(1);
+    const { pages } = await opened(many(1));
     pages.applyChange(change("turn.running", { id: idOf(0), turn: "turn_1" }));
     pages.applyChange(change("turn.running", { id: idOf(0), turn: "turn_2" }));
     pages.applyChange(change("turn.stopped", { id: idOf(0), turn: "turn_1" }));
@@ -125,9 +128,7 @@ describe("following", () => {
   });
 
   test("looks up a used chat beyond the read pages, and sorts it in", async () => {
-    const shop = new Shop(many(7));
-    const pages = shelfOf(shop);
-    await pages.need(1);
+    const { shop, pages } = await opened(many(7));
     shop.chats[6] = { ...shop.chats[6]!, touchedAt: 5_000 };
     pages.applyChange(change("turn.committed", { id: idOf(6), turn: "turn_1", at: 5_000 }));
     pages.applyChange(change("chat.changed", { id: idOf(5), title: "Old, and renamed", revision: 2 }));
@@ -137,9 +138,7 @@ describe("following", () => {
   });
 
   test("reads the list if many chats are missing", async () => {
-    const shop = new Shop(many(40));
-    const pages = shelfOf(shop);
-    await pages.need(1);
+    const { shop, pages } = await opened(many(40));
     shop.asked.length = 0;
     for (let at = 20; at < 40; at++) pages.applyChange(change("chat.restored", { id: idOf(at), revision: 2 }));
     await gathered();
@@ -147,9 +146,7 @@ describe("following", () => {
   });
 
   test("does not count an import as use", async () => {
-    const shop = new Shop(many(2));
-    const pages = shelfOf(shop);
-    await pages.need(1);
+    const { shop, pages } = await opened(many(2));
     const imported = { id: idOf(7, 1_000), title: "Imported", touchedAt: 1 };
     shop.chats.push(chat(imported));
     pages.applyChange(change("chat.created", { ...imported, at: 90_000_000 }));
@@ -158,9 +155,7 @@ describe("following", () => {
   });
 
   test("ignores chats of other scopes", async () => {
-    const shop = new Shop([chat({ id: idOf(0), scope: "shop", title: "Of the shop" })]);
-    const pages = shelfOf(shop, "shop");
-    await pages.need(1);
+    const { shop, pages } = await opened([chat({ id: idOf(0), scope: "shop", title: "Of the shop" })], 1, "shop");
     pages.applyChange(change("chat.created", { id: idOf(1), scope: "wiki" }));
     pages.applyChange(change("turn.committed", { id: idOf(2), scope: "wiki", turn: "turn_1" }));
     await gathered();
@@ -171,9 +166,7 @@ describe("following", () => {
 
 describe("after a gap", () => {
   test("rows stay until they are read again, as far as needed", async () => {
-    const shop = new Shop(many(9));
-    const pages = shelfOf(shop);
-    await pages.need(5);
+    const { shop, pages } = await opened(many(9), 5);
     const seen: number[] = [];
     pages.rows.subscribe((rows) => seen.push(rows.length));
     shop.chats = many(9)
@@ -193,9 +186,7 @@ describe("after a gap", () => {
   });
 
   test("a second gap during the read starts it again", async () => {
-    const shop = new Shop(many(3));
-    const pages = shelfOf(shop);
-    await pages.need(3);
+    const { shop, pages } = await opened(many(3), 3);
     shop.isHeld = true;
     pages.applyChange({ type: "gap", position: "2", at: 0 });
     await settled();

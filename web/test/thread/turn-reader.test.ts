@@ -33,11 +33,29 @@ class Scene {
     void reader.follow(this.pending, source, this.withdrawal.signal).then((outcome) => (this.outcome = outcome));
   }
 
-  /** The server takes what was asked for last. */
-  take(turn: string): MadeUpStream {
+  static async begun(isLocal = true): Promise<Scene> {
+    const scene = new Scene(isLocal);
+    await rest();
+    return scene;
+  }
+
+  /** The server takes what was asked for last, and tells this. */
+  async take(turn: string, ...events: TurnEvent[]): Promise<void> {
     const stream = this.asked.at(-1) as MadeUpStream;
     stream.turnId = turn;
-    return stream;
+    stream.tell(...events);
+    await rest();
+  }
+
+  /** The turn's events, as they are read. */
+  async tell(...events: TurnEvent[]): Promise<void> {
+    this.read[0]?.stream.tell(...events);
+    await rest();
+  }
+
+  async show(isShown: boolean): Promise<void> {
+    this.isShown.value = isShown;
+    await rest();
   }
 }
 
@@ -45,48 +63,36 @@ const lost = (): Error => new errors.ServerUnavailable("server_unavailable", "No
 
 describe("a local turn", () => {
   it("is followed to its end", async () => {
-    const scene = new Scene();
-    await rest();
-    scene.take("turn_1").tell(STARTED, delta(2, "Hello"), finished(3));
-    await rest();
+    const scene = await Scene.begun();
+    await scene.take("turn_1", STARTED, delta(2, "Hello"), finished(3));
     expect(scene.outcome).toEqual({ kind: "committed" });
     expect([scene.pending.text.value, scene.pending.turnId.value]).toEqual(["Hello", "turn_1"]);
   });
 
   it("is released while hidden, and continued after the last event", async () => {
-    const scene = new Scene();
-    await rest();
-    scene.take("turn_1").tell(STARTED, delta(2, "Hel"));
-    await rest();
-    scene.isShown.value = false;
-    await rest();
+    const scene = await Scene.begun();
+    await scene.take("turn_1", STARTED, delta(2, "Hel"));
+    await scene.show(false);
     expect([scene.asked[0]?.isClosed, scene.read.length]).toEqual([true, 0]);
-    scene.isShown.value = true;
-    await rest();
+    await scene.show(true);
     expect(scene.read[0]).toMatchObject({ turn: "turn_1", after: 2 });
-    scene.read[0]?.stream.tell(delta(3, "lo"), finished(4));
-    await rest();
+    await scene.tell(delta(3, "lo"), finished(4));
     expect([scene.pending.text.value, scene.outcome?.kind]).toEqual(["Hello", "committed"]);
   });
 
   it("is held until a server has accepted it, also while hidden", async () => {
     const scene = new Scene();
-    scene.isShown.value = false;
-    await rest();
+    await scene.show(false);
     expect(scene.asked[0]?.isClosed).toBe(false);
   });
 
   it("is read to its end while hidden, once a change reports its end", async () => {
-    const scene = new Scene();
-    await rest();
-    scene.take("turn_1").tell(STARTED);
-    await rest();
-    scene.isShown.value = false;
-    await rest();
+    const scene = await Scene.begun();
+    await scene.take("turn_1", STARTED);
+    await scene.show(false);
     scene.pending.isOver.value = true;
     await rest();
-    scene.read[0]?.stream.tell(delta(2, "Hello"), finished(3));
-    await rest();
+    await scene.tell(delta(2, "Hello"), finished(3));
     expect(scene.outcome).toEqual({ kind: "committed" });
   });
 
@@ -94,7 +100,7 @@ describe("a local turn", () => {
     const scene = new Scene();
     scene.before.value = 1;
     await rest();
-    scene.take("turn_1");
+    await scene.take("turn_1");
     scene.pending.identify("turn_1");
     scene.pending.state.value = "queued";
     await rest();
@@ -105,27 +111,19 @@ describe("a local turn", () => {
   });
 
   it("is requested again if its process died while it was hidden", async () => {
-    const scene = new Scene();
-    await rest();
-    scene.take("turn_1").tell(STARTED, delta(2, "This never"));
-    await rest();
-    scene.isShown.value = false;
-    await rest();
-    scene.isShown.value = true;
-    await rest();
-    scene.read[0]?.stream.tell(finished(3, "failed", "process_died"));
-    await rest();
+    const scene = await Scene.begun();
+    await scene.take("turn_1", STARTED, delta(2, "This never"));
+    await scene.show(false);
+    await scene.show(true);
+    await scene.tell(finished(3, "failed", "process_died"));
     expect([scene.asked.length, scene.outcome]).toEqual([2, null]);
-    scene.take("turn_2").tell(STARTED, delta(2, "This"), finished(3));
-    await rest();
+    await scene.take("turn_2", STARTED, delta(2, "This"), finished(3));
     expect([scene.pending.text.value, scene.pending.isRestarted.value]).toEqual(["This", true]);
   });
 
   it("is not requested again if the model failed", async () => {
-    const scene = new Scene();
-    await rest();
-    scene.take("turn_1").tell(STARTED, finished(2, "failed", "model_refused"));
-    await rest();
+    const scene = await Scene.begun();
+    await scene.take("turn_1", STARTED, finished(2, "failed", "model_refused"));
     expect(scene.outcome).toMatchObject({ kind: "failed", problem: { code: "model_refused" } });
     expect(scene.asked.length).toBe(1);
   });
@@ -133,16 +131,13 @@ describe("a local turn", () => {
   it("waits for a lost connection, and continues", async () => {
     vi.useFakeTimers();
     try {
-      const scene = new Scene();
-      await rest();
-      scene.take("turn_1").tell(STARTED, delta(2, "Hel"));
-      await rest();
+      const scene = await Scene.begun();
+      await scene.take("turn_1", STARTED, delta(2, "Hel"));
       scene.asked[0]?.fail(lost());
       await rest();
       expect([scene.pending.isOffline.value, scene.outcome, scene.read.length]).toEqual([true, null, 0]);
       await vi.advanceTimersByTimeAsync(5_000);
-      scene.read[0]?.stream.tell(delta(3, "lo"), finished(4));
-      await rest();
+      await scene.tell(delta(3, "lo"), finished(4));
       expect([scene.pending.text.value, scene.pending.isOffline.value]).toEqual(["Hello", false]);
     } finally {
       vi.useRealTimers();
@@ -150,8 +145,7 @@ describe("a local turn", () => {
   });
 
   it("is requested again if it was withdrawn from the queue or waited too long", async () => {
-    const scene = new Scene();
-    await rest();
+    const scene = await Scene.begun();
     scene.asked[0]?.fail(new errors.WaitEnded("wait_ended", "Too long."));
     await rest();
     expect(scene.asked.length).toBe(2);
@@ -172,16 +166,14 @@ describe("a local turn", () => {
   });
 
   it("ends when it is withdrawn", async () => {
-    const scene = new Scene();
-    await rest();
+    const scene = await Scene.begun();
     scene.withdrawal.abort();
     await rest();
     expect([scene.asked[0]?.isClosed, scene.outcome?.kind]).toEqual([true, "gone"]);
   });
 
   it("fails with the server's refusal", async () => {
-    const scene = new Scene();
-    await rest();
+    const scene = await Scene.begun();
     const refused = new errors.QueueFull("queue_full", "Too many.");
     scene.asked[0]?.fail(refused);
     await rest();
@@ -191,27 +183,22 @@ describe("a local turn", () => {
 
 describe("a turn of another tab", () => {
   it("is read, and never requested", async () => {
-    const scene = new Scene(false);
-    await rest();
+    const scene = await Scene.begun(false);
     expect(scene.read[0]).toMatchObject({ turn: "turn_1", after: 0 });
-    scene.read[0]?.stream.tell(STARTED, finished(2, "failed", "process_died"));
-    await rest();
+    await scene.tell(STARTED, finished(2, "failed", "process_died"));
     expect(scene.outcome).toMatchObject({ kind: "failed", problem: { code: "process_died" } });
   });
 
   it("is gone if it has no events", async () => {
-    const scene = new Scene(false);
-    await rest();
+    const scene = await Scene.begun(false);
     scene.read[0]?.stream.end();
     await rest();
     expect(scene.outcome).toEqual({ kind: "gone" });
   });
 
   it("reports that a user stopped it", async () => {
-    const scene = new Scene(false);
-    await rest();
-    scene.read[0]?.stream.tell(STARTED, finished(2, "discarded"));
-    await rest();
+    const scene = await Scene.begun(false);
+    await scene.tell(STARTED, finished(2, "discarded"));
     expect(scene.outcome).toMatchObject({ kind: "failed", problem: { code: "turn_stopped" } });
   });
 });

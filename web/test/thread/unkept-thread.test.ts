@@ -39,6 +39,11 @@ class Answering {
     this.#controller.close();
   }
 
+  answer(text: string): void {
+    this.say(text);
+    this.end();
+  }
+
   #event(data: string): void {
     this.#controller.enqueue(new TextEncoder().encode(`data: ${data}\n\n`));
   }
@@ -79,8 +84,7 @@ const shown = (): [string, string, string][] =>
 async function talk(text: string, answer: string): Promise<void> {
   const sent = thread.send(text);
   const answering = await next(asked.length + 1);
-  answering.say(answer);
-  answering.end();
+  answering.answer(answer);
   await sent;
 }
 
@@ -109,8 +113,7 @@ describe("a temporary chat", () => {
     await vi.waitFor(() => expect(thread.pending.value[0]?.text.value).toBe("Tw"));
     const pending = thread.pending.value[0];
     expect([pending?.reasoning.value, pending?.state.value]).toEqual(["Hm", "running"]);
-    answering.say("o");
-    answering.end();
+    answering.answer("o");
     await sent;
     const [turn] = thread.turns.value;
     expect(turn?.output.map(({ type }) => type)).toEqual(["reasoning", "message"]);
@@ -133,13 +136,11 @@ describe("a temporary chat", () => {
     await thread.stop({ which: thread.pending.value[1]! });
     expect(thread.failed.value).toMatchObject({ text: "Two", isStopped: true });
     const answering = await next(1);
-    answering.say("First");
-    answering.end();
+    answering.answer("First");
     await first;
     const last = await next(2);
     expect(last.body.messages.map(({ content }) => content)).toEqual(["One", "First", "Three"]);
-    last.say("Last");
-    last.end();
+    last.answer("Last");
     await Promise.all([second, third]);
     expect(shown().map(([, input]) => input)).toEqual(["One", "Three"]);
   });
@@ -171,8 +172,7 @@ describe("a temporary chat", () => {
     await first;
     const answering = await next(2);
     expect(answering.body.messages.map(({ content }) => content)).toEqual(told);
-    answering.say("Done");
-    answering.end();
+    answering.answer("Done");
     await second;
     expect([shown().at(-1), thread.failed.value]).toEqual([["completed", "Two", "Done"], null]);
   });
@@ -186,8 +186,7 @@ describe("a temporary chat", () => {
     const again = thread.retry();
     expect(thread.failed.value).toBe(null);
     const answering = await next(2);
-    answering.say("Four");
-    answering.end();
+    answering.answer("Four");
     await again;
     expect(shown().at(-1)).toEqual(["completed", "Three", "Four"]);
   });
@@ -201,14 +200,12 @@ describe("a temporary chat", () => {
     const answering = await next(3);
     expect(answering.body.messages.map(({ content }) => content)).toEqual(["Won"]);
     expect(shown().length).toBe(2); // until it is there
-    answering.say("Too");
-    answering.end();
+    answering.answer("Too");
     await edited;
     expect(shown()).toEqual([["completed", "Won", "Too"]]);
     const again = thread.regenerate(thread.turns.value[0]!);
     const other = await next(4);
-    other.say("Also");
-    other.end();
+    other.answer("Also");
     await again;
     expect(shown()).toEqual([["completed", "Won", "Also"]]);
   });
