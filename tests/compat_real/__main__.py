@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests.compat_real import open_webui, outages, responses, story
-from tests.compat_real.environments import HERE, node_modules, python_of, version_of
+from tests.compat_real.environments import FOR_TESTS, HERE, node_modules, python_of, version_of
 from tests.docs import heavy_recipes
 from tools.reference.__main__ import main as write_reference
 from tools.reference.compatibility import RESULTS
@@ -138,7 +138,7 @@ class OpenWebUI:
 
 
 def _llama_cpp(behind: ExitStack, folder: Path) -> outages.Command:
-    return lambda port: [python_of("llama"), HERE / "servers" / "llama_cpp.py", str(port), folder]
+    return outages.llama_cpp(folder)
 
 
 def _transformers(behind: ExitStack, folder: Path) -> outages.Command:
@@ -152,7 +152,7 @@ def _transformers(behind: ExitStack, folder: Path) -> outages.Command:
 
 def _litellm_proxy(behind: ExitStack, folder: Path) -> outages.Command:
     """In front of llama.cpp's server."""
-    model = behind.enter_context(outages.running(_llama_cpp(behind, folder), folder))
+    model = behind.enter_context(outages.running(outages.llama_cpp(folder), folder))
     config = folder / "litellm.yaml"
     config.write_text(LITELLM_CONFIG.format(api_base=model.url))
     program = python_of("litellm").with_name("litellm")
@@ -288,14 +288,13 @@ PARTIES: dict[str, Client | Server | Page | OpenWebUI] = {
         "ai_sdk_responses.mjs",
         "conversation",
     ),
-    "llama.cpp": Server("llama.cpp's server, from xllamacpp", "xllamacpp", "llama", _llama_cpp),
+    "llama.cpp": Server("llama.cpp's server, from xllamacpp", "xllamacpp", FOR_TESTS, _llama_cpp),
     "litellm-proxy": Server("LiteLLM's proxy, in front of llama.cpp", "litellm", "litellm", _litellm_proxy),
     "transformers": Server(
         "`transformers serve`", "transformers", "transformers", _transformers, refuses_length=False
     ),
     "jupyter-recipe": Page("[Jupyter](../recipes/jupyter.md)", "ipykernel", "jupyter", "jupyter"),
     "langgraph-recipe": Page("[LangGraph](../recipes/langgraph.md)", "langgraph", "frameworks", "langgraph"),
-    "responses-recipe": Page("[Responses](../recipes/responses.md)", "xllamacpp", "llama", "responses"),
     "ai-sdk-recipe": Page("[Vercel AI SDK](../recipes/vercel-ai-sdk.md)", "ai", "node", "vercel-ai-sdk"),
 }
 

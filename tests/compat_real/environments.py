@@ -14,6 +14,8 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 PACKAGES = HERE / "packages"
 INSTALLED = ROOT / ".compat"
+FOR_TESTS = "tests"
+"""The environment of `make setup`."""
 UNLOCKED = {"transformers": "torch==2.13.0", "open-webui": "torch==2.13.0"}
 """Not in the lock files (`--excludes`): its builds differ by machine, and pip is configured for one."""
 
@@ -51,6 +53,7 @@ def version_of(package: str, environment: str) -> str:
     if environment == "node":
         locked = json.loads((PACKAGES / "node" / "package-lock.json").read_text())["packages"]
         return str(locked[f"node_modules/{package}"]["version"])
-    found = re.search(rf"^{package}==(\S+)", (PACKAGES / f"{environment}.lock").read_text(), re.MULTILINE)
+    lock = ROOT / "requirements-dev.lock" if environment == FOR_TESTS else PACKAGES / f"{environment}.lock"
+    found = re.search(rf"^{package}==(\S+)", lock.read_text(), re.MULTILINE)
     assert found is not None, package
     return found[1]

@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 import secrets
 import signal
-import socket
 import subprocess
+import sys
 import time
-import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import httpx2
 from openai import APIError, DefaultHttpxClient, OpenAI, omit
 
 from tests.compat_real.story import shown_turns, text_of, texts_of
+from tests.free_port import free_port
 from tests.unit.server.processes import started
 
 START_SECONDS = 120.0
@@ -48,29 +48,36 @@ Command = Callable[[int], Sequence[str | Path]]
 """Returns what starts the server at a port."""
 
 
+def llama_cpp(folder: Path) -> Command:
+    program = Path(__file__).with_name("servers") / "llama_cpp.py"
+    return lambda port: [sys.executable, program, str(port), folder]
+
+
 class ModelServer:
     """A model server on a port that it keeps when it is started again."""
 
     def __init__(self, command: Command, folder: Path, ready: str, environ: dict[str, str]) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = free_port()
         self.address = f"http://127.0.0.1:{port}"
         self.url = f"{self.address}/v1"
         self._ready, self._environ = f"{self.address}{ready}", {**SERVER_ENVIRONMENT, **environ}
         self._command = command(port)
-        self._log = (folder / f"{port}.log").open("ab")
+        self._log = folder / f"{port}.log"
 
     def start(self) -> None:
-        self._process = subprocess.Popen(self._command, stdout=self._log, stderr=self._log, env=self._environ)
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log, env=self._environ)
         end = time.monotonic() + START_SECONDS
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        opener.addheaders = [("Authorization", f"Bearer {API_KEY}")]
-        while True:
-            with suppress(OSError), opener.open(self._ready, timeout=5):
-                return
-            assert self._process.poll() is None, Path(self._log.name).read_text()
+        while not self._is_ready():
+            assert self._process.poll() is None, self._log.read_text()
             assert time.monotonic() < end, f"the server did not start in {START_SECONDS:.0f} s"
             time.sleep(0.1)
+
+    def _is_ready(self) -> bool:
+        authorization = {"Authorization": f"Bearer {API_KEY}"}
+        with suppress(httpx2.TransportError):
+            return httpx2.get(self._ready, headers=authorization, timeout=5, trust_env=False).is_success
+        return False
 
     def send(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
@@ -78,7 +85,6 @@ class ModelServer:
     def end(self) -> None:
         self._process.kill()
         self._process.wait()
-        self._log.flush()
 
 
 @contextmanager
@@ -98,12 +104,17 @@ class Talk:
     """The official client, which sends only new messages and does not retry."""
 
     def __init__(self, url: str) -> None:
-        http = DefaultHttpxClient(trust_env=False)
+        self._http = DefaultHttpxClient(trust_env=False)
         headers = {"X-Conversation-Id": "outages"}
         options = {"base_url": f"{url}/v1", "api_key": "none", "default_headers": headers}
-        self._completions = OpenAI(http_client=http, max_retries=0, timeout=60, **options).chat.completions
+        self._completions = OpenAI(
+            http_client=self._http, max_retries=0, timeout=60, **options
+        ).chat.completions
         self.answers: dict[str, str] = {}
         self.headers = httpx2.Headers()
+
+    def close(self) -> None:
+        self._http.close()
 
     def ask(self, text: str) -> None:
         raw = self._completions.with_raw_response.create(model=MODEL, messages=[_user(text)])
@@ -150,8 +161,8 @@ def tell(command: Command, folder: Path, *, refuses_length: bool) -> str:
     with running(command, folder) as server:
         config = folder / "turnledger.toml"
         config.write_text(CONFIG.format(upstream=server.url))
-        with started("turnledger", "serve", "--config", str(config), COMPAT_API_KEY=API_KEY) as turnledger:
-            talk = Talk(turnledger.url)
+        serve = ("turnledger", "serve", "--config", str(config))
+        with started(*serve, COMPAT_API_KEY=API_KEY) as turnledger, closing(Talk(turnledger.url)) as talk:
             talk.ask("Hello")
             talk.stream("My coat is red.")
             fail(talk, "killed", lambda: server.send(signal.SIGKILL))

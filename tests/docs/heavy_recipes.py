@@ -2,7 +2,6 @@
 
     python -m tests.docs.heavy_recipes langgraph --python PYTHON             langgraph, langchain-openai
     python -m tests.docs.heavy_recipes jupyter --python PYTHON               ipykernel, apsw, msgspec
-    python -m tests.docs.heavy_recipes responses --python PYTHON             xllamacpp, gguf
     python -m tests.docs.heavy_recipes vercel-ai-sdk --node-modules FOLDER   ai, @ai-sdk/openai-compatible
 
 Each runs the commands of its page against a real server or kernel, and compares what they print.
@@ -19,7 +18,6 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.compat_real.outages import running
 from tests.docs.recipe import FILE, ROOT, Recipe
 from tests.unit.server.processes import started
 
@@ -38,16 +36,6 @@ def check_vercel_ai_sdk(folder: Path, options: argparse.Namespace) -> None:
     (folder / "node_modules").symlink_to(options.node_modules.resolve())
     with started(*SERVE) as server:
         assert Recipe("vercel-ai-sdk", folder, {TURNLEDGER: server.url}).check() == 1
-
-
-def check_responses(folder: Path, options: argparse.Namespace) -> None:
-    """Run the page in front of llama.cpp's own server, with a random model."""
-    program = ROOT / "tests" / "compat_real" / "servers" / "llama_cpp.py"
-    with (
-        running(lambda port: [options.python, program, str(port), folder], folder) as model,
-        started(*SERVE, "--upstream", model.url) as server,
-    ):
-        assert Recipe("responses", folder, {TURNLEDGER: server.url}).check() == 1
 
 
 IN_KERNEL = """
@@ -99,7 +87,6 @@ def check_jupyter(folder: Path, options: argparse.Namespace) -> None:
 CHECKS: dict[str, Callable[[Path, argparse.Namespace], None]] = {
     "jupyter": check_jupyter,
     "langgraph": check_langgraph,
-    "responses": check_responses,
     "vercel-ai-sdk": check_vercel_ai_sdk,
 }
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import socket
 import subprocess
 import sys
 import threading
@@ -97,13 +96,6 @@ def environment(python: str | None = None) -> dict[str, str]:
         "PYTHONPATH": str(ROOT / "src"),
         "PYTHONUNBUFFERED": "1",
     }
-
-
-def free_port() -> int:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        port: int = bound.getsockname()[1]
-        return port
 
 
 @contextmanager

@@ -20,7 +20,8 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from tests.docs.recipe import COMMAND, CONSOLE, ROOT, environment, free_port
+from tests.docs.recipe import COMMAND, CONSOLE, ROOT, environment
+from tests.free_port import free_port
 from tests.terminal.window import Window
 from tests.unit.server.processes import started
 from turnledger import Ledger

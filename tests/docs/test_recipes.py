@@ -29,8 +29,10 @@ from tests.browser.chromium import browsing, installed
 from tests.clients.typescript_package import built
 from tests.compat.completions import send_whole, user
 from tests.compat.live_server import MODEL, LiveServer, run_server
+from tests.compat_real.outages import llama_cpp, running
 from tests.docs import heavy_recipes
-from tests.docs.recipe import FOLDER, Recipe, at_work, environment, free_port
+from tests.docs.recipe import FOLDER, Recipe, at_work, environment
+from tests.free_port import free_port
 from tests.long_form import long_only
 from tests.terminal.upstream import run_scripted_model
 from tests.unit.server.processes import ServerProcess, started
@@ -53,6 +55,14 @@ def server() -> Iterator[ServerProcess]:
 def test_openai_client_recipe_works(server: ServerProcess, tmp_path: Path) -> None:
     recipe = Recipe("openai-client", tmp_path, {TURNLEDGER: server.url})
     assert recipe.check() == 5
+
+
+def test_responses_recipe_works_in_front_of_llama_cpp(tmp_path: Path) -> None:
+    with (
+        running(llama_cpp(tmp_path), tmp_path) as model,
+        started(*heavy_recipes.SERVE, "--upstream", model.url) as server,
+    ):
+        assert Recipe("responses", tmp_path, {TURNLEDGER: server.url}).check() == 1
 
 
 @CURL

@@ -16,6 +16,7 @@ import httpx2
 import pytest
 
 from tests.compat.live_server import NO_TLS, PATIENCE, run_server
+from tests.free_port import free_port
 from tests.unit.server.processes import started
 from turnledger import Ledger
 from turnledger.hosting import Host
@@ -30,9 +31,7 @@ def nginx(folder: Path, url: str, *directives: str) -> Iterator[httpx2.Client]:
         pytest.fail("not installed: nginx")
     if NGINX is None:
         pytest.skip("not installed: nginx")
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        port = bound.getsockname()[1]
+    port = free_port()
     # Its usual folders for temporary files belong to root.
     kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     paths = " ".join(f"{kind}_temp_path {folder};" for kind in kinds)
