@@ -205,7 +205,7 @@ POINTS = {
         (match, "begin_of_prefill", len), (match, "_asks_again", lambda *_: False)
     ),
     "the client's own credential, used": Point(
-        Case(CREDENTIAL, WITH_CREDENTIAL), Case(headers=WITH_CREDENTIAL, patches=[NO_VIEW])
+        Case(CREDENTIAL, WITH_CREDENTIAL), Case(headers=WITH_CREDENTIAL)
     ),
     "the client's own credential, not used": Point(Case(CREDENTIAL), Case()),
     "joins without a count": replaced((requests, "digest_of", _no_digest)),

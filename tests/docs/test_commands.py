@@ -33,7 +33,7 @@ SHORT_FORMS = {
     "bench.live_updates": ["--quick"],
     "bench.pages": ["--turns", "3"],
     "bench.plain_turn": ["memory:", "3"],
-    "bench.points": ["--rounds", "1"],
+    "bench.points": ["--rounds", "1", "--only", "yield"],
     "bench.postgresql": ["--rounds", "1", "--long", "20"],
     "bench.responses": ["--quick"],
     "bench.soak": ["--quick"],
@@ -152,7 +152,8 @@ def restored() -> Iterator[None]:
 def test_short_form_of_command_succeeds(
     module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    measures_disk = module.startswith("bench") and module not in ("bench.client", "bench.postgresql")
+    others = ("bench.client", "bench.points", "bench.postgresql")
+    measures_disk = module.startswith("bench") and module not in others
     folder = ["--folder", str(tmp_path)] if measures_disk else []
     parsed = [] if IS_LONG or module not in SLOW else ["--help"]
     monkeypatch.setattr(sys, "argv", [module, *SHORT_FORMS[module], *folder, *parsed])
