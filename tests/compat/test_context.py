@@ -58,9 +58,12 @@ class TestRefusal:
         assert numbered(served) == ["q5", "a", "q6", "a", "next"]
         assert served.messages("k") == [*before, ("user", "next"), ("assistant", "late")]
 
-    def test_answer_says_so_in_the_details_of_its_turn_and_in_its_replay(self, serve: Serve) -> None:
+    @both_ways
+    def test_answer_says_so_in_the_details_of_its_turn_and_in_its_replay(
+        self, serve: Serve, way: Way
+    ) -> None:
         served = grown(serve, 4, refused(), ["late"])
-        first, again = (send_whole(served.client("k", Idempotency_Key="one"), "next") for _ in range(2))
+        first, again = (way(served.client("k", Idempotency_Key="one"), "next") for _ in range(2))
         assert again.is_replayed
         assert again.headers["x-context-reduced"] == first.headers["x-context-reduced"] == "last=1"
         details = served.chat_json("k")["turns"][-1]["details"]
