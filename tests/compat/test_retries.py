@@ -29,8 +29,9 @@ from tests.compat.live_server import MODEL, NO_TLS, PATIENCE, LiveServer
 from tests.compat.retry_clients import MOMENT, Fault, FaultyLine, RetryingClient
 from tests.compat.test_client_tools import TWO_CALLS, WEATHER
 from turnledger.engine.attempt.client_retries import UNCOUNTED_MS
+from turnledger.engine.attempt.commit_in_doubt import resolve_doubt
 from turnledger.engine.limits import Limits
-from turnledger.engine.turn.commit import commit, resolve_doubt
+from turnledger.engine.turn.commit import commit
 from turnledger.testing.gates import Fate, Gate
 from turnledger.testing.upstream import CUT, Refusal, Status
 

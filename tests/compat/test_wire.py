@@ -14,8 +14,9 @@ from tests.compat.completions import Way, both_ways, send_streamed, send_whole, 
 from tests.compat.conftest import Serve
 from tests.compat.live_server import MODEL, LiveServer
 from tests.compat.test_client_tools import TWO_CALLS
+from turnledger.engine.attempt.commit_in_doubt import resolve_doubt
 from turnledger.engine.limits import Limits
-from turnledger.engine.turn.commit import commit, resolve_doubt
+from turnledger.engine.turn.commit import commit
 from turnledger.errors import StoreFull
 from turnledger.testing.gates import Fate, Gate
 from turnledger.testing.upstream import CUT, Data, End

@@ -11,11 +11,12 @@ import pytest
 
 from tests.engine.views import BrokenEngine, BrokenEngines, check_fails
 from turnledger.chat import Chat
+from turnledger.engine.attempt.commit_in_doubt import resolve_doubt
 from turnledger.engine.limits import Limits
 from turnledger.engine.recovery import Recovery
 from turnledger.engine.turn import commit as commit_module
 from turnledger.engine.turn import running_turn
-from turnledger.engine.turn.commit import commit, resolve_doubt
+from turnledger.engine.turn.commit import commit
 from turnledger.errors import (
     CommitOutcomeUnknown,
     InvalidInput,

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from turnledger.chat import Chat
+from turnledger.engine.attempt.commit_in_doubt import resolve_doubt
 from turnledger.engine.lane.lease_watch import renew
 from turnledger.engine.limits import Limits
 from turnledger.engine.turn.begin import begin
-from turnledger.engine.turn.commit import commit, resolve_doubt
+from turnledger.engine.turn.commit import commit
 from turnledger.engine.wrapped_store import Write
 from turnledger.errors import CommitOutcomeUnknown, ConversationBusy, TurnFailed
 from turnledger.model.turn import AttemptState

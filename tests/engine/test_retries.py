@@ -17,6 +17,7 @@ from tests.engine.views import BOOM, BrokenEngine, BrokenEngines, check_fails, r
 from turnledger.chat import Chat
 from turnledger.engine.attempt import client_retries
 from turnledger.engine.attempt.client_retries import LOST_KEPT_MS, Retry, record_deliveries
+from turnledger.engine.attempt.commit_in_doubt import resolve_doubt
 from turnledger.engine.attempt.end import CLAIM_KEPT_MS
 from turnledger.engine.attempt.idempotency import SharedOutcome
 from turnledger.engine.ports import Inspection
@@ -25,7 +26,7 @@ from turnledger.engine.turn import block
 from turnledger.engine.turn import commit as commit_module
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.block import TurnBlock
-from turnledger.engine.turn.commit import commit, resolve_doubt
+from turnledger.engine.turn.commit import commit
 from turnledger.errors import (
     CommitOutcomeUnknown,
     ConversationBusy,

@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from turnledger.chat import Chat
+from turnledger.engine.attempt.commit_in_doubt import resolve_doubt
 from turnledger.engine.attempt.stop import request_stop, updates_for
 from turnledger.engine.turn.begin import begin
-from turnledger.engine.turn.commit import commit, resolve_doubt
+from turnledger.engine.turn.commit import commit
 from turnledger.errors import CommitOutcomeUnknown, InvalidInput, TurnStopped
 from turnledger.ledger import OWNER
 from turnledger.model.conversation import Within

@@ -36,6 +36,7 @@ from tests.stateful.names import BRANCHES, CONVERSATION_KEYS, CONVERSATIONS, LEA
 from tests.stateful.pair import Outcome, Pair, chats_listed, repeatable
 from tests.stateful.tracked_request import TrackedRequest
 from tests.unit.model.shapes import user
+from turnledger.engine.attempt.commit_in_doubt import DoubtRequest, resolve_doubt
 from turnledger.engine.attempt.dead_process import (
     AttemptRef,
     BuryRequest,
@@ -80,7 +81,7 @@ from turnledger.engine.lifecycle.purge import PurgeRequest, purge
 from turnledger.engine.ports import WholeStore
 from turnledger.engine.tables.lanes import HeldTicket
 from turnledger.engine.turn.begin import MustReachDisk, begin
-from turnledger.engine.turn.commit import DoubtRequest, commit, resolve_doubt
+from turnledger.engine.turn.commit import commit
 from turnledger.engine.turn.queue import AbandonRequest, abandon
 from turnledger.engine.turn.running_turn import record
 from turnledger.model.catalogue import ChatFilter, ListPosition

@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace as replace_struct
 
+from turnledger.engine.attempt.commit_in_doubt import DoubtRequest, resolve_doubt
 from turnledger.engine.attempt.dead_process import (
     BuryRequest,
     WithdrawRequest,
@@ -32,7 +33,7 @@ from turnledger.engine.lifecycle.retention import RetentionTimer
 from turnledger.engine.ports import Sync
 from turnledger.engine.process import FIRST_DELAY, Process
 from turnledger.engine.tables.maintenance import ClockMark, UnusedBranch
-from turnledger.engine.turn.commit import DoubtRequest, abandon_block, resolve_doubt
+from turnledger.engine.turn.commit import abandon_block
 from turnledger.engine.turn.parallel import (
     FindUnusedRequest,
     RemoveRequest,

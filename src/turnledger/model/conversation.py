@@ -11,7 +11,7 @@ from msgspec import Struct
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, ShareId, TokenId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.reset_policy import NEVER, ResetPolicy
-from turnledger.model.turn import Attempt, Turn
+from turnledger.model.turn import Attempt, Turn, TurnKind, instructed_after
 
 LOCAL = "local"
 """The owner of conversations when none is given."""
@@ -147,6 +147,38 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
     def is_side(self) -> bool:
         """Whether a turn made it to run beside the current branch, and no switch has shown it since."""
         return self.used_at is not None
+
+
+def turn_behind(
+    branch: Branch,
+    attempt: Attempt,
+    kind: TurnKind,
+    output: tuple[Item, ...],
+    now: int,
+    *,
+    details: bytes | None = None,
+    effects: tuple[int, ...] | None = None,
+) -> Turn:
+    """Return the turn that an attempt becomes behind the head of a branch, by default with the details that
+    it began with."""
+    # A settled edit goes behind the head, but its instructions were meant for another place.
+    is_elsewhere = kind is TurnKind.SETTLED and attempt.fork is not None
+    given, number = None if is_elsewhere else attempt.instructions, branch.length + 1
+    return Turn.of(
+        id=attempt.id,
+        branch=branch.id,
+        number=number,
+        parent=branch.head,
+        kind=kind,
+        created_at=attempt.created_at,
+        committed_at=now,
+        input=attempt.input,
+        output=output,
+        instructions=given.items if given else None,
+        instructed=instructed_after(given, branch.instructed, number),
+        details=attempt.raw_details if details is None else details,
+        effects=effects,
+    )
 
 
 def holds_lane(branch: Branch | None, attempt: TurnId, fence: int) -> bool:

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from tests.simulation.broken.registry import Patch, broken, nothing
 from turnledger.engine import process, recovery
 from turnledger.engine.attempt import dead_process, end, unfinished_output
+from turnledger.engine.attempt.commit_in_doubt import Certainty
 from turnledger.engine.history.history import History
 from turnledger.engine.lifecycle import delete
 from turnledger.engine.process import Process
 from turnledger.engine.turn import begin, block, commit
 from turnledger.engine.turn import running_turn as journal_module
-from turnledger.engine.turn.commit import Certainty
 from turnledger.engine.turn.running_turn import Draft, OpenTurn, RunningTurn
 from turnledger.errors import Superseded, TurnledgerError
 from turnledger.model.item import Item, result_of

@@ -25,7 +25,7 @@ from turnledger.engine.ports import Tables
 from turnledger.errors import MalformedItems, Superseded
 from turnledger.model import event_log
 from turnledger.model.change import ChangeKind
-from turnledger.model.conversation import Branch, ConversationState, holds_lane
+from turnledger.model.conversation import Branch, ConversationState, holds_lane, turn_behind
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item, open_calls
 from turnledger.model.journal import Journal
@@ -37,7 +37,6 @@ from turnledger.model.turn import (
     OnStop,
     Turn,
     TurnKind,
-    instructed_after,
 )
 
 log = logging.getLogger("turnledger")
@@ -239,38 +238,6 @@ async def record_turn(
     home = await update_entry(tables, attempt.conversation, branch, turn, hidden=hidden)
     await record_commit(tables, home, turn, has_moved=has_moved)
     return replace(branch, preview=await preview_at(tables, turn) or branch.preview)
-
-
-def turn_behind(
-    branch: Branch,
-    attempt: Attempt,
-    kind: TurnKind,
-    output: tuple[Item, ...],
-    now: int,
-    *,
-    details: bytes | None = None,
-    effects: tuple[int, ...] | None = None,
-) -> Turn:
-    """Return the turn that an attempt becomes behind the head of a branch, by default with the details that
-    it began with."""
-    # A settled edit goes behind the head, but its instructions were meant for another place.
-    is_elsewhere = kind is TurnKind.SETTLED and attempt.fork is not None
-    given, number = None if is_elsewhere else attempt.instructions, branch.length + 1
-    return Turn.of(
-        id=attempt.id,
-        branch=branch.id,
-        number=number,
-        parent=branch.head,
-        kind=kind,
-        created_at=attempt.created_at,
-        committed_at=now,
-        input=attempt.input,
-        output=output,
-        instructions=given.items if given else None,
-        instructed=instructed_after(given, branch.instructed, number),
-        details=attempt.raw_details if details is None else details,
-        effects=effects,
-    )
 
 
 async def add_turn(tables: Tables, branch: Branch, turn: Turn, log: bytes = b"") -> Branch:

@@ -8,13 +8,13 @@ from msgspec.structs import replace
 
 from turnledger.engine.attempt import unfinished_output
 from turnledger.engine.attempt.effect_copies import move_flags
-from turnledger.engine.attempt.end import add_turn, record_turn, turn_behind
+from turnledger.engine.attempt.end import add_turn, record_turn
 from turnledger.engine.attempt.fork import place_of
 from turnledger.engine.attempt.sent_log import load_attempt_log
 from turnledger.engine.limits import count_set_aside
 from turnledger.engine.ports import Tables
 from turnledger.model import event_log
-from turnledger.model.conversation import Branch
+from turnledger.model.conversation import Branch, turn_behind
 from turnledger.model.flags import Flags
 from turnledger.model.item import Item, adapt_input
 from turnledger.model.journal import Journal

@@ -24,7 +24,6 @@ from turnledger.engine.attempt.end import (
     add_turn,
     read_outcome,
     record_turn,
-    turn_behind,
 )
 from turnledger.engine.attempt.fork import (
     CommitPlace,
@@ -66,7 +65,7 @@ from turnledger.engine.turn.parallel import branch_after
 from turnledger.engine.turn.queue import Enqueued, Queued, ahead_of, check_room, enqueue, wait_behind
 from turnledger.errors import AdmissionMoved, ConversationNotFound
 from turnledger.model.change import ChangeKind
-from turnledger.model.conversation import NOBODY, Branch, Conversation, Ticket
+from turnledger.model.conversation import NOBODY, Branch, Conversation, Ticket, turn_behind
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.item import (
     Item,

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from turnledger.engine.attempt.client_retries import DeliveryNote, record_deliveries
+from turnledger.engine.attempt.commit_in_doubt import DoubtRequest, committed_turn, resolve_doubt
 from turnledger.engine.attempt.end import CLAIM_KEPT_MS, EndRequest, Outcome, end
 from turnledger.engine.attempt.fork import open_branch, place_of
 from turnledger.engine.attempt.interrupted_job import drop_job
@@ -40,9 +40,9 @@ from turnledger.errors import (
 )
 from turnledger.model.conversation import Branch, Conversation, holds_lane
 from turnledger.model.flags import Flags
-from turnledger.model.ids import BranchId, LeaseId, TurnId
+from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item
-from turnledger.model.turn import Attempt, AttemptState, Failure, Fork, OnStop, Turn, TurnKind, preview_of
+from turnledger.model.turn import Attempt, AttemptState, Failure, Fork, OnStop, Turn, preview_of
 
 if TYPE_CHECKING:
     from turnledger.engine.turn.running_turn import OpenTurn
@@ -76,30 +76,12 @@ class CommitRequest(Struct, frozen=True, kw_only=True):
     """The name of its request, if that has no idempotency_key and its client has left."""
 
 
-@dataclass(frozen=True)
-class DoubtRequest:
-    """Asks for the outcome of a commit whose result was lost."""
-
-    branch: BranchId
-    attempt: TurnId
-    lease: LeaseId
-    """Of the process that asks: durable work may meanwhile run in another, under the same id."""
-
-
-@dataclass(frozen=True)
-class Certainty:
-    """The outcome: the committed turn, or a new fence under which the holder may try again."""
-
-    turn: Turn | None
-    fence: int | None
-
-
 async def commit(tables: Tables, request: CommitRequest) -> Turn:
     """Make the turn the head, if fence and head are unchanged. Repeating it returns the same turn."""
     turn, attempt = request.turn, request.attempt
     branch = await tables.branch(request.lane)
     if branch is None or not may_commit(branch, request):
-        committed = await _committed(tables, turn.id)
+        committed = await committed_turn(tables, turn.id)
         if committed is None:
             raise Superseded
         return committed
@@ -175,25 +157,6 @@ def may_commit(branch: Branch, request: CommitRequest) -> bool:
 
 def ran_on_head(branch: Branch, request: CommitRequest) -> bool:
     return branch.head == request.head
-
-
-async def resolve_doubt(tables: Tables, request: DoubtRequest) -> Certainty:
-    """Make a commit of unknown outcome certain: raise the fence first, so that the write cannot appear later,
-    then read. If the attempt was ended or taken over elsewhere, only read."""
-    branch = await tables.branch(request.branch)
-    attempt = await tables.attempt(request.attempt)
-    is_held = attempt is not None and attempt.lease == request.lease
-    if is_held and branch is not None and branch.running == request.attempt:
-        raised = replace(branch, fence=branch.fence + 1)
-        await tables.save_branch(raised)
-        return Certainty(None, raised.fence)
-    return Certainty(await _committed(tables, request.attempt), None)
-
-
-async def _committed(tables: Tables, id: TurnId) -> Turn | None:
-    """Return the turn if this attempt itself committed it, not what others settled or kept of it."""
-    turn = await tables.turn(id)
-    return turn if turn is not None and turn.kind is TurnKind.COMPLETED else None
 
 
 SUPERSEDED = Failure("superseded", "another process took its lane")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from turnledger.engine.attempt.end import EndRequest, turn_behind
+from turnledger.engine.attempt.end import EndRequest
 from turnledger.engine.attempt.sent_log import SentLog, unsent_items
 from turnledger.engine.events.live_log import EmittedText, EventSink, LiveLog
 from turnledger.engine.history.history import LONG, History, encode_messages, join_json
@@ -50,7 +50,7 @@ from turnledger.errors import (
 )
 from turnledger.model import codec, event_log
 from turnledger.model import journal as journals
-from turnledger.model.conversation import Branch, Conversation, holds_lane
+from turnledger.model.conversation import Branch, Conversation, holds_lane, turn_behind
 from turnledger.model.event_log import ITEM, MADE_OF, REASONING, REFUSAL, TEXT
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import (

@@ -12,9 +12,10 @@ from typing import Any, TypeAlias
 import pytest
 
 from turnledger.chat import Chat
+from turnledger.engine.attempt.commit_in_doubt import resolve_doubt
 from turnledger.engine.attempt.dead_process import take_over, withdraw
 from turnledger.engine.turn.begin import begin
-from turnledger.engine.turn.commit import commit, resolve_doubt
+from turnledger.engine.turn.commit import commit
 from turnledger.errors import Superseded
 from turnledger.model.item import Item
 from turnledger.model.messages.messages import messages_of

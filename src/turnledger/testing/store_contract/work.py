@@ -11,6 +11,7 @@ import pytest
 
 from turnledger.chat import Chat
 from turnledger.chats import Chats
+from turnledger.engine.attempt.commit_in_doubt import resolve_doubt
 from turnledger.engine.attempt.end import CLAIM_KEPT_MS
 from turnledger.engine.attempt.interrupted_job import EXHAUSTED
 from turnledger.engine.attempt.stop import request_stop
@@ -18,7 +19,7 @@ from turnledger.engine.history.history import read_turns
 from turnledger.engine.limits import Limits
 from turnledger.engine.process import flush
 from turnledger.engine.turn.begin import begin
-from turnledger.engine.turn.commit import commit, resolve_doubt
+from turnledger.engine.turn.commit import commit
 from turnledger.engine.turn.jobs import take
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import (

@@ -14,9 +14,10 @@ from tests.unit.model.shapes import call, some_id
 from turnledger import Ledger, Limits, OnBusy
 from turnledger.chat import Chat
 from turnledger.engine.admission import Authorization
+from turnledger.engine.attempt.commit_in_doubt import resolve_doubt
 from turnledger.engine.attempt.end import end
 from turnledger.engine.turn.begin import ExpectedHead, begin
-from turnledger.engine.turn.commit import commit, failure_of, resolve_doubt
+from turnledger.engine.turn.commit import commit, failure_of
 from turnledger.engine.turn.running_turn import Draft, RunningTurn, record
 from turnledger.errors import (
     AdmissionMoved,

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from turnledger.engine.attempt.client_retries import DeliveryNote
+from turnledger.engine.attempt.commit_in_doubt import DoubtRequest
 from turnledger.engine.attempt.dead_process import BuryRequest, TakeOverRequest, WithdrawRequest
 from turnledger.engine.attempt.end import EndRequest, Outcome
 from turnledger.engine.attempt.give_way import GiveWayRequest, note_read
@@ -19,7 +20,7 @@ from turnledger.engine.lifecycle.moves import ForkRequest, MoveResult
 from turnledger.engine.ports import Inspection, Tables
 from turnledger.engine.process import FlushRequest
 from turnledger.engine.turn.begin import BeginRequest, Begun
-from turnledger.engine.turn.commit import CommitRequest, DoubtRequest
+from turnledger.engine.turn.commit import CommitRequest
 from turnledger.engine.turn.jobs import TakeRequest
 from turnledger.engine.turn.queue import AbandonRequest, Enqueued, Queued
 from turnledger.engine.turn.running_turn import RecordRequest

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
+from turnledger.engine.attempt.commit_in_doubt import DoubtRequest
 from turnledger.engine.attempt.dead_process import TakeOverRequest
 from turnledger.engine.attempt.end import EndRequest
 from turnledger.engine.attempt.stop import StopRequest
@@ -15,7 +16,7 @@ from turnledger.engine.lifecycle.delete import DeleteRequest
 from turnledger.engine.lifecycle.moves import ForkRequest, MoveResult, Switch, Undo
 from turnledger.engine.ports import Tables
 from turnledger.engine.turn.begin import BeginRequest, Begun
-from turnledger.engine.turn.commit import CommitRequest, DoubtRequest
+from turnledger.engine.turn.commit import CommitRequest
 from turnledger.engine.turn.queue import AbandonRequest
 from turnledger.engine.turn.running_turn import RecordRequest
 from turnledger.model.conversation import Branch, Conversation, ConversationState
