@@ -7,11 +7,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.simulation.broken.registry import Patch, broken
-from turnledger.engine.attempt import end
 from turnledger.engine.history import line
 from turnledger.engine.history.history import BranchCache
 from turnledger.engine.turn import begin, commit, preview, running_turn, snapshot
 from turnledger.engine.turn import snapshot as snapshot_module
+from turnledger.model import conversation
 from turnledger.model.turn import instructed_after
 
 # Only requests that set flags change them.
@@ -84,7 +84,7 @@ def keeps_one_turn_instructions_in_force() -> list[Patch]:
     def stays(given: Any, before: int, number: int) -> int:
         return instructed_after(replace(given, is_lasting=True) if given else None, before, number)
 
-    return [(where, "instructed_after", stays) for where in (running_turn, end)]
+    return [(where, "instructed_after", stays) for where in (running_turn, conversation)]
 
 
 @broken
