@@ -58,7 +58,7 @@ def raises_the_fence_in_doubt_over_any_attempt() -> list[Patch]:
         branch = await tables.branch(request.branch)
         await tables.save_branch(replace(branch, fence=branch.fence + 1))
         holds = branch.running == request.attempt
-        turn = await commit._committed(tables, request.attempt)
+        turn = await commit.committed_turn(tables, request.attempt)
         return Certainty(turn, branch.fence + 1 if holds else None)
 
     return [(commit, "resolve_doubt", resolve_doubt), (recovery, "resolve_doubt", resolve_doubt)]
