@@ -1,4 +1,4 @@
-"""A commit whose result was lost: its outcome is made certain before anyone is told."""
+"""A commit whose result was lost: make its outcome certain before reporting it."""
 
 from __future__ import annotations
 
