@@ -165,7 +165,10 @@ class History(Sequence[Turn]):
     @property
     def size(self) -> int:
         """The bytes of the turns in memory, at least those of the view."""
-        return sum(node.bytes for node in self._nodes())
+        total, node = self._node.bytes, self._node.before
+        while node is not None:  # a generator would cost each turn more
+            total, node = total + node.bytes, node.before
+        return total
 
     @property
     def memory(self) -> int:

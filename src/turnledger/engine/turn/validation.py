@@ -293,15 +293,17 @@ def _request(
         check_primer(primes)
     if retry is not None:
         check_retry(retry)
-    key = _key_of(
-        idempotency_key,
-        target,
-        *_where(place, follows),
-        input=items,
-        instructions=given,
-        primer=primes,
-        body_digest=b"" if retry is None else retry.request,
-    )
+    key = None
+    if idempotency_key is not None:
+        key = _key_of(
+            idempotency_key,
+            target,
+            *_where(place, follows),
+            input=items,
+            instructions=given,
+            primer=primes,
+            body_digest=b"" if retry is None else retry.request,
+        )
     if key is not None and resending is not None:
         key = resending.key(key)
     begin = _begin(
