@@ -11,11 +11,8 @@ from dataclasses import dataclass
 
 from msgspec import Struct
 
-from turnledger.engine.attempt import unfinished_output
-from turnledger.engine.attempt.effect_copies import move_flags
 from turnledger.engine.attempt.end import failure_of
-from turnledger.engine.attempt.fork import place_of
-from turnledger.engine.attempt.settle import settled_input
+from turnledger.engine.attempt.settle import settled_turn
 from turnledger.engine.conversations.resolve import branch_shown, live_conversation
 from turnledger.engine.history import line
 from turnledger.engine.ports import Tables
@@ -24,9 +21,8 @@ from turnledger.model.catalogue import ListPosition
 from turnledger.model.conversation import EVERYWHERE, Branch, Conversation, Stretch, Within
 from turnledger.model.flags import Flags, HiddenPlaces, hidden_from_user
 from turnledger.model.ids import BranchId, ConversationId, TurnId
-from turnledger.model.journal import Journal
 from turnledger.model.transfer import BranchLine, chat_line, encode_line, turn_line
-from turnledger.model.turn import Failure, Turn, TurnKind, instructed_after
+from turnledger.model.turn import Failure, Turn
 
 PAGE = 50
 """Turns read at once."""
@@ -131,26 +127,7 @@ async def _to_settle(tables: Tables, branch: Branch) -> UnsettledTurn | None:
     attempt = await tables.attempt(branch.unsettled) if branch.unsettled else None
     if attempt is None:
         return None
-    given = attempt.instructions if attempt.fork is None else None
-    place = await place_of(tables, branch, attempt.fork) if attempt.fork else None
-    input = settled_input(branch, attempt)
-    turn = Turn.of(
-        id=attempt.id,
-        branch=branch.id,
-        number=branch.length + 1,
-        parent=branch.head,
-        kind=TurnKind.SETTLED,
-        created_at=attempt.created_at,
-        committed_at=attempt.ended_at or attempt.created_at,
-        input=input,
-        output=unfinished_output.settled_output(
-            Journal.of(await tables.journal(attempt.id)), attempt.failure
-        ),
-        instructions=given.items if given else None,
-        instructed=instructed_after(given, branch.instructed, branch.length + 1),
-        details=attempt.raw_details,
-    )
-    flags = move_flags(place.input_flags, attempt.input, input) if place else {}
+    turn, flags = await settled_turn(tables, branch, attempt, attempt.ended_at or attempt.created_at)
     return UnsettledTurn(turn, flags, attempt.failure)
 
 
