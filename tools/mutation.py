@@ -11,7 +11,8 @@ Before the first mutant the unmodified code takes the same path twice: once to r
 which line, once compiled and installed like a mutant, as a control. If a test fails or hangs there, the run
 ends, because nothing that it would report about mutants could be trusted.
 
-Survivors are printed; mutation_survivors.txt, beside this file, explains those that change no behavior.
+Survivors are printed. Beside this file, mutation_survivors.txt explains those that change no behavior, and
+mutation_killed.json lists mutants that a test must always kill: `--again tools/mutation_killed.json`.
 """
 
 from __future__ import annotations
@@ -698,7 +699,7 @@ def main() -> int:
         before = json.loads(options.killed.read_text("utf-8")) if options.killed.exists() else []
         more = [_as_data(mutant) for mutant, verdict in run.verdicts if verdict is Verdict.KILLED]
         listed = [*before, *(each for each in more if each not in before)]
-        options.killed.write_text(json.dumps(listed, indent=1) + "\n", "utf-8")
+        options.killed.write_text("[\n" + ",\n".join(map(json.dumps, listed)) + "\n]\n", "utf-8")
     return 1 if any(not verdict.is_kill for _, verdict in run.verdicts) else 0
 
 

@@ -1,9 +1,9 @@
 """PostgresStore: the engine's Store in a PostgreSQL database that several machines share.
 
 Every write holds the row of its owner until it commits: a turn together with other turns, as one statement
-(see `tables/guess.py`), anything else alone. So operations of one owner see nothing of each other half done,
-and need no retries. What concerns all owners holds the row of the store. Statements read the newest state
-(READ COMMITTED): nobody else can change it.
+(`tables/guarded_statement.py`), anything else alone. So operations of one owner see nothing of each other
+half done, and need no retries. What concerns all owners holds the row of the store. Statements read the newest
+state (READ COMMITTED): nobody else can change it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,13 @@ from turnledger.stores.postgresql.leases import LeaseThread
 from turnledger.stores.postgresql.migrations import check_unchanged, migrate
 from turnledger.stores.postgresql.notices import NEWEST, Notices
 from turnledger.stores.postgresql.pool import ConnectionPool, OwnerGate
-from turnledger.stores.postgresql.tables.guess import Guess, GuessedTables, Memory, OutdatedGuess, WrongGuess
+from turnledger.stores.postgresql.tables.guarded_statement import (
+    Guess,
+    GuessedTables,
+    Memory,
+    OutdatedGuess,
+    WrongGuess,
+)
 from turnledger.stores.postgresql.tables.queries import Transaction
 from turnledger.stores.postgresql.tables.tables import MARK, EpochOver
 from turnledger.stores.postgresql.tables.whole import PostgresWholeStore

@@ -25,7 +25,7 @@ from turnledger.model.turn import Attempt, OnStop
 from turnledger.stores.postgresql import PostgresStore
 from turnledger.stores.postgresql.connections import QuietConnection
 from turnledger.stores.postgresql.store import BEGIN_READ
-from turnledger.stores.postgresql.tables.guess import LOCK_ORDER, SAVED, Guess, guarded
+from turnledger.stores.postgresql.tables.guarded_statement import LOCK_ORDER, SAVED, Guess, guarded
 from turnledger.stores.postgresql.tables.queries import QUERIES
 from turnledger.testing.store_contract.rows.kit import IDS, change, claim, conversation, full_attempt
 from turnledger.testing.store_contract.stage import call
