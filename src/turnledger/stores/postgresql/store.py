@@ -2,8 +2,8 @@
 
 Every write holds the row of its owner until it commits: a turn together with other turns, as one statement
 (`tables/guarded_statement.py`), anything else alone. So operations of one owner see nothing of each other
-half done, and need no retries. What concerns all owners holds the row of the store. Statements read the newest
-state (READ COMMITTED): nobody else can change it.
+half done, and need no retries. What concerns all owners holds the row of the store. Statements read the
+newest state (READ COMMITTED): nobody else can change it.
 """
 
 from __future__ import annotations
