@@ -19,6 +19,8 @@ from turnledger import Ledger
 from turnledger.engine.attempt import client_retries
 from turnledger.engine.attempt.client_retries import (
     DERIVED,
+    LOST_KEPT_MS,
+    UNCOUNTED_MS,
     check_retry,
     claim_for,
     look_up,
@@ -85,6 +87,19 @@ def test_failed_attempt_is_resumed_by_a_later_try_only_if_its_failure_was_not_de
     found = drive(look_up(tables, ANN, SECOND, SENDER, 0))
     assert found == (NewAttempt(before, row) if is_taken_up else NewAttempt())
     assert claim_in(tables) == before
+
+
+@pytest.mark.parametrize(("after", "is_taken_up"), [(UNCOUNTED_MS - 1, True), (UNCOUNTED_MS, False)])
+def test_failed_attempt_is_resumed_by_an_uncounted_try_for_a_moment_after_its_error_was_lost(
+    after: int, is_taken_up: bool
+) -> None:
+    lost_at = 10 * UNCOUNTED_MS
+    uncounted, row = Retry(b"digest", None), attempt(1, AttemptState.FAILED, failure=FAILURE, ended_at=1)
+    tables = claimed(row)
+    lost = replace(claim_for(uncounted, row), is_lost=True, expires_at=lost_at + LOST_KEPT_MS)
+    drive(tables.save_claim(lost))
+    found = drive(look_up(tables, ANN, uncounted, SENDER, lost_at + after))
+    assert found == (NewAttempt(lost, row) if is_taken_up else NewAttempt())
 
 
 def test_lost_attempt_without_a_row_is_begun_afresh() -> None:
