@@ -10,6 +10,7 @@ import pytest
 from tests.engine.test_resent import talk
 from tests.engine.views import BOOM, read_all, running, spoken
 from turnledger.chat import Chat
+from turnledger.engine.attempt.dead_process import WithdrawRequest, withdraw
 from turnledger.engine.attempt.end import CLAIM_KEPT_MS
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.block import TurnBlock
@@ -35,6 +36,7 @@ from turnledger.testing.gates import Gate
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.effects import fail
 from turnledger.testing.store_contract.stage import (
+    LIMITS,
     Stage,
     StageProcess,
     call,
@@ -401,10 +403,18 @@ class TestOnce:
         assert turn.kind is TurnKind.INTERRUPTED
         assert await chat.turns() == [turn]
 
+    @pytest.mark.parametrize("is_withdrawn", [False, True])
     async def test_queued_request_raises_the_failure_of_the_attempt_that_began_meanwhile(
-        self, stage: Stage, there: StageProcess, chat: Chat, same: Chat
+        self,
+        stage: Stage,
+        here: StageProcess,
+        there: StageProcess,
+        chat: Chat,
+        same: Chat,
+        is_withdrawn: bool,
     ) -> None:
-        """Two requests with one key wait; the first runs and fails before the second looks again."""
+        """Two requests with one key wait; the first runs and fails before the second looks again. Then the
+        ticket of the second may be gone, as that of a dead process."""
         holder = await stage.hold_lane(chat, "q0")
         first = await stage.queue(chat, ScriptedModel([BOOM]), "q", idempotency_key="i")
         second = await stage.queue(same, NEVER, "q", idempotency_key="i")
@@ -412,6 +422,10 @@ class TestOnce:
             await holder.finish()
             with pytest.raises(RuntimeError):
                 await soon(first)
+            [ticket] = await stage.tickets(chat)
+            if is_withdrawn:
+                request = WithdrawRequest(ticket.lease, (ticket.attempt,), stage.clock.now_ms())
+                await here.store.transact(withdraw, request, chat.owner)
         with pytest.raises(TurnFailed, match="the model broke"):
             await soon(second)
         assert await stage.tickets(chat) == []
@@ -425,6 +439,23 @@ class TestOnce:
         await holder.finish()
         assert await soon(first) == await soon(second)
         assert await message_texts(chat) == ["q0", "Working done.", "q", "a"]
+
+    async def test_attached_request_that_runs_anew_after_a_death_waits_as_long_as_a_new_one(
+        self, stage: Stage, there: StageProcess, chat: Chat, same: Chat
+    ) -> None:
+        await stage.hold_lane(chat, "q", idempotency_key="i")
+        attached = stage.start(same.run(ScriptedModel(["a"]), "q", idempotency_key="i"))
+        await stage.until_run(there, begin, 1)
+        third = await stage.process()
+        with there.store.hold(begin) as gate:
+            await stage.bury_others(third)
+            await stage.reach(gate, attached)
+            holder = await stage.hold_lane(await third.chat(chat), "q0")
+        await stage.until_run(there, begin, 2)
+        [ticket] = await stage.tickets(chat)
+        assert ticket.deadline == stage.clock.now_ms() + LIMITS.queue_wait * 1000
+        await holder.finish()
+        assert (await soon(attached)).text == "a"
 
     async def test_retry_queued_after_its_attempt_failed_runs_again(self, stage: Stage, chat: Chat) -> None:
         """The failed attempt of its key began before the retry, so its failure is not shared."""

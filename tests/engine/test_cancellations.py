@@ -213,6 +213,19 @@ class TestCancellations:
             await anext(texts)
         assert stopped.value.turn == ended.turn
 
+    async def test_stopped_turn_raises_turn_stopped_when_its_suspended_block_ends(self, chat: Chat) -> None:
+        async def stream_once() -> AsyncIterator[str]:
+            async with chat.turn("q") as turn:
+                turn.emit("Half")
+                yield "Half"
+
+        texts = stream_once()
+        await anext(texts)
+        ended = await soon(chat.stop())
+        with pytest.raises(TurnStopped) as stopped:
+            await anext(texts)
+        assert stopped.value.turn == ended.turn
+
     @pytest.mark.parametrize("on_busy", ["interrupt", "rollback"])
     async def test_interrupting_turn_ends_a_suspended_turn_whose_task_has_ended(
         self, stage: Stage, chat: Chat, on_busy: str

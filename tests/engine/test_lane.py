@@ -23,6 +23,7 @@ from turnledger.errors import (
     ConversationDeleted,
     ConversationExpired,
     MalformedItems,
+    MissingToolResults,
     NoNewInput,
     QueueFull,
     Superseded,
@@ -493,13 +494,16 @@ class TestBusyBranches:
         assert await input_texts(chat) == ["other" if how == "edit" else "running"]
         assert [each.turn.id for each in await chat.siblings(turn.id)] == [block.id, turn.id]
 
-    async def test_edit_that_interrupts_an_edit_may_answer_the_calls_pending_there(
+    async def test_edit_that_interrupts_an_edit_may_answer_only_the_calls_pending_there(
         self, stage: Stage, chat: Chat
     ) -> None:
         await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1")]), "q1"))
         answered = await exchange(chat, [answer_to("c1", "one")])  # type: ignore[arg-type]
         block = chat.edit(answered.id, "other")
-        await stage.hold(lambda model: play(block, model))
+        holder = await stage.hold(lambda model: play(block, model))
+        with pytest.raises(MissingToolResults):
+            await run_block(chat.edit(block.id, [answer_to("c2", "two")], on_busy="interrupt"))
+        assert not holder.task.done()
         turn = await run_block(chat.edit(block.id, [answer_to("c1", "two")], on_busy="interrupt"))
         assert results(turn) == {"c1": "two"}
         assert (await chat.turns())[1:] == [turn]

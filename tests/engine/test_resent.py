@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -231,18 +232,24 @@ class TestResent:
         for key in (None, "i"):
             await refused(chat, [bad], MalformedItems, idempotency_key=key)
 
-    async def test_resent_messages_beyond_the_input_limit_are_refused(self, chat: Chat) -> None:
+    async def test_resent_messages_beyond_the_input_limit_are_refused(self, stage: Stage, chat: Chat) -> None:
         many = [user("q")] * (LIMITS.input_items + 1)
         await refused(chat, many, MalformedItems)
         await refused(chat, [SYSTEM] * (LIMITS.input_items + 1) + [user("q")], MalformedItems)
+        await chain(chat, 1)
+        there = await stage.process(replace(LIMITS, turn_bytes=1_000))
+        await refused(await there.chat(chat), talk("q1", "a1", "x" * 1_000), MalformedItems)
 
     @pytest.mark.parametrize("name", ["fields", "content", "tool_calls"])
     async def test_resent_message_of_too_many_parts_is_refused(self, chat: Chat, name: str) -> None:
-        many: dict[str, Any] = {f"x{number}": 0 for number in range(MOST_PARTS)}
-        if name != "fields":
-            many = {name: [{"type": "text", "text": "q"}] * (MOST_PARTS + 1)}
+        def message(count: int) -> dict[str, Any]:
+            if name == "fields":
+                return {**user("q"), **{f"x{number}": 0 for number in range(count - len(user("q")))}}
+            return {**user("q"), name: [{"type": "text", "text": "q"}] * count}
+
+        chat.resent([message(MOST_PARTS)])
         with pytest.raises(MalformedItems, match=f"more than {MOST_PARTS} "):
-            chat.resent([{**user("q"), **many}])
+            chat.resent([message(MOST_PARTS + 1)])
 
     async def test_resent_list_changed_by_its_caller_afterwards_is_read_as_sent(
         self, stage: Stage, chat: Chat

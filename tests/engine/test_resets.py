@@ -30,6 +30,7 @@ from turnledger.testing.store_contract.conversation_keys import IDLE, LONG, run_
 from turnledger.testing.store_contract.effects import fail
 from turnledger.testing.store_contract.rows.kit import IDS, do, read, write
 from turnledger.testing.store_contract.stage import LIMITS, Stage, StageProcess, exchange, message_texts, soon
+from turnledger.testing.store_contract.work import Agent, work
 
 NOON = 1_700_049_600_000
 """Noon in UTC, 15 November 2023."""
@@ -268,7 +269,7 @@ class TestResets:
 
     # Turns that do not count as use.
 
-    @pytest.mark.parametrize("way", ["completed", "stopped", "kept after a failure"])
+    @pytest.mark.parametrize("way", ["completed", "enqueued", "stopped", "kept after a failure"])
     async def test_turn_without_interaction_does_not_postpone_the_reset(self, stage: Stage, way: str) -> None:
         here = await stage.process()
         old = await here.chat(conversation_key="k", reset=IDLE, expires_after=10 * LONG)
@@ -276,6 +277,10 @@ class TestResets:
         stage.clock.advance(LONG - 1)
         if way == "completed":
             await exchange(old, "note", "noted", interaction=False)
+        elif way == "enqueued":
+            id = await old.enqueue("note", interaction=False)
+            work(stage, here, Agent())
+            await soon(old.outcome(id))
         elif way == "stopped":
             async with old.turn("note", interaction=False) as turn:
                 turn.emit("noted")

@@ -95,8 +95,6 @@ class EmittedText:
         return "".join(found)
 
     def _join(self) -> None:
-        if not self._loose:
-            return
         before = ""
         if self._pieces is _NO_PIECES:
             self._pieces, self._ends = [], []

@@ -669,6 +669,7 @@ class DurableWork(Contract):
         ended = await soon(chat.outcome(id))
         assert ended.failure is not None
         assert (ended.failure.code, agent.runs) == ("token_revoked", [kept])
+        assert [each.attempt.stop for each in await chat.attempts()] == [None]
 
     async def test_queue_of_a_lane_and_of_an_owner_is_bounded(self, stage: Stage) -> None:
         limits = Limits(lease_time=LIMITS.lease_time, lane_jobs=2, owner_jobs=3)

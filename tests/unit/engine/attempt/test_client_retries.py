@@ -19,6 +19,8 @@ from turnledger import Ledger
 from turnledger.engine.attempt import client_retries
 from turnledger.engine.attempt.client_retries import (
     DERIVED,
+    LOST_KEPT_MS,
+    UNCOUNTED_MS,
     check_retry,
     claim_for,
     look_up,
@@ -85,6 +87,22 @@ def test_failed_attempt_is_resumed_by_a_later_try_only_if_its_failure_was_not_de
     found = drive(look_up(tables, ANN, SECOND, SENDER, 0))
     assert found == (NewAttempt(before, row) if is_taken_up else NewAttempt())
     assert claim_in(tables) == before
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+@pytest.mark.parametrize(("after", "is_taken_up"), [(UNCOUNTED_MS - 1, True), (UNCOUNTED_MS, False)])
+def test_failed_attempt_is_resumed_by_an_uncounted_try_for_a_moment_after_its_end_or_its_loss(
+    is_lost: bool, after: int, is_taken_up: bool
+) -> None:
+    moment = 10 * UNCOUNTED_MS
+    uncounted, ended_at = Retry(b"digest", None), 1 if is_lost else moment
+    row = attempt(1, AttemptState.FAILED, failure=DIED, ended_at=ended_at)
+    expires_at = moment + (LOST_KEPT_MS if is_lost else CLAIM_KEPT_MS)
+    claim = replace(claim_for(uncounted, row), is_lost=is_lost, expires_at=expires_at)
+    tables = claimed(row)
+    drive(tables.save_claim(claim))
+    found = drive(look_up(tables, ANN, uncounted, SENDER, moment + after))
+    assert found == (NewAttempt(claim, row) if is_taken_up else NewAttempt())
 
 
 def test_lost_attempt_without_a_row_is_begun_afresh() -> None:

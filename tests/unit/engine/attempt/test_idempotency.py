@@ -13,7 +13,7 @@ from tests.unit.engine.stage import (
     lane_tables,
     ticket,
 )
-from tests.unit.model.shapes import any_items, some_id, user
+from tests.unit.model.shapes import any_items, call, some_id, turn, user
 from turnledger.engine.attempt.idempotency import (
     IdempotencyKey,
     NewAttempt,
@@ -24,11 +24,11 @@ from turnledger.engine.attempt.idempotency import (
     look_up,
 )
 from turnledger.engine.conversations.resolve import Target
-from turnledger.errors import ConversationDeleted, ConversationExpired
+from turnledger.errors import ConversationDeleted, ConversationExpired, IdempotencyMismatch
 from turnledger.model.conversation import Claim, ConversationState, Ticket, Within
 from turnledger.model.ids import ConversationId, TurnId
-from turnledger.model.item import Item
-from turnledger.model.turn import Attempt
+from turnledger.model.item import Item, message
+from turnledger.model.turn import Attempt, Instructions
 from turnledger.stores.memory import MemoryTables
 
 PRINT = fingerprint([user()])
@@ -67,6 +67,12 @@ def test_fingerprint_depends_on_order_and_item_boundaries() -> None:
     assert len(set(prints)) == len(prints)
 
 
+def test_fingerprint_equals_the_one_that_earlier_versions_have_stored() -> None:
+    instructions, primer = Instructions((message("system", "Be brief."),)), [user("Hi")]
+    stored = fingerprint([user("Hello")], "after", instructions=instructions, primer=primer)
+    assert stored.hex() == "85617fc102ba40fc8632f186d4615a601eee07c498838d61fdeca06587f2d79e"
+
+
 def test_claim_whose_failed_attempt_is_gone_is_begun_afresh() -> None:
     assert drive(look_up(claimed(), ANN, KEY, None)) == NewAttempt(CLAIM)
 
@@ -84,6 +90,22 @@ def test_attempt_counts_as_begun_while_waiting_if_its_ticket_did_not_name_it(
     waiting: Ticket | None, began: bool
 ) -> None:
     assert began_while_waiting(waiting, CLAIM) is began
+
+
+@pytest.mark.parametrize(
+    ("answers", "is_next"), [(["a", "b"], True), (["a"], False), (["a", "b", "c"], False), ([], False)]
+)
+def test_another_request_under_the_key_of_a_turn_is_its_next_step_only_if_it_answers_all_its_calls(
+    answers: list[str], is_next: bool
+) -> None:
+    tables = claimed()
+    drive(tables.add_turn(turn(1, id=1, output=(call("a"), call("b")))))
+    other = IdempotencyKey(KEY.text, fingerprint([user("other")]), frozenset(answers))
+    if is_next:
+        assert drive(look_up(tables, ANN, other, None)) == NewAttempt()
+    else:
+        with pytest.raises(IdempotencyMismatch):
+            drive(look_up(tables, ANN, other, None))
 
 
 def test_claim_in_an_unknown_conversation_raises_conversation_deleted() -> None:

@@ -212,11 +212,16 @@ def test_live_log_returns_the_events_sent_to_the_sink(lengths: list[int], joins:
 
 
 async def test_live_log_is_read_from_the_checkpoint_nearest_to_the_requested_number() -> None:
-    live = live_log()
-    for number in range(4 * STRIDE):
-        emit(live, str(number % 10))
-    [event] = live.since(3 * STRIDE + 7, 1)
-    assert (event.number, getattr(event, "text", "")) == (3 * STRIDE + 8, str((3 * STRIDE + 6) % 10))
+    live, sent = live_log(), list[Event]()
+    both = live_log(sent.append)
+    for log in (live, both):
+        log.record_opening(call("first"))
+        log.record_opening(call("second"))
+        for number in range(0, 4 * STRIDE, 3):
+            emit(log, str(number % 10))
+            log.record_arguments(0, str(number % 10))
+            log.record_item(call(f"c{number}"))
+    assert wire(live.since(3 * STRIDE + 7, 3)) == wire(sent[3 * STRIDE + 7 : 3 * STRIDE + 10])
     assert live._nearest(3 * STRIDE + 7).number == 3 * STRIDE + 1
     assert live.since(0, 1) == [TurnStarted(number=1)]
 

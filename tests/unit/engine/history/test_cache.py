@@ -399,6 +399,7 @@ def test_shown_turns_of_a_longer_line_are_the_same_objects() -> None:
 
 def test_shown_turns_of_a_rewound_or_replaced_line_are_its_own() -> None:
     kept = BranchCache(1_000_000)
+    assert kept.shown(ONE, History()) == ()
     kept.shown(ONE, History(turns(3)))
     assert [each.id for each in kept.shown(ONE, History(turns(1)))] == [each.id for each in turns(1)]
     assert [each.id for each in kept.shown(ONE, History(turns(2, first=5)))] == [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack, suppress
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -11,14 +12,16 @@ import pytest
 
 from tests.unit.engine.stage import BRANCH, branch
 from tests.unit.model.shapes import call, some_id
+from tests.unit.testing.simulation import run
 from turnledger import Ledger, Limits, OnBusy
 from turnledger.chat import Chat
 from turnledger.engine.admission import Authorization
 from turnledger.engine.attempt.commit_in_doubt import resolve_doubt
 from turnledger.engine.attempt.end import end
 from turnledger.engine.turn.begin import ExpectedHead, begin
-from turnledger.engine.turn.commit import commit, failure_of
+from turnledger.engine.turn.commit import FIRST_DELAY, commit, failure_of
 from turnledger.engine.turn.running_turn import Draft, RunningTurn, record
+from turnledger.engine.wrapped_store import WrappedStore, Write
 from turnledger.errors import (
     AdmissionMoved,
     CommitOutcomeUnknown,
@@ -39,6 +42,7 @@ from turnledger.model.item import Item
 from turnledger.model.journal import Journal
 from turnledger.model.turn import Failure
 from turnledger.stores.memory import Database, MemoryStore
+from turnledger.testing.fake_clock import FakeClock
 from turnledger.testing.gates import Fate, GatedStore, When
 from turnledger.types import AttemptState, TurnKind
 
@@ -350,6 +354,14 @@ def test_put_items_count_towards_the_turn_size_limit() -> None:
         draft.whole()
 
 
+def test_text_and_other_deltas_together_count_towards_the_turn_size_limit() -> None:
+    draft = Draft((), (), Journal(), 100)
+    draft.emit("x" * 60)
+    draft.parts(40)
+    with pytest.raises(MalformedItems, match="grown past 100"):
+        draft.parts(41)
+
+
 GUARD = 20.0
 """Seconds after which a task that should have ended is given up."""
 
@@ -431,6 +443,37 @@ async def test_turn_finished_is_not_sent_before_the_end_is_recorded(
     await ledger._recovery.run_round()
     assert isinstance(events[-1], TurnFinished)
     assert (events[-1].state, turn.state) == (AttemptState.KEPT, AttemptState.KEPT)
+
+
+def test_commit_that_the_store_refuses_is_repeated_after_growing_pauses() -> None:
+    tries: list[float] = []
+
+    class Refusing(WrappedStore):
+        async def write(self, write: Write) -> Any:
+            if write.operation is commit:
+                tries.append(asyncio.get_running_loop().time())
+                if len(tries) < 5:
+                    raise StoreUnavailable
+            return await super().write(write)
+
+    async def main() -> None:
+        async with await Ledger.over(Refusing(MemoryStore()), clock=FakeClock()) as ledger:
+            await (await ledger.conversation()).run(answer, "q")
+
+    run(0, main)
+    pauses = [after - before for before, after in pairwise(tries)]
+    assert pauses == pytest.approx([FIRST_DELAY, 2 * FIRST_DELAY, 4 * FIRST_DELAY, 8 * FIRST_DELAY])
+
+
+async def test_empty_turn_whose_end_cannot_be_recorded_raises_empty_turn(
+    store: GatedStore, ledger: Ledger, chat: Chat
+) -> None:
+    store.refuse(end, times=5)
+    with pytest.raises(EmptyTurn):
+        async with chat.turn("q"):
+            pass
+    await ledger._recovery.run_round()
+    assert [each.attempt.state for each in await chat.attempts()] == [AttemptState.FAILED]
 
 
 async def test_commit_that_was_lost_keeps_the_text_under_on_failure_keep(

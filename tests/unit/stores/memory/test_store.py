@@ -144,6 +144,9 @@ async def test_deleted_conversation_is_purged_for_room_before_another_expires(
     assert await live(one, three) == [True, True]
     with pytest.raises(ConversationDeleted, match="purged"):
         await ledger.restore(two.id)
+    with pytest.raises(ConversationDeleted) as gone:
+        await two.info()
+    assert gone.value.restorable_until is None
     assert await ledger.check() == []
 
 
