@@ -524,6 +524,35 @@ def test_pieces_that_a_growing_chat_no_longer_shows_are_dropped() -> None:
     assert everything == [encode_messages(one.items) for one in grown]
 
 
+def test_pieces_of_a_chat_that_all_fits_are_not_copied_with_each_turn() -> None:
+    *first, last = talk(20)
+    grown = History(first)
+    assert grown.last_pieces(0, 10**6) is not None
+    before = grown._node.pieces
+    grown = grown.followed_by([last])
+    after = grown._node.pieces
+    assert before is not None
+    assert after is not None
+    assert after.chat_json is before.chat_json
+    assert (before.end, after.end) == (19, 20)
+    assert grown.last_pieces(18, 10**6) == [encode_messages(one.items) for one in grown[18:]]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_pieces_of_lines_that_share_turns_equal_those_of_each_line_alone(seed: int) -> None:
+    chance = Random(seed)
+    lines = [History(talk(6))]
+    for _ in range(40):
+        line = chance.choice(lines)
+        kept = line.first(chance.randrange(1, len(line) + 1))
+        lines.append(kept.followed_by(chance.sample(talk(60), chance.randrange(4))))
+        read = chance.choice(lines)
+        oldest, tokens = chance.randrange(len(read)), chance.choice([0, 20, 60, 10**6])
+        shown = read.last_pieces(oldest, tokens)
+        assert shown == History(read).last_pieces(oldest, tokens)
+        assert shown == [encode_messages(one.items) for one in read[len(read) - len(shown or ()) :]]
+
+
 EMPTY = {"type": "message", "role": "assistant", "content": " "}
 THOUGHT = {"type": "reasoning", "summary": []}
 LOOK = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
