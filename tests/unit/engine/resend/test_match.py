@@ -535,6 +535,15 @@ def test_question_that_a_client_lacks_behind_its_preamble_is_trimmed() -> None:
     assert found.trimmed == Trimmed(0, 2, (message("user", "The files."),))
 
 
+def test_changed_question_is_not_held_with_the_turn_that_it_is_compared_with() -> None:
+    frame = "The time is 12:30 now.\n\n"
+    line = [turn(1, [message("user", f"{frame}q1")], [message("assistant", "a1")])]
+    newest = f"{frame}q2"
+    assert decide(line, chat("q1", "a1", newest)) == Continuation(2)
+    assert decide(line, chat("changed" * 1000, "a1", newest)) == MatchedEdit(None, 0)
+    assert "changed" not in str(line[0].shown.__dict__)
+
+
 # Images
 
 
