@@ -213,12 +213,19 @@ class History(Sequence[Turn]):
             yield node
             node = node.before
 
-    @property
-    def has_pieces(self) -> bool:
-        """Whether it is known what the last turn but one shows by itself."""
-        place = self._length - 2
-        pieces = self._node_of(place).pieces
-        return pieces is not None and pieces.first <= place < pieces.end
+    def count_unknown_pieces(self, oldest: int, tokens: int) -> int:
+        """Return about how many turns `last_pieces` has to encode, apart from the last one: as many as fit if
+        they are as long as those known."""
+        known, count, end = 0, 0, self._length - 1
+        while end > oldest:
+            pieces = self._node_of(end - 1).pieces
+            if pieces is None or not pieces.first < end <= pieces.end:
+                break
+            first = max(oldest, pieces.first)
+            known += pieces.sums[end - pieces.first] - pieces.sums[first - pieces.first]
+            count, end = count + end - first, first
+        unknown = max(0, end - oldest)
+        return min(unknown, max(0, tokens - known) * count // known) if known else unknown
 
     def last_pieces(self, oldest: int, tokens: int) -> list[bytes] | None:
         """Return the chat JSON of the last turns that fit into so many tokens, none before the one at

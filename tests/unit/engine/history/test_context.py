@@ -553,6 +553,20 @@ def test_pieces_of_lines_that_share_turns_equal_those_of_each_line_alone(seed: i
         assert shown == [encode_messages(one.items) for one in read[len(read) - len(shown or ()) :]]
 
 
+def test_history_is_encoded_in_a_thread_whenever_many_turns_are_not_known() -> None:
+    grown = History(talk(2 * history.LONG))
+    few, many = Context.budget(200), Context.budget(10**6)
+    for context, is_quick in [(few, False), (many, False), (few, True), (many, False), (many, True)]:
+        shown = snapshot.Snapshot(grown, context=context)
+        assert shown.is_quick is is_quick
+        shown.limited_json((user("q"),), ())
+        assert shown.is_quick
+        edited = grown.first(len(grown) - 1).followed_by(talk(1))
+        assert snapshot.Snapshot(edited, context=context).is_quick
+    assert snapshot.Snapshot(grown, context=Context.last(history.LONG)).is_quick
+    assert not snapshot.Snapshot(History(grown), context=Context.last(2 * history.LONG)).is_quick
+
+
 EMPTY = {"type": "message", "role": "assistant", "content": " "}
 THOUGHT = {"type": "reasoning", "summary": []}
 LOOK = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
