@@ -10,7 +10,7 @@ import pytest
 
 from tests.compat.completions import Way, assistant, both_ways, send_streamed, send_whole, user
 from tests.compat.conftest import Serve
-from tests.compat.live_server import PATIENCE, LiveServer
+from tests.compat.live_server import MODEL, PATIENCE, LiveServer
 from turnledger.engine.turn.commit import commit
 from turnledger.errors import StoreFull
 from turnledger.runners.upstream.upstream import Timeouts
@@ -148,6 +148,15 @@ def test_stream_without_finish_reason_outside_a_conversation_is_an_error(serve: 
     with pytest.raises(openai.APIError) as problem:
         send_streamed(served.client(), "Hi")
     assert problem.value.code == "malformed_answer"
+
+
+def test_finish_reason_cut_off_before_another_chunk_outside_a_conversation_is_an_error(serve: Serve) -> None:
+    both = b'{"choices":[{"index":0,"delta":{},"finish_reason":"st\n\ndata: {"id":"x","choices":[]}'
+    served = serve(["Hel", Data(both), End(None)])
+    body = {"model": MODEL, "stream": True, "messages": [user("Hi")]}
+    answer = served.http.post("/v1/chat/completions", json=body).text
+    assert '"malformed_answer"' in answer
+    assert "[DONE]" not in answer
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, zip_longest
+from itertools import accumulate, islice, zip_longest
 from struct import Struct
 from typing import NamedTuple, TypeAlias, overload
 
@@ -42,35 +42,41 @@ DEEPEST = 32
 
 class Pieces(NamedTuple):
     """What consecutive turns show to a model, each by itself: its chat JSON, and its estimated tokens.
-    Replaced as a whole, never changed: threads share it."""
+    Replaced, never changed: threads share it. Only its lists may be longer, since later ones share them: what
+    stands at a place there depends on the turn alone."""
 
     first: int
     """The place of the first turn in the line."""
     end: int
     """The place after the last one."""
-    chat_json: tuple[bytes, ...] = ()
-    sums: tuple[int, ...] = (0,)
-    """Their differences are the tokens of each turn, so that pieces can be added at both ends."""
-    size: int = 0
+    chat_json: list[bytes]
+    sums: list[int]
+    """Their differences are the tokens of each turn."""
+    size: int
     """Bytes in memory."""
 
-    def with_piece(self, place: int, tokens: int, chat_json: bytes) -> Pieces:
-        """Return these with the piece of the turn before or after them; it alone if it is neither."""
-        size = self.size + PIECE_BYTES + len(chat_json)
-        if place == self.end:
-            texts, sums = (*self.chat_json, chat_json), (*self.sums, self.sums[-1] + tokens)
-            return Pieces(self.first, place + 1, texts, sums, size)
-        if place == self.first - 1:
-            texts, sums = (chat_json, *self.chat_json), (self.sums[0] - tokens, *self.sums)
-            return Pieces(place, self.end, texts, sums, size)
-        return Pieces(place, place).with_piece(place, tokens, chat_json)
+    @classmethod
+    def of(cls, first: int, chat_json: list[bytes], sums: list[int]) -> Pieces:
+        size = len(chat_json) * PIECE_BYTES + sum(map(len, chat_json))
+        return cls(first, first + len(chat_json), chat_json, sums, size)
+
+    def with_piece(self, tokens: int, chat_json: bytes) -> Pieces:
+        """Return these with the piece of the next turn, at a cost independent of their number."""
+        count, size = self.end - self.first, self.size + PIECE_BYTES + len(chat_json)
+        self.chat_json[count : count + 1] = [chat_json]  # the same, if another thread was faster
+        self.sums[count + 1 : count + 2] = [self.sums[count] + tokens]
+        return Pieces(self.first, self.end + 1, self.chat_json, self.sums, size)
+
+    def followed_by(self, others: Pieces) -> Pieces:
+        count, more = self.end - self.first, others.end - others.first
+        shift = self.sums[count] - others.sums[0]
+        sums = [*self.sums[: count + 1], *(each + shift for each in others.sums[1 : more + 1])]
+        return Pieces.of(self.first, self.chat_json[:count] + others.chat_json[:more], sums)
 
     def since(self, place: int) -> Pieces:
         """Return those from this place on."""
-        left = place - self.first
-        chat_json = self.chat_json[left:]
-        size = len(chat_json) * PIECE_BYTES + sum(map(len, chat_json))
-        return Pieces(place, self.end, chat_json, self.sums[left:], size)
+        left, count = place - self.first, self.end - self.first
+        return Pieces.of(place, self.chat_json[left:count], self.sums[left : count + 1])
 
 
 class _Node:
@@ -96,18 +102,44 @@ class _Node:
             )
             self.packed.append(header + turn.body)
             self.bytes += len(turn.body)
-            if self.pieces is not None and self.pieces.end == index:
-                self.add_piece(index, turn)  # its items are decoded now
+            pieces = self.pieces
+            if pieces is not None and pieces.end == index:
+                piece = _piece_of(turn)  # its items are decoded now
+                if piece is not None:
+                    self.pieces = pieces.with_piece(*piece)
 
-    def add_piece(self, place: int, turn: Turn) -> Pieces | None:
-        """Add what a turn shows; return None if that depends on the turns around it."""
-        items = turn.items
-        if not items or items[0].is_result or begins_with_output(turn) or calls_left_open(items):
+    def add_pieces(self, end: int, turns: Iterable[Turn], tokens: int) -> Pieces | None:
+        """Add what turns show: backwards from a place, up to those known, or the first that does not fit into
+        so many tokens. Return None if what the first one shows depends on the turns around it."""
+        known, chat_json, counts = self.pieces, [], []
+        for turn in turns:
+            piece = _piece_of(turn)
+            if piece is None:
+                break
+            counts.append(piece[0])
+            chat_json.append(piece[1])
+            tokens -= piece[0]
+            if tokens < 0 or (known is not None and end - len(counts) == known.end):
+                break
+        if not counts:
             return None
-        shown = without_empty_answers(items)
-        known = Pieces(place, place) if self.pieces is None else self.pieces
-        pieces = self.pieces = known.with_piece(place, sum(map(estimate, shown)), encode_messages(shown))
-        return pieces
+        sums = [*accumulate(reversed(counts), initial=0)]
+        found = Pieces.of(end - len(counts), chat_json[::-1], sums)
+        if known is not None and known.first == end:
+            found = found.followed_by(known)
+        elif known is not None and known.end == found.first:
+            found = known.followed_by(found)
+        self.pieces = found
+        return found
+
+
+def _piece_of(turn: Turn) -> tuple[int, bytes] | None:
+    """Return the tokens and the chat JSON of a turn; None if what it shows depends on the turns around it."""
+    items = turn.items
+    if not items or items[0].is_result or begins_with_output(turn) or calls_left_open(items):
+        return None
+    shown = without_empty_answers(items)
+    return sum(map(estimate, shown)), encode_messages(shown)
 
 
 class History(Sequence[Turn]):
@@ -181,12 +213,19 @@ class History(Sequence[Turn]):
             yield node
             node = node.before
 
-    @property
-    def has_pieces(self) -> bool:
-        """Whether it is known what the last turn but one shows by itself."""
-        place = self._length - 2
-        pieces = self._node_of(place).pieces
-        return pieces is not None and pieces.first <= place < pieces.end
+    def count_unknown_pieces(self, oldest: int, tokens: int) -> int:
+        """Return about how many turns `last_pieces` has to encode, apart from the last one: as many as fit if
+        they are as long as those known."""
+        known, count, end = 0, 0, self._length - 1
+        while end > oldest:
+            pieces = self._node_of(end - 1).pieces
+            if pieces is None or not pieces.first < end <= pieces.end:
+                break
+            first = max(oldest, pieces.first)
+            known += pieces.sums[end - pieces.first] - pieces.sums[first - pieces.first]
+            count, end = count + end - first, first
+        unknown = max(0, end - oldest)
+        return min(unknown, max(0, tokens - known) * count // known) if known else unknown
 
     def last_pieces(self, oldest: int, tokens: int) -> list[bytes] | None:
         """Return the chat JSON of the last turns that fit into so many tokens, none before the one at
@@ -197,7 +236,8 @@ class History(Sequence[Turn]):
             node = self._node_of(end - 1)
             pieces = node.pieces
             if pieces is None or not pieces.first < end <= pieces.end:
-                pieces = node.add_piece(end - 1, self[end - 1])
+                earlier = range(end - 1, max(oldest, node.start) - 1, -1)
+                pieces = node.add_pieces(end, (self[place] for place in earlier), tokens)
                 if pieces is None:
                     return None
             first, sums = pieces.first, pieces.sums
@@ -217,7 +257,7 @@ class History(Sequence[Turn]):
         """Return the chat JSON of this turn, if it is the last one and has been encoded by itself."""
         pieces = self._node.pieces
         is_known = pieces is not None and pieces.end == self._length and self.ends_with(turn)
-        return pieces.chat_json[-1] if pieces is not None and is_known else None
+        return pieces.chat_json[pieces.end - pieces.first - 1] if pieces is not None and is_known else None
 
     def _node_of(self, index: int) -> _Node:
         node = self._node

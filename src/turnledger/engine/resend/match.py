@@ -176,12 +176,19 @@ def _match_behind_preamble(turns: Sequence[Turn], request: ClientTranscript, ans
         return None
     sent = [each for each in request.messages[request.first : place] if each.get("role") not in NOTE_ROLES]
     preamble = items_of_messages(sent)
-    question = turns[0].shown.input[-1].pieces
-    begin = Spot(0, ClientForm.SEEN, len(turns[0].shown.input) - 1, len(question) - 1)
-    at_head = _at_head(turns, rest, *found, begin if question and not found[1] else None)
-    meaning = msgspec.structs.replace(at_head, instructions=request.first)
+    meaning = msgspec.structs.replace(
+        _at_head(turns, rest, *found, _question_at(turns[0], rest)), instructions=request.first
+    )
     trimmed = msgspec.structs.replace(meaning.trimmed or Trimmed(0), preamble=preamble)
     return msgspec.structs.replace(meaning, trimmed=trimmed)
+
+
+def _question_at(first: Turn, rest: ClientTranscript) -> Spot | None:
+    """Return where the question of the first turn stands, if this request begins with it."""
+    sent, question = rest.next(rest.first, FORWARDS), first.shown.input[-1].pieces
+    if sent is None or sent[0].role != "user" or question[-1:] != (sent[0].text,):
+        return None
+    return Spot(0, ClientForm.SEEN, len(first.shown.input) - 1, len(question) - 1)
 
 
 def _trimmed_at(turns: Sequence[Turn], begin: Spot | None, meaning: Meaning) -> Meaning:

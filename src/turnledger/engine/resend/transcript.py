@@ -291,7 +291,9 @@ def _known_frame(shown: ShownTurn, sent: str) -> Frame:
     known: tuple[str, Frame] | None = shown.__dict__.get("frame")
     if known is None or known[0] != sent:
         question = shown.plain[0] if shown.plain is not None else ""
-        known = shown.__dict__["frame"] = sent, _frame_of(question, sent)
+        known = sent, _frame_of(question, sent)
+        if known[1] != Frame():  # else what was sent may be larger than the turn: it would stay in memory
+            shown.__dict__["frame"] = known
     return known[1]
 
 

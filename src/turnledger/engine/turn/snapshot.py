@@ -232,7 +232,7 @@ class Snapshot(Struct, frozen=True, dict=True):
         if is_hidden or self.recent is not None or not isinstance(history, History) or not is_estimated:
             return None
         left = sys.maxsize if context.tokens is None else context.tokens - context.count_all(around)
-        oldest = 0 if context.turns is None else max(0, len(history) - context.turns)
+        oldest = self._oldest
         if cut is None or oldest >= cut.number:
             return history.last_pieces(oldest, left)
         pieces = history.last_pieces(cut.number, left)
@@ -248,7 +248,15 @@ class Snapshot(Struct, frozen=True, dict=True):
         """Whether `limited_json` decodes but few turns."""
         if self.recent is not None or not isinstance(self.history, History):
             return len(self.history if self.recent is None else self.recent) < LONG
-        return len(self.history) < LONG or self.history.has_pieces
+        if len(self.history) < LONG:
+            return True
+        tokens = sys.maxsize if self.context.tokens is None else self.context.tokens
+        return self.history.count_unknown_pieces(self._oldest, tokens) < LONG
+
+    @property
+    def _oldest(self) -> int:
+        """The place of the first turn that may be shown."""
+        return 0 if self.context.turns is None else max(0, len(self.history) - self.context.turns)
 
     def reduced(
         self, input: tuple[Item, ...], steps: tuple[Item, ...], tokens: int | Callable[[int], int]

@@ -121,7 +121,9 @@ class ShownTurn(msgspec.Struct, frozen=True, dict=True):
     def plain(self) -> tuple[str, str] | None:
         """Question and answer, when the turn has nothing else."""
         texts = [entry.pieces for entry in (*self.input, *self.output) if not entry.calls and not entry.media]
-        if self.echo is None or [len(each) for each in texts] != [1, 1] or self.input[0].role != "user":
+        if self.echo is None or len(self.echo) != 2 or [len(each) for each in texts] != [1, 1]:
+            return None
+        if self.input[0].role != "user":
             return None
         return texts[0][0], texts[1][0]
 

@@ -200,10 +200,12 @@ def _listed_model(name: str) -> dict[str, Any]:
 
 def make_models(settings: Settings, environ: Mapping[str, str]) -> Models:
     """Make the models in the settings; the demo model if there are none."""
+    window, header = ContextWindow.of(settings), settings.credential_header
     if not settings.models and settings.upstream is None:
         from turnledger.runners.demo import DemoModel
 
-        return Models({DEMO: ResolvedModel(DemoModel(), DEMO)}, window=ContextWindow.of(settings))
+        demo = ResolvedModel(DemoModel(), DEMO)
+        return Models({DEMO: demo}, window=window, credential_header=header)
     connections = _Upstreams(settings, environ)
     by_name = {
         name: ResolvedModel(
@@ -211,7 +213,6 @@ def make_models(settings: Settings, environ: Mapping[str, str]) -> Models:
         )
         for name, each in settings.models.items()
     }
-    window, header = ContextWindow.of(settings), settings.credential_header
     if settings.upstream is None:
         return Models(by_name, window=window, credential_header=header)
     others = ModelSettings(

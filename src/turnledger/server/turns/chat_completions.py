@@ -180,8 +180,9 @@ def _replace_id(payload: bytes, old_id: str, new_id: str) -> bytes:
         return json.dumps({**json.loads(payload), "id": str(new_id)}).encode()
 
 
-_finish_reasons = re.compile(rb'"finish_reason"\s*:\s*"([^"]*)"').findall
-"""Within a text the quotes would be escaped."""
+_finish_reasons = re.compile(rb'"finish_reason"\s*:\s*"([^"\n]*)"').findall
+"""Within a text the quotes would be escaped. Ends with its line: a chunk that is cut off may be followed by
+another one."""
 
 
 async def pass_through(

@@ -524,6 +524,49 @@ def test_pieces_that_a_growing_chat_no_longer_shows_are_dropped() -> None:
     assert everything == [encode_messages(one.items) for one in grown]
 
 
+def test_pieces_of_a_chat_that_all_fits_are_not_copied_with_each_turn() -> None:
+    *first, last = talk(20)
+    grown = History(first)
+    assert grown.last_pieces(0, 10**6) is not None
+    before = grown._node.pieces
+    grown = grown.followed_by([last])
+    after = grown._node.pieces
+    assert before is not None
+    assert after is not None
+    assert after.chat_json is before.chat_json
+    assert (before.end, after.end) == (19, 20)
+    assert grown.last_pieces(18, 10**6) == [encode_messages(one.items) for one in grown[18:]]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_pieces_of_lines_that_share_turns_equal_those_of_each_line_alone(seed: int) -> None:
+    chance = Random(seed)
+    lines = [History(talk(6))]
+    for _ in range(40):
+        line = chance.choice(lines)
+        kept = line.first(chance.randrange(1, len(line) + 1))
+        lines.append(kept.followed_by(chance.sample(talk(60), chance.randrange(4))))
+        read = chance.choice(lines)
+        oldest, tokens = chance.randrange(len(read)), chance.choice([0, 20, 60, 10**6])
+        shown = read.last_pieces(oldest, tokens)
+        assert shown == History(read).last_pieces(oldest, tokens)
+        assert shown == [encode_messages(one.items) for one in read[len(read) - len(shown or ()) :]]
+
+
+def test_history_is_encoded_in_a_thread_whenever_many_turns_are_not_known() -> None:
+    grown = History(talk(2 * history.LONG))
+    few, many = Context.budget(200), Context.budget(10**6)
+    for context, is_quick in [(few, False), (many, False), (few, True), (many, False), (many, True)]:
+        shown = snapshot.Snapshot(grown, context=context)
+        assert shown.is_quick is is_quick
+        shown.limited_json((user("q"),), ())
+        assert shown.is_quick
+        edited = grown.first(len(grown) - 1).followed_by(talk(1))
+        assert snapshot.Snapshot(edited, context=context).is_quick
+    assert snapshot.Snapshot(grown, context=Context.last(history.LONG)).is_quick
+    assert not snapshot.Snapshot(History(grown), context=Context.last(2 * history.LONG)).is_quick
+
+
 EMPTY = {"type": "message", "role": "assistant", "content": " "}
 THOUGHT = {"type": "reasoning", "summary": []}
 LOOK = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}

@@ -511,6 +511,39 @@ def test_stated_results_of_a_whole_turn_may_be_absent_from_the_history() -> None
     assert decide(line, sent) == Continuation(4)
 
 
+# Notes
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_message_after_a_turn_with_a_note_or_an_empty_message_is_not_taken_for_a_part_of_it(
+    place: int,
+) -> None:
+    unseen = [message("system", "Be brief."), message("user", " ")][place]
+    line = [LINE[0], turn(2, [unseen, message("user", "q2")], [message("assistant", "a2")]), LINE[2]]
+    assert decide(line, [*ALL, user_message("q4")]) == Continuation(6)
+    assert decide(line, chat("q1", "a1", "q2", "a2", "other")) == MatchedEdit(id(2), 4)
+    assert decide(line, chat("q1", "a1", "q2", "a2", "other", "a3", "q4")) == MatchedEdit(id(2), 4)
+    added = [*ALL[:4], answer("added"), *ALL[4:], user_message("q4")]
+    assert decide(line, added) == MatchedEdit(id(2), 4)
+
+
+def test_question_that_a_client_lacks_behind_its_preamble_is_trimmed() -> None:
+    first = turn(1, [message("user", "The files."), message("user", "q1")], [message("assistant", "a1")])
+    line = [first, *LINE[1:]]
+    found = match.decide(line, [user_message("The files."), *ALL[1:], user_message("q4")])
+    assert isinstance(found, Continuation)
+    assert found.trimmed == Trimmed(0, 2, (message("user", "The files."),))
+
+
+def test_changed_question_is_not_held_with_the_turn_that_it_is_compared_with() -> None:
+    frame = "The time is 12:30 now.\n\n"
+    line = [turn(1, [message("user", f"{frame}q1")], [message("assistant", "a1")])]
+    newest = f"{frame}q2"
+    assert decide(line, chat("q1", "a1", newest)) == Continuation(2)
+    assert decide(line, chat("changed" * 1000, "a1", newest)) == MatchedEdit(None, 0)
+    assert "changed" not in str(line[0].shown.__dict__)
+
+
 # Images
 
 

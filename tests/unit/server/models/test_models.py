@@ -12,7 +12,7 @@ import pytest
 from tests.unit.model.shapes import some_id
 from turnledger import Context, Ledger
 from turnledger.chat import Chat
-from turnledger.errors import ModelError, ModelRefused, ModelUnavailable
+from turnledger.errors import InvalidInput, ModelError, ModelRefused, ModelUnavailable
 from turnledger.hosting import Host
 from turnledger.model.access.token import Token
 from turnledger.model.conversation import TitleSource
@@ -69,6 +69,19 @@ async def test_models_without_settings_are_the_demo_model_only() -> None:
         "model",
     )
     await models.close()
+
+
+def test_demo_model_has_no_use_for_a_credential_but_refuses_a_token_of_this_server() -> None:
+    models = make_models(Settings(credential_header="X-Upstream-Key"), {})
+    demo = models.find("demo", ANYBODY).model
+
+    def head(credential: bytes) -> RequestHead:
+        return RequestHead({"headers": ((b"x-upstream-key", credential),)})
+
+    assert models.credential_of(head(b"Bearer own")) == "own"
+    assert models.for_client(demo, head(b"own")) is demo
+    with pytest.raises(InvalidInput, match="X-Upstream-Key has a token of Turnledger"):
+        models.for_client(demo, head(b"tlt_" + b"0" * 39))
 
 
 async def test_upstream_without_named_models_accepts_every_model_name() -> None:
