@@ -107,10 +107,6 @@ class SqlOwnerRows(SqlOwnedQueries):
         row = await self._own_row("ticket", attempt.raw)
         return None if row is None else row_codec.ticket_of(row)
 
-    async def ticket_for(self, idempotency_key: str) -> Ticket | None:
-        row = await self._own_row("ticket_for", idempotency_key)
-        return None if row is None else row_codec.ticket_of(row)
-
     async def job(self, id: TurnId) -> TurnJob | None:
         row = await self._own_row("job", id.raw)
         return None if row is None else row_codec.job_of(row)
