@@ -28,7 +28,7 @@ import uvloop
 
 from bench.http.__main__ import QUESTION, started
 from bench.http.upstream import ANSWER, CALL, THOUGHTS
-from turnledger import Ledger, chats
+from turnledger import Ledger, Limits, chats
 from turnledger.engine.attempt.idempotency import IdempotencyKey
 from turnledger.engine.resend import match, transcript
 from turnledger.engine.resend.transcript import ClientTranscript
@@ -275,7 +275,8 @@ def headers_of(case: Case, kind: str, conversation: str, number: int) -> Headers
 async def run(store: str, upstream: str, rounds: int, only: str) -> None:
     """Run the blocks, and print what each was. A call of `getppid` ends a count."""
     for place, (name, point) in enumerate(chosen(only).items()):
-        async with await Ledger.open(store) as ledger:
+        # The rounds of recovery, two for each lease, would add to any block.
+        async with await Ledger.open(store, limits=Limits(lease_time=3600.0)) as ledger:
             apps, cases = [], (point.case, point.baseline)
             for case in cases:
                 settings = Settings(upstream=f"{upstream}/{case.upstream}/v1", proxy=False, **case.settings)
