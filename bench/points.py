@@ -2,8 +2,8 @@
 `python -m bench.points`. Prints their shares.
 
 Blocks of requests run alternately with a feature in use, and with it switched off or its code replaced. Each
-has ten requests of a client that sends its whole history. Clients have no sockets, and streams arrive in one
-piece, so that a feature is compared with as little as possible.
+has ten requests of a client that sends its whole history. Clients have no sockets, and a model's next chunk
+arrives when the one before it was sent on, so that all blocks take the same steps.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import gc
 import hashlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -134,7 +135,7 @@ class Case(NamedTuple):
     name_header: bytes = b"x-conversation-id"
     patches: Sequence[Patch] = ()
     client: Client = Client()
-    upstream: str = "joined"
+    upstream: str = "paced"
     """The folder of the upstream; it decides how questions are answered."""
     path: str = "/v1/chat/completions"
     key_of: Callable[[int], int] | None = None
@@ -178,7 +179,7 @@ NO_PREAMBLE: list[Patch] = [
     (match, "_match_behind_preamble", lambda *_: None),
     (ResentRequest, "_trimmed", lambda *_: None),
 ]
-NO_STAMPS: Patch = (ClientTranscript, "_lacks_frame", lambda *_: False)
+NO_STAMPS: Patch = (ClientTranscript, "_is_framed_by", lambda *_: False)
 NO_THOUGHTS: list[Patch] = [
     (transcript, "without_thoughts", lambda *_: None),
     (transcript, "remove_thoughts", lambda text: text),
@@ -186,7 +187,10 @@ NO_THOUGHTS: list[Patch] = [
 ]
 NO_RESULTS: Patch = (ResentRequest, "key", _key_without_results)
 PATHS = {"passed_paths": PASSED_PATHS}
+FILES = Case(client=Client(preamble=files))
+STAMPED = Case(client=Client(newest_stamped))
 THINKING = Case(upstream="thinking", client=Client(answer=THOUGHTS + ANSWER))
+STRIPPED = THINKING._replace(client=Client())
 CALLING = Case(upstream="calling", client=Client(calls=True), key_of=lambda request: request)
 SAME_CHUNKS: Patch = (RepeatFilter, "without_repeats", lambda _, payloads: payloads)
 SAME_DELTAS: Patch = (RepeatFilter, "remove_repeats", lambda *_: False)
@@ -211,14 +215,17 @@ POINTS = {
     "joins without a count": replaced((requests, "digest_of", _no_digest)),
     "passed paths, used": Point(Case(PATHS, path="/v1/embeddings"), Case(), [PASSED, STREAMED_PASSED]),
     "passed paths, not used": Point(Case(PATHS), Case()),
-    "changed preambles, used": Point(
-        Case(client=Client(preamble=files)), Case(client=Client(preamble=lambda _: files(0))), [TURN]
-    ),
+    "changed preambles, used": replaced(*NO_PREAMBLE, case=FILES, kinds=[TURN]),
     "changed preambles, not used": replaced(*NO_PREAMBLE, kinds=[TURN]),
-    "date stamps, used": Point(Case(client=Client(newest_stamped)), Case(client=Client(stamped)), [TURN]),
+    "changed preambles, of unchanged ones": Point(
+        FILES, Case(client=Client(preamble=lambda _: files(0))), [TURN]
+    ),
+    "date stamps, used": replaced(NO_STAMPS, case=STAMPED, kinds=[TURN]),
     "date stamps, not used": replaced(NO_STAMPS, kinds=[TURN]),
-    "inline reasoning, used": Point(THINKING._replace(client=Client()), THINKING, [TURN]),
+    "date stamps, of stamps on all": Point(STAMPED, Case(client=Client(stamped)), [TURN]),
+    "inline reasoning, used": replaced(*NO_THOUGHTS, case=STRIPPED, kinds=[TURN]),
     "inline reasoning, not used": replaced(*NO_THOUGHTS, kinds=[TURN]),
+    "inline reasoning, of reasoning sent back": Point(STRIPPED, THINKING, [TURN]),
     "tool results by key, used": Point(
         CALLING._replace(key_of=lambda request: request // 2), CALLING, [TURN]
     ),
@@ -238,7 +245,7 @@ def patched(patches: Iterable[Patch]) -> Iterator[None]:
         setattr(owner, name, value)
 
 
-async def send(app: App, path: str, body: bytes, headers: Headers) -> None:
+async def send(app: App, path: str, body: bytes, headers: Headers, pace: socket.socket | None = None) -> None:
     head = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json"), *headers]
     scope = {"type": "http", "method": "POST", "path": path, "query_string": b""}
     received, sent = [{"type": "http.request", "body": body}], []
@@ -248,6 +255,8 @@ async def send(app: App, path: str, body: bytes, headers: Headers) -> None:
 
     async def collect(message: Any) -> None:
         sent.append(message)
+        if pace is not None and message.get("more_body"):
+            pace.sendall(b"+")
 
     await app({**scope, "headers": head}, receive, collect)
     if sent[0]["status"] != 200:
@@ -274,6 +283,7 @@ def headers_of(case: Case, kind: str, conversation: str, number: int) -> Headers
 
 async def run(store: str, upstream: str, rounds: int, only: str) -> None:
     """Run the blocks, and print what each was. A call of `getppid` ends a count."""
+    pace = socket.create_connection(("127.0.0.1", int(upstream.rpartition(":")[2])))
     for place, (name, point) in enumerate(chosen(only).items()):
         # The rounds of recovery, two for each lease, would add to any block.
         async with await Ledger.open(store, limits=Limits(lease_time=3600.0)) as ledger:
@@ -292,7 +302,7 @@ async def run(store: str, upstream: str, rounds: int, only: str) -> None:
                         os.getppid()
                         for request, body in enumerate(sent):
                             headers = headers_of(case, kind, conversation, request)
-                            await send(apps[side], case.path, body, headers)
+                            await send(apps[side], case.path, body, headers, pace)
                         os.getppid()
                         print(json.dumps([name, kind, side, part]))
 

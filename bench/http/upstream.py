@@ -1,9 +1,9 @@
 """An upstream that costs as little as possible: canned answers, whole or in chunks sent one by one.
 
 `python -m bench.http.upstream` prints its port. `/v1/chat/completions` answers at once,
-`/held/chat/completions` with one chunk, and the rest when the connection is closed. Below `/joined` a stream
-is one piece, so that its reader takes the same steps each time. Below `/thinking` answers begin with inline
-reasoning, and below `/calling` questions are answered with a call; both are not streamed.
+`/held/chat/completions` with one chunk, and the rest when the connection is closed. Below `/paced` a stream
+begins with one chunk, and has another one for each `+` that any connection sends. Below `/thinking` answers
+begin with inline reasoning, and below `/calling` questions are answered with a call; both are not streamed.
 """
 
 from __future__ import annotations
@@ -48,11 +48,14 @@ def _chunk(payload: bytes) -> bytes:
 
 _WORD_CHUNK = _chunk(_WORD)
 _END = _chunk(_LAST) + _chunk(b"[DONE]") + b"0\r\n\r\n"
-_JOINED = _STREAM_HEAD + _WORD_CHUNK * CHUNKS + _END
 
 
 class Upstream(asyncio.Protocol):
+    paced: Upstream | None = None
+    """The connection that waits for the next chunk."""
+
     def __init__(self) -> None:
+        self._left = 0
         self._received = b""
         self._loop = asyncio.get_running_loop()
 
@@ -60,6 +63,11 @@ class Upstream(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
+        if data.startswith(b"+"):
+            for _ in data:
+                if Upstream.paced is not None:
+                    Upstream.paced._send_chunk()
+            return
         self._received += data
         head, found, body = self._received.partition(b"\r\n\r\n")
         if not found:
@@ -74,24 +82,27 @@ class Upstream(asyncio.Protocol):
         if b'"stream":true' not in body.replace(b'": ', b'":'):
             self._transport.write(_THOUGHT_ANSWER if b"/thinking/" in head else _WHOLE_ANSWER)
             return
-        if b"/joined/" in head:
-            self._transport.write(_JOINED)
-            return
         self._transport.write(_STREAM_HEAD)
+        self._left = CHUNKS
         if b"/held/" in head:
-            self._transport.write(_WORD_CHUNK)
+            self._send_chunk()
+        elif b"/paced/" in head:
+            Upstream.paced = self
+            self._send_chunk()
         else:
-            self._loop.call_soon(self._send_chunks, CHUNKS - 1)
+            self._loop.call_soon(self._send_chunks)
 
-    def _send_chunks(self, left: int) -> None:
+    def _send_chunk(self) -> None:
+        self._transport.write(_WORD_CHUNK if self._left else _END)
+        self._left -= 1
+        if self._left < 0:
+            Upstream.paced = None
+
+    def _send_chunks(self) -> None:
         # One write per chunk, like a model's tokens; a busy receiver finds several at once.
-        if self._transport.is_closing():
-            return
-        if left:
-            self._transport.write(_WORD_CHUNK)
-            self._loop.call_soon(self._send_chunks, left - 1)
-        else:
-            self._transport.write(_END)
+        if self._left >= 0 and not self._transport.is_closing():
+            self._send_chunk()
+            self._loop.call_soon(self._send_chunks)
 
 
 async def _serve() -> None:
