@@ -56,6 +56,9 @@ CORE = (
 )
 """The protocol, mutated by default."""
 
+ON_SQLITE = ("sqlite.", "sql.")
+"""Modules that SQLite judges; that PostgreSQL has the latter, too, makes no difference to a mutant."""
+
 SCHEDULES = {"memory": 60, "sqlite": 15}
 """Seeds of the simulator, by store."""
 
@@ -315,7 +318,7 @@ class Check:
 def tests_for(name: str, module: str) -> list[str]:
     """Return the contract of the store, the engine tests, and the unit tests of the module; of a module of
     the server, all unit tests of its folder."""
-    if name.startswith("sqlite."):
+    if name.startswith(ON_SQLITE):
         return ["tests/contract/test_sqlite.py", "tests/unit/stores/sqlite"]
     if module.startswith("turnledger.server."):
         folder = Path("tests/unit/server", *name.split(".")[:-1])
@@ -342,7 +345,7 @@ def _imported(file: Path) -> set[str]:
 
 def _schedules_on(name: str) -> str:
     """Return the prefix of the schedules that judge a module."""
-    return "sqlite seed" if name.startswith("sqlite.") else "memory seed"
+    return "sqlite seed" if name.startswith(ON_SQLITE) else "memory seed"
 
 
 def _schedules(names: Iterable[str]) -> list[Check]:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.long_form import long_only
+from tools import mutation
 from tools.mutation import CORE, explained, found_again, modules, mutants
 from turnledger.engine.turn import queue
 
@@ -58,6 +59,13 @@ def test_mutants_exist_for_every_core_module() -> None:
     known = modules()
     assert {*CORE, "sqlite.tables.records", "feed"} <= set(known)
     assert all(list(mutants(name, importlib.import_module(known[name]))) for name in CORE)
+
+
+def test_code_that_the_sql_stores_share_is_judged_by_sqlite() -> None:
+    assert mutation.tests_for("sql.owner", modules()["sql.owner"]) == [
+        "tests/contract/test_sqlite.py",
+        "tests/unit/stores/sqlite",
+    ]
 
 
 @long_only
