@@ -182,13 +182,14 @@ def test_stop_keeps_the_partial_answer_and_stop_and_discard_restores_the_message
     ]
 
 
-def test_composer_without_the_scope_to_run_turns_shows_a_read_only_notice(
+def test_page_without_the_scope_to_run_turns_shows_a_read_only_notice_instead_of_the_composer(
     page_server: PageServer, profile: Profile
 ) -> None:
     person = page_server.person(scopes=("chats:read", "chats:write"))
     tab = profile(person).new_page()
     tab.goto(page_server.url + "#new")
     expect(tab.get_by_role("status").get_by_text("You have read-only access.")).to_be_visible()
+    expect(tab.get_by_role("textbox", name="Message")).to_have_count(0)
     expect(tab.get_by_role("searchbox")).to_be_visible()
     expect(tab.get_by_role("button", name="New chat")).to_have_count(0)
 

@@ -79,7 +79,6 @@ export class Composer {
   /** Why sending is blocked, or null. A lost connection is no reason: messages wait for it. */
   readonly blockedReason: ReadonlySignal<string | null> = computed(() => {
     const problem = this.thread.problem.value;
-    if (!this.#session.mayRun) return strings.composer.readOnly;
     if (this.#composers.isExpired.value) return strings.composer.expired;
     if (problem instanceof errors.ConversationUnavailable) return ""; // the thread says why
     if (this.#session.areModelsKnown.value && this.model.name.value === null) return strings.composer.noModel;

@@ -93,7 +93,6 @@ describe("sending", () => {
 
   it("is blocked with a reason by permanent problems", () => {
     const reasons = [
-      (session: MadeUpSession) => (session.mayRun = false),
       (session: MadeUpSession) => [(session.models.value = []), (session.model.value = null)],
       (_: MadeUpSession, thread: MadeUpThread) =>
         (thread.problem.value = new errors.ConversationDeleted("conversation_deleted", "It was deleted.")),
@@ -104,11 +103,7 @@ describe("sending", () => {
       expect([composer.text.value, thread.sent]).toEqual(["stays", []]);
       return composer.blockedReason.value;
     });
-    expect(reasons).toEqual([
-      "You have read-only access.",
-      "No model is available.",
-      "",
-    ]);
+    expect(reasons).toEqual(["No model is available.", ""]);
   });
 
   it("is blocked once the token has expired", () => {

@@ -66,7 +66,6 @@ export class MadeUpSession {
   readonly listeners: ((change: Change) => void)[] = [];
   readonly feed = { listen: (listener: (change: Change) => void) => (this.listeners.push(listener), () => {}) };
   readonly composers: Composers;
-  mayRun = true;
 
   constructor(readonly me: { expiresAt?: number } = {}, storage = new StorageScope("own", new MemoryStorage())) {
     this.storage = storage;

@@ -19,6 +19,15 @@ import { MessageField } from "./message-field";
 import { strings } from "../../strings";
 
 export function ComposerView({ session, thread }: { session: Session; thread: Thread }) {
+  if (!session.mayRun) {
+    return (
+      <div class="composer">
+        <p class="composer-status" role="status">
+          {strings.composer.readOnly}
+        </p>
+      </div>
+    );
+  }
   // One form per chat: undo in one must not affect another.
   const composer = session.composers.of(thread);
   return <ComposerForm key={composer.number} session={session} composer={composer} />;
