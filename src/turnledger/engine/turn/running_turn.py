@@ -766,8 +766,9 @@ class RunningTurn:
             if len(history) < LONG:
                 return self._after(*cache.chat_json_through(history))
             return self._after(*await cache.load_chat_json_through(history))
-        if snapshot.is_quick:
-            return snapshot.limited_json(self.input, self._shown_steps)
+        quick = snapshot.quick_json(self.input, self._shown_steps)
+        if quick is not None:
+            return quick
         return await asyncio.to_thread(snapshot.limited_json, self.input, self._shown_steps)
 
     async def show_less(self, tokens: int | Callable[[int], int]) -> ReducedContext | None:
