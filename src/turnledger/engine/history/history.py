@@ -247,7 +247,7 @@ class History(Sequence[Turn]):
             found[:0] = pieces.chat_json[begin : end - first]
             if begin > end - begin - first:  # more than are shown: a chat that grows does not show them again
                 node.pieces = pieces.since(first + begin - 1)
-            if begin > earliest or first + begin == end:
+            if begin > earliest:
                 break  # the turn before does not fit
             tokens -= limit - sums[begin]
             end = first + begin
