@@ -41,9 +41,11 @@ DEEPEST = 32
 
 
 class Pieces(NamedTuple):
-    """What consecutive turns show to a model, each by itself: its chat JSON, and its estimated tokens.
-    Replaced, never changed: threads share it. Only its lists may be longer, since later ones share them: what
-    stands at a place there depends on the turn alone."""
+    """The chat JSON and the estimated tokens of consecutive turns, each encoded by itself.
+
+    Threads share it, so it is replaced rather than changed. Pieces with more turns may share its lists, which
+    are then longer than it: an element depends on the turn at its place alone.
+    """
 
     first: int
     """The place of the first turn in the line."""

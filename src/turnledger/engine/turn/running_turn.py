@@ -376,7 +376,7 @@ class OpenTurn:
         self.id: TurnId = begun.attempt.id
         self._place = begun.place
         self._end = begun.place.end(begun.branch) if begun.place else begun.branch
-        """What it follows, as a branch."""
+        """A branch that ends where this turn begins."""
         limit = process.limits.turn_bytes
         self.draft = Draft(self._end.pending, begun.attempt.input, begun.journal, limit)
         self.details: dict[str, Any] = begun.attempt.details if begun.attempt.raw_details else {}

@@ -185,7 +185,7 @@ class Snapshot(Struct, frozen=True, dict=True):
     hidden_input: Collection[int] = ()
     """Places of the input that are hidden: those hidden when it was first asked."""
     cut: Turn | None = None
-    """A turn, if nothing is hidden but messages at its beginning."""
+    """The only turn with hidden items, if these are messages at its beginning."""
     recent: tuple[Turn, ...] | None = None
     """The last turns, if the context shows no others."""
 
