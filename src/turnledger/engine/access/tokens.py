@@ -67,7 +67,7 @@ async def create(whole: WholeStore, request: CreateToken) -> Token:
 
 
 async def require_tokens(whole: WholeStore, tokenless: str) -> None:
-    """From now on, every caller needs a token: the store has more than one user."""
+    """Require a token of every caller from now on: the store has more than one user."""
     if not await whole.of(tokenless).admission():
         await whole.raise_admission(tokenless)
 

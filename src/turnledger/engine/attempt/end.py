@@ -256,8 +256,8 @@ async def add_turn(tables: Tables, branch: Branch, turn: Turn, log: bytes = b"")
 async def expire_claim(
     tables: Tables, idempotency_key: str | None, attempt: TurnId, now: int, then: TurnId | None = None
 ) -> None:
-    """Set the time at which the idempotency_key of an attempt expires. Of a job that will not run, the key
-    goes back to the attempt that it was to retry, `then`: what that has done must not run again."""
+    """Set the time at which the idempotency_key of an attempt expires. With `then`, return the key of a job
+    that will not run to the attempt it was to retry, whose effects must not run again."""
     claim = await tables.claim(idempotency_key) if idempotency_key is not None else None
     if claim is not None and claim.attempt == attempt:
         await tables.save_claim(replace(claim, attempt=then or attempt, expires_at=now + CLAIM_KEPT_MS))

@@ -104,7 +104,7 @@ class CommitPlace(Struct, frozen=True, kw_only=True):
         return {copy.turn.id: copy.flags for copy in self.copies if copy.flags}
 
     def end(self, lane: Branch) -> Branch:
-        """Return the branch that a turn here would follow; not stored, made from this lane."""
+        """Return a branch of the conversation of this lane that ends here. It is not stored."""
         return Branch(
             id=self.fork.branch,
             conversation=lane.conversation,

@@ -41,9 +41,11 @@ DEEPEST = 32
 
 
 class Pieces(NamedTuple):
-    """What consecutive turns show to a model, each by itself: its chat JSON, and its estimated tokens.
-    Replaced, never changed: threads share it. Only its lists may be longer, since later ones share them: what
-    stands at a place there depends on the turn alone."""
+    """The chat JSON and the estimated tokens of consecutive turns, each encoded by itself.
+
+    Threads share it, so it is replaced rather than changed. Pieces with more turns may share its lists, which
+    are then longer than it: an element depends on the turn at its place alone.
+    """
 
     first: int
     """The place of the first turn in the line."""
@@ -247,7 +249,7 @@ class History(Sequence[Turn]):
             found[:0] = pieces.chat_json[begin : end - first]
             if begin > end - begin - first:  # more than are shown: a chat that grows does not show them again
                 node.pieces = pieces.since(first + begin - 1)
-            if begin > earliest or first + begin == end:
+            if begin > earliest:
                 break  # the turn before does not fit
             tokens -= limit - sums[begin]
             end = first + begin

@@ -264,8 +264,8 @@ class ClientTranscript:
 
 
 class Frame(NamedTuple):
-    """The text that a question has, and its copy lacks: its beginning, if it stands before the question, and
-    its end, if it stands after it. All numbers in it are the same."""
+    """The text that a stored question has and its copy lacks: the beginning of that before the question, and
+    the end of that behind it. Each number in it is replaced by 0."""
 
     before: str | None = None
     after: str | None = None

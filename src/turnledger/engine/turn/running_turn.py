@@ -376,7 +376,7 @@ class OpenTurn:
         self.id: TurnId = begun.attempt.id
         self._place = begun.place
         self._end = begun.place.end(begun.branch) if begun.place else begun.branch
-        """What it follows, as a branch."""
+        """A branch that ends where this turn begins."""
         limit = process.limits.turn_bytes
         self.draft = Draft(self._end.pending, begun.attempt.input, begun.journal, limit)
         self.details: dict[str, Any] = begun.attempt.details if begun.attempt.raw_details else {}
@@ -766,8 +766,9 @@ class RunningTurn:
             if len(history) < LONG:
                 return self._after(*cache.chat_json_through(history))
             return self._after(*await cache.load_chat_json_through(history))
-        if snapshot.is_quick:
-            return snapshot.limited_json(self.input, self._shown_steps)
+        quick = snapshot.quick_json(self.input, self._shown_steps)
+        if quick is not None:
+            return quick
         return await asyncio.to_thread(snapshot.limited_json, self.input, self._shown_steps)
 
     async def show_less(self, tokens: int | Callable[[int], int]) -> ReducedContext | None:

@@ -185,7 +185,7 @@ class Snapshot(Struct, frozen=True, dict=True):
     hidden_input: Collection[int] = ()
     """Places of the input that are hidden: those hidden when it was first asked."""
     cut: Turn | None = None
-    """A turn, if nothing is hidden but messages at its beginning."""
+    """The only turn with hidden items, if these are messages at its beginning."""
     recent: tuple[Turn, ...] | None = None
     """The last turns, if the context shows no others."""
 
@@ -214,11 +214,26 @@ class Snapshot(Struct, frozen=True, dict=True):
     def limited_json(self, input: tuple[Item, ...], steps: tuple[Item, ...]) -> bytes:
         """Return what is shown as a JSON list of chat messages; cheap if no turn depends on those before it,
         once the turns shown have been shown before."""
+        found = self._json_of_pieces(input, steps)
+        return b"[%b]" % encode_messages(self.shown(input, steps)) if found is None else found
+
+    def quick_json(self, input: tuple[Item, ...], steps: tuple[Item, ...]) -> bytes | None:
+        """Return the same as `limited_json`; None if many turns have to be decoded for that."""
+        count = len(self.history) - self._oldest if self.recent is None else len(self.recent)
+        if count < LONG:
+            return self.limited_json(input, steps)
+        tokens = sys.maxsize if self.context.tokens is None else self.context.tokens
+        history = self.history
+        if not isinstance(history, History) or history.count_unknown_pieces(self._oldest, tokens) >= LONG:
+            return None
+        return self._json_of_pieces(input, steps)
+
+    def _json_of_pieces(self, input: tuple[Item, ...], steps: tuple[Item, ...]) -> bytes | None:
         before = (*self.instructions, *self.primer)
         current = without_empty_answers((*input, *without_open_reasoning(steps)))
         pieces = None if not input or input[0].is_result else self._pieces((*before, *current))
         if pieces is None:
-            return b"[%b]" % encode_messages(self.shown(input, steps))
+            return None
         open_calls(current)
         leading = encode_messages(before) if before else b""
         return b"[%b]" % join_json(leading, *pieces, encode_messages(current))
@@ -242,16 +257,6 @@ class Snapshot(Struct, frozen=True, dict=True):
         if context.tokens is not None or not rest or rest[0].role != "user" or calls_left_open(rest):
             return None
         return [encode_messages(rest), *pieces]
-
-    @property
-    def is_quick(self) -> bool:
-        """Whether `limited_json` decodes but few turns."""
-        if self.recent is not None or not isinstance(self.history, History):
-            return len(self.history if self.recent is None else self.recent) < LONG
-        if len(self.history) < LONG:
-            return True
-        tokens = sys.maxsize if self.context.tokens is None else self.context.tokens
-        return self.history.count_unknown_pieces(self._oldest, tokens) < LONG
 
     @property
     def _oldest(self) -> int:

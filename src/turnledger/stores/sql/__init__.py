@@ -1,1 +1,1 @@
-"""What the SQL stores have in common: their statements differ, but not their names, arguments and columns."""
+"""Code that the SQL stores share: their statements differ, but not the names, arguments and columns."""

@@ -1,4 +1,4 @@
-"""What is indexed of the words of a store."""
+"""The texts of a search index, before each store splits them into terms."""
 
 from __future__ import annotations
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from itertools import count
 from random import Random
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import AsyncMock, patch
 
 import msgspec
 import pytest
@@ -554,17 +555,62 @@ def test_pieces_of_lines_that_share_turns_equal_those_of_each_line_alone(seed: i
 
 
 def test_history_is_encoded_in_a_thread_whenever_many_turns_are_not_known() -> None:
-    grown = History(talk(2 * history.LONG))
+    grown, question = History(talk(2 * history.LONG)), (user("q"),)
     few, many = Context.budget(200), Context.budget(10**6)
-    for context, is_quick in [(few, False), (many, False), (few, True), (many, False), (many, True)]:
+
+    def is_quick(line: History, context: Context) -> bool:
+        return snapshot.Snapshot(line, context=context).quick_json(question, ()) is not None
+
+    for context, expected in [(few, False), (many, False), (few, True), (many, False), (many, True)]:
+        assert is_quick(grown, context) is expected
         shown = snapshot.Snapshot(grown, context=context)
-        assert shown.is_quick is is_quick
-        shown.limited_json((user("q"),), ())
-        assert shown.is_quick
-        edited = grown.first(len(grown) - 1).followed_by(talk(1))
-        assert snapshot.Snapshot(edited, context=context).is_quick
-    assert snapshot.Snapshot(grown, context=Context.last(history.LONG)).is_quick
-    assert not snapshot.Snapshot(History(grown), context=Context.last(2 * history.LONG)).is_quick
+        assert shown.limited_json(question, ()) == shown.quick_json(question, ())
+        assert is_quick(grown.first(len(grown) - 1).followed_by(talk(1)), context)
+    assert is_quick(grown, Context.last(history.LONG))
+    assert not is_quick(History(grown), Context.last(2 * history.LONG))
+
+
+@pytest.mark.parametrize("reason", ["flag", "trimmed", "counter", "results", "input"])
+def test_many_turns_that_are_not_shown_each_by_itself_are_decoded_in_a_thread(reason: str) -> None:
+    turns, context, input = talk(2 * history.LONG), Context.budget(10**6), (user("q"),)
+    turns[0] = turn(1, input=[user("The time is 1."), user("q1")], output=[assistant("a1")])
+    if reason == "results":
+        turns[1] = turn(2, input=[user("q2")], output=[call("c")])
+        turns[2] = turn(3, input=[result("c")], output=[assistant("a3")])
+    if reason == "input":
+        turns[-1] = turn(len(turns), input=[user("q")], output=[call("c")])
+        input = (result("c"),)
+    grown = History(turns)
+    snapshot.Snapshot(grown, context=context).limited_json(input, ())
+    shown = snapshot.Snapshot(
+        grown,
+        context=replace(context, count=one) if reason == "counter" else context,
+        hidden={turns[0].id: [0]} if reason in ("flag", "trimmed") else {},
+        cut=turns[0] if reason == "trimmed" else None,
+    )
+    assert shown.quick_json(input, ()) is None
+    assert len(msgspec.json.decode(shown.limited_json(input, ()))) > 2 * history.LONG
+    assert replace(shown, context=replace(shown.context, turns=9)).quick_json(input, ()) is not None
+
+
+async def test_messages_json_of_a_long_chat_with_a_hidden_item_is_read_in_a_thread(
+    chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot, "LONG", 3)
+    to_thread = AsyncMock(wraps=asyncio.to_thread)
+    monkeypatch.setattr(asyncio, "to_thread", to_thread)
+    for number in range(4):
+        await run_turn(chat, f"q{number}")
+    context = Context(turns=3, tokens=10**6)
+    for is_flagged in (False, False, True):
+        if is_flagged:
+            await chat.flag((await chat.turns())[-1].id, 0, to_model=False)
+        to_thread.reset_mock()
+        async with chat.turn("q", context=context) as turn:
+            assert msgspec.json.decode(await turn.read_messages_json()) == turn.messages
+            assert len(turn.messages) == 7 - is_flagged
+            turn.emit("a")
+        assert to_thread.await_count == is_flagged
 
 
 EMPTY = {"type": "message", "role": "assistant", "content": " "}

@@ -46,7 +46,7 @@ class Names:
 
     @contextmanager
     def freeing(self, name: str) -> Iterator[None]:
-        """Delete or reset the conversation of this name; an error leaves it uncertain."""
+        """Note that the block frees this name; after an error, that is uncertain."""
         self.being_freed[name] += 1
         yield
         self.freed[name] += 1

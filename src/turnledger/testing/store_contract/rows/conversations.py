@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from random import Random
 from typing import Any
 
@@ -14,6 +15,7 @@ from turnledger.model.catalogue import ChatEntry, ChatFilter, ListPosition
 from turnledger.model.conversation import (
     BLOCK,
     KEY_LENGTH,
+    Branch,
     Conversation,
     ConversationState,
     Stretch,
@@ -165,6 +167,46 @@ class StoredConversations(Contract):
             ):
                 paged += page
             assert paged == found, wanted
+
+    async def test_listed_chats_of_an_owner_match_all_parts_of_a_filter(
+        self, here: Store, there: Store
+    ) -> None:
+        both = (False, True)
+        details = product(
+            ("ann", "ben"),
+            ("", "shop", "desk"),
+            ((), ("a",)),
+            both,
+            both,
+            (LIVE, DELETED),
+            ({}, {"internal": True}, {"is_listed": False}),
+        )
+        made = [
+            conversation(
+                owner=owner,
+                scope=scope,
+                tags=tags,
+                archived=archived,
+                pinned=pinned,
+                state=state,
+                purge_at=9 if state is DELETED else None,
+                touched_at=at,
+                **changes,
+            )
+            for at, (owner, scope, tags, archived, pinned, state, changes) in enumerate(details)
+        ]
+        branches = [(Branch(id=each.branch, conversation=each.id), each.owner) for each in made]
+        await write(here, *(do("add_conversation", each) for each in made))
+        await write(here, *(do("add_branch", branch, owner=owner) for branch, owner in branches))
+        for scope, tag, archived, pinned, deleted in product(
+            (None, "", "shop"), (None, "a"), (None, *both), (None, *both), both
+        ):
+            wanted = ChatFilter(scope=scope, tag=tag, archived=archived, pinned=pinned, deleted=deleted)
+            expected = [each for each in made[::-1] if each.owner == "ann" and wanted.matches(each)]
+            pages = [(None, 99), (position(expected[0]), 1)]
+            whole, second = await read_all(there, "listed_chats", *((wanted, *page) for page in pages))
+            assert [each.conversation for each in whole] == expected, wanted
+            assert [each.conversation for each in second] == expected[1:2], wanted
 
     async def test_least_recent_conversations_are_longest_untouched_first(
         self, here: Store, there: Store
