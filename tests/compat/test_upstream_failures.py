@@ -159,6 +159,13 @@ def test_finish_reason_cut_off_before_another_chunk_outside_a_conversation_is_an
     assert "[DONE]" not in answer
 
 
+def test_unknown_finish_reason_is_named_as_sent_also_in_a_chunk_that_repeats_the_role(serve: Serve) -> None:
+    chunk = '{"id":"x","choices":[{"index":0,"delta":{"role":"assistant"},"finish_reason":%s}]}'
+    served = serve([*(Data((chunk % reason).encode()) for reason in ("null", '"終"')), End(None)])
+    with pytest.raises(openai.APIError, match="Unknown finish_reason '終'"):
+        send_streamed(served.client("k", X_Conversation_Keep="no"), "Hi")
+
+
 @pytest.mark.parametrize(
     "failure", [*filter(is_known_by_its_transport, FAILURES)], ids=lambda failure: failure.name
 )

@@ -77,7 +77,7 @@ ROUTES: Sequence[tuple[str, Callable[[Service], list[Endpoint]]]] = (
     ("page", page.endpoints),
     ("health", health.endpoints),
 )
-"""With the group under which the document lists them."""
+"""The endpoints of each module, with the group under which the document lists them."""
 _COUNT_DIGITS = 6
 _CHATS = "/api/chats/"
 

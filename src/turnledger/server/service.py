@@ -98,8 +98,9 @@ class Service:
     async def read_body(
         self, request: Request, shape: type[Body], *, needs_body: bool = True, is_small: bool = True
     ) -> Body:
-        """Read a body; its defaults if there is none, unless it `needs_body`. Of small ones, which hold no
-        turn, many may be open at once. Raises as `requests.body.read_body` and `decode_body` do."""
+        """Read and decode a body. Unless it `needs_body`, an empty one counts as `{}`. A small one, which
+        holds no turn, has a lower limit, since many may arrive at once. Raises as `requests.body.read_body`
+        and `decode_body` do."""
         limits = self.settings.limits
         limit = min(SMALL_BODY_BYTES, limits.body_bytes) if is_small else limits.body_bytes
         raw = await read_body(request.scope, request.receive, limit=limit, wait=limits.body_wait)

@@ -115,7 +115,7 @@ class TurnInProgress(Protocol):
 
 
 class ExistingChat(Protocol):
-    """What a chat of the library and one of the client have in common."""
+    """The methods that chats of the library and of the client have in common."""
 
     @property
     def id(self) -> ConversationId | None: ...

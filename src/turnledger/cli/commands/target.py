@@ -1,4 +1,4 @@
-"""What a command works on: the options that select it, declared once, and the output of the result."""
+"""The target of a command: the options that select it, declared once, and the output of the result."""
 
 from __future__ import annotations
 

@@ -74,8 +74,8 @@ class Principal(msgspec.Struct, frozen=True):
 
     @property
     def caller(self) -> Caller:
-        """As whom its requests are counted: readers do not use up the quota of the chat's owner, and visitors
-        who have chats of their own share that of their link."""
+        """The identity under which its requests are counted: readers do not use up the quota of the chat's
+        owner, and visitors who have chats of their own share that of their link."""
         if self.token is None:
             return Caller(self.owner, is_tokenless=True)
         if self.token.share is None:

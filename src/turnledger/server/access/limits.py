@@ -119,7 +119,7 @@ class Link(NamedTuple):
 
 
 class Caller(NamedTuple):
-    """As whom requests are counted."""
+    """The identity under which requests are counted."""
 
     owner: str
     is_tokenless: bool = False
@@ -128,8 +128,8 @@ class Caller(NamedTuple):
 
 
 class Slot:
-    """A counted request, until it leaves, or to the end of a block: for its owner and, for a visitor, for the
-    link."""
+    """Counts a request until it is released, or to the end of a block: for its owner and, if it comes from a
+    visitor, for the link."""
 
     __slots__ = ("_counters", "_kinds", "_link", "_owner")
 

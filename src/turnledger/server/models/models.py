@@ -25,7 +25,7 @@ from turnledger.server.models.redaction import RedactedModel
 MODEL_FIELDS = frozenset({"model", "models", "fallbacks", "fallback_models", "model_list", "extra_body"})
 """Fields in which upstreams accept further models. Compared without case, since some ignore it."""
 MOST_VIEWS = 256
-"""Models held with the credentials of clients; of more clients, those that sent theirs last."""
+"""Views of models for clients, with their credentials, that stay in memory: those used last."""
 
 
 _WINDOW_FIELDS = frozenset({*LENGTH_FIELDS, "tools"})

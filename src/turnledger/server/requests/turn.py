@@ -138,7 +138,7 @@ def policies_of(headers: Headers) -> Policies:
 
 
 class PolicyDefaults:
-    """What applies where a request chooses no policy: the defaults of its token, its model, the server."""
+    """The policies of requests that choose none: the defaults of the token, the model and the server."""
 
     def __init__(self, settings: Settings) -> None:
         self._of_server = settings.defaults
@@ -317,7 +317,7 @@ def _check_unnamed(headers: Set[bytes]) -> None:
 
 
 def conversation_of(name: str | None) -> tuple[str | None, str | None]:
-    """Return the id, or the conversation_key, that a name is."""
+    """Return the id and the conversation_key; a name is one of them, and the other is None."""
     if name is None:
         return None, None
     return (name, None) if name.startswith(ConversationId.prefix) else (None, name)

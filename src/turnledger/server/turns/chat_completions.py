@@ -204,9 +204,9 @@ async def pass_through(
         deltas = RepeatFilter()
         async with model.stream(request) as batches:
             async for payloads in batches:
-                sent = encode_events(deltas.without_repeats(payloads))
-                exchange.write(sent)
-                if reasons := _finish_reasons(sent):
+                exchange.write(encode_events(deltas.without_repeats(payloads)))
+                # As they came: where repeats were removed, a reason may be escaped.
+                if reasons := _finish_reasons(encode_events(payloads)):
                     is_whole, failure = True, failure or _failure(model, reasons)
                 # No turn waits for a slow client here, and it has no other way to read.
                 await exchange.client.wait_for_room()
