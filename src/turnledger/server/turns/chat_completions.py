@@ -204,9 +204,10 @@ async def pass_through(
         deltas = RepeatFilter()
         async with model.stream(request) as batches:
             async for payloads in batches:
-                exchange.write(encode_events(deltas.without_repeats(payloads)))
+                events, sent = encode_events(payloads), deltas.without_repeats(payloads)
+                exchange.write(events if sent is payloads else encode_events(sent))
                 # As they came: where repeats were removed, a reason may be escaped.
-                if reasons := _finish_reasons(encode_events(payloads)):
+                if reasons := _finish_reasons(events):
                     is_whole, failure = True, failure or _failure(model, reasons)
                 # No turn waits for a slow client here, and it has no other way to read.
                 await exchange.client.wait_for_room()
