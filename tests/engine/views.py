@@ -1,4 +1,5 @@
-"""Views for engine tests: events as a reader receives them, tool results, the current branch."""
+"""What engine tests share: events as a reader receives them, tool results, the ways a turn ends, and broken
+engines with the tests that catch them."""
 
 from __future__ import annotations
 

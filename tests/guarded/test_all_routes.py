@@ -231,16 +231,21 @@ async def test_share_reader_sees_visible_messages_without_owner_data() -> None:
     async with town() as place:
         ledger, ids = place.ledger, place.ids
         chat = await ledger.for_owner("alice").conversation(ids["chat"])
-        await chat.update(title="Cakes", metadata={"customer": "4711"})
+        await chat.update(title="Cakes", metadata={"customer": "4711"}, tags=["regular"])
         call = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
         result = {"type": "function_call_output", "call_id": "c", "output": "the password"}
         async with chat.turn("Look it up", details={"model": "m"}) as turn:
             await turn.add(call, result)
             turn.emit("It is blue.")
         await chat.flag(turn.id, 3, to_user=False)
+        await chat.flag(turn.id, 0, to_model=False)
+        with pytest.raises(ZeroDivisionError):
+            async with chat.turn("Divide it"):
+                raise ZeroDivisionError
         shown = (await place.fetch("GET", f"/api/chats/{ids['chat']}", "reader")).json
         assert (shown["title"], shown["conversation_key"], shown["metadata"]) == ("Cakes", None, {})
-        assert shown["attempts"] == []
+        assert (shown["tags"], shown["attempts"]) == ([], [])
+        assert [(each["hidden"], each["hidden_from_model"]) for each in shown["turns"]] == [([], [])] * 2
         assert [len(each["input"]) + len(each["output"]) for each in shown["turns"]] == [2, 1]
         assert [each["details"] for each in shown["turns"]] == [{}, {}]
         assert "blue" not in str(shown)

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Frame, FrameLocator, Page, expect
 
 from tests.browser.chromium import installed
-from tests.long_form import long_only, sample
+from tests.long_form import long_only
 from tests.web.page_server import PATIENCE, PageServer, Person, Profile
 from tests.web.sign_in import create_link, sign_in, sign_out, visit_note
 from tests.web.thread import message_field
@@ -114,7 +114,7 @@ def test_embedded_page_without_storage_works_until_it_is_reloaded(
     expect(within.get_by_label("Token")).to_be_visible()
 
 
-@pytest.mark.parametrize("storage", sample(["its own", "none"], 1))
+@pytest.mark.parametrize("storage", ["its own", "none"])
 def test_embedded_share_link_admits_a_guest_with_and_without_storage(
     storage: str,
     page_server: PageServer,

@@ -79,6 +79,17 @@ test("the id of a chat is looked up where only its key is known", async () => {
   assert.equal(await chat.stop(), null);
 });
 
+test("a key of any text goes percent-encoded into its header", async () => {
+  const answer = events([STARTED, finished()]);
+  const [heard] = await asked(answer, (chat) => all(chat.send("Hi", { stream: true, idempotencyKey: "Ä 1" })));
+  assert.equal(heard.headers["idempotency-key"], "%C3%84%201");
+});
+
+test("a title that is taken back is sent as null", async () => {
+  const [heard] = await asked(LISTED, (chat) => chat.rename(null));
+  assert.deepEqual([heard.method, heard.body, heard.headers["if-match"]], ["PATCH", { title: null }, undefined]);
+});
+
 test("without a model there, the only one that the server has answers", async () => {
   const server = new ScriptedServer(json({ data: [{ id: "one" }] }), events([STARTED, finished()]), standing("a"));
   await chatOf(server, { model: undefined }).send("Hi");

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -54,6 +55,25 @@ def requests(script: Script) -> list[str]:
 def test_invalid_chat_id_is_refused_when_the_chat_is_opened(wrong: str) -> None:
     with pytest.raises(errors.InvalidId):
         chat(Script(), wrong)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda chat: chat.edit("turn_1", "Hi", {}),
+        lambda chat: chat.regenerate("turn_1", {}),
+        lambda chat: chat.events("turn_1", 0),
+        lambda chat: next(chat.stop("turn_1", None)),
+        lambda chat: next(chat.siblings("turn_1")),
+        lambda chat: next(chat.flag("turn_1", to_model=False)),
+        lambda chat: next(chat.fork("turn_1", {}, {})),
+        lambda chat: next(chat.undo("turn_1", False, {})),
+    ],
+    ids=["edit", "regenerate", "events", "stop", "siblings", "flag", "fork", "undo"],
+)
+def test_invalid_turn_id_is_refused_before_sending(call: Callable[[ChatCore], object]) -> None:
+    with pytest.raises(errors.InvalidId):
+        call(chat(Script()))
 
 
 def test_chat_is_opened_by_either_id_or_conversation_key() -> None:

@@ -233,6 +233,8 @@ def test_turn_stream_recovers_from(trouble: str) -> None:
     assert followed(script, following) == events
     assert ", ".join(paths(script)) == requests
     assert script.is_over
+    streams = [each.headers for each in answers if isinstance(each, Streamed)]
+    assert following.turn == [each["x-turn-id"] for each in streams if "x-turn-id" in each][-1]
     last = max((at for at, each in enumerate(events) if each.startswith("again")), default=-1)
     assert following.text == "".join(each for each in events[last + 2 : -1])
     for request in script.received:

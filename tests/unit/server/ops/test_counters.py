@@ -1,4 +1,4 @@
-"""Counters by kind and name, in one process or shared by workers; they never admit above a limit."""
+"""Counters by kind and name, in one process or shared by workers; those of a dead worker are dropped."""
 
 from __future__ import annotations
 

@@ -93,6 +93,8 @@ async def test_chat_list_filters_by_tag_pin_archive_scope_and_deletion() -> None
         assert len(await here.titles(archived="any")) == 5
         assert await here.titles(scope="shop") == ["elsewhere"]
         assert await here.titles(deleted="true") == []
+        await here.send("DELETE", f"/api/chats/{chat['id']}")
+        assert await here.titles(deleted="true") == ["old"]
 
 
 @pytest.mark.parametrize(

@@ -417,7 +417,7 @@ async def test_turn_stream_of_a_silent_model_is_kept_alive_until_it_ends() -> No
     assert events_of(reply)[-1][0] == "turn.finished"
 
 
-async def test_queued_turn_stream_sends_its_turn_idat_once_and_heartbeats_while_waiting() -> None:
+async def test_queued_turn_stream_sends_its_turn_id_at_once_and_heartbeats_while_waiting() -> None:
     reply = Reply()
     async with serving() as place, asyncio.timeout(10):
         async with queued_behind_another(place, reply) as pending:
@@ -483,7 +483,7 @@ async def test_queued_turn_whose_key_names_another_chat_meanwhile_is_reported_as
         ({"X-Turn-On-Busy": "interrupt"}, {"replaces": UNKNOWN}, 404, "turn_not_found"),
     ],
 )
-async def test_stream_refusedat_once_has_its_own_status(
+async def test_stream_refused_at_once_has_its_own_status(
     headers: dict[str, str], body: dict[str, Any], status: int, code: str
 ) -> None:
     async with serving() as place, asyncio.timeout(10):

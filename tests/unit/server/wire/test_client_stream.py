@@ -232,6 +232,8 @@ async def test_client_stream_above_its_backlog_is_cut_off_and_notifies_once() ->
     assert (outlet.is_broken, notified) == (True, [1])
     outlet.write(b"more")
     outlet.end(b"end")
+    client.read_on()
+    await outlet.wait_for_room()
     client.leave()  # as the server reports a cut connection
     await asyncio.sleep(0)
     assert not await outlet.close(FOR_EVER)
