@@ -65,4 +65,5 @@ def show(
     parser.add_argument("--folder", type=Path, default=Path(), help="on the disk to measure (default: here)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        print(f"{'measure':74} {'ratio':>7}   target")
         print(*run(measure(Path(folder).resolve(), quick=options.quick)), sep="\n")
