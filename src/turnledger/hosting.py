@@ -26,8 +26,8 @@ from turnledger.engine.conversations.details import check_details, details_of
 from turnledger.engine.conversations.flags import DeleteResponseRequest, delete_response
 from turnledger.engine.conversations.title import NameRequest, name_by_model
 from turnledger.engine.feed import ChangeReader
-from turnledger.engine.lane.lease_watch import Probe
 from turnledger.engine.lifecycle.create import KeyRequest, find_by_key
+from turnledger.engine.probe import Probe
 from turnledger.engine.process import AtWork
 from turnledger.engine.turn.block import TurnBlock, append_items
 from turnledger.engine.turn.preview import UnwrittenTurn, unwritten

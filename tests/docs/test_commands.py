@@ -31,9 +31,9 @@ SHORT_FORMS = {
     "bench.limits": ["--quick"],
     "bench.listen": ["--quick"],
     "bench.live_updates": ["--quick"],
-    "bench.pages": ["--turns", "3"],
+    "bench.log_pages": ["--turns", "3"],
     "bench.plain_turn": ["memory:", "3"],
-    "bench.points": ["--rounds", "1", "--only", "yield"],
+    "bench.conveniences": ["--rounds", "1", "--only", "yield"],
     "bench.postgresql": ["--rounds", "1", "--long", "20"],
     "bench.responses": ["--quick"],
     "bench.soak": ["--quick"],
@@ -59,7 +59,7 @@ SLOW = {
     "bench.limits",
     "bench.listen",
     "bench.live_updates",
-    "bench.points",
+    "bench.conveniences",
     "bench.postgresql",
     "bench.responses",
     "bench.soak",
@@ -152,7 +152,7 @@ def restored() -> Iterator[None]:
 def test_short_form_of_command_succeeds(
     module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    others = ("bench.client", "bench.points", "bench.postgresql")
+    others = ("bench.client", "bench.conveniences", "bench.postgresql")
     measures_disk = module.startswith("bench") and module not in others
     folder = ["--folder", str(tmp_path)] if measures_disk else []
     parsed = [] if IS_LONG or module not in SLOW else ["--help"]

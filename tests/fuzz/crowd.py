@@ -28,7 +28,7 @@ from turnledger.server.access.limits import REQUESTS, STREAMS, TURNS, WAITING
 from turnledger.server.app import App, make_app
 from turnledger.server.config.settings import ServerLimits, Settings
 from turnledger.server.models.models import Models, ResolvedModel
-from turnledger.server.ops.counters import READERS
+from turnledger.server.ops.audience import READERS
 from turnledger.server.ops.readiness import Readiness
 from turnledger.server.requests.turn import (
     CREATE_HEADER_NAMES,

@@ -30,7 +30,7 @@ from turnledger.server.config.settings import ChatSettings, ServerLimits, Settin
 from turnledger.server.models.models import Models, ResolvedModel
 from turnledger.server.openapi.document import all_responses, path_of
 from turnledger.server.openapi.endpoint import Endpoint
-from turnledger.server.requests.turn import PersistencePolicy
+from turnledger.server.requests.persistence import PersistencePolicy
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.gates import GatedStore
 

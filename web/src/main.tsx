@@ -6,7 +6,7 @@ import { registerOfflinePage } from "./offline/registration";
 import { SignIn } from "./session/sign-in";
 import { Language } from "./strings/language";
 import { PageView } from "./view/page";
-import { stayAboveKeyboard } from "./view/viewport";
+import { stayAboveKeyboard } from "./browser/viewport";
 
 const signIn = new SignIn();
 const language = new Language(signIn.storage);

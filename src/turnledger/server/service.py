@@ -22,12 +22,14 @@ from turnledger.server.chat_page.files import BuiltPage, own_page
 from turnledger.server.config.settings import Settings
 from turnledger.server.models.models import Models
 from turnledger.server.models.title_queue import Titles
-from turnledger.server.ops.counters import Audience, LocalCounters, WorkerContext
+from turnledger.server.ops.audience import Audience
+from turnledger.server.ops.counters import LocalCounters, WorkerContext
 from turnledger.server.ops.metrics import Metrics
 from turnledger.server.ops.readiness import Readiness
 from turnledger.server.requests.body import SMALL_BODY_BYTES, decode_body, read_body
 from turnledger.server.requests.conversation_names import ConversationNames
-from turnledger.server.requests.turn import PersistencePolicy, PolicyDefaults
+from turnledger.server.requests.persistence import PersistencePolicy
+from turnledger.server.requests.turn import PolicyDefaults
 from turnledger.server.wire.sse import Streams
 
 Body = TypeVar("Body")

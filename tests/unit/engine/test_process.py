@@ -1,4 +1,4 @@
-"""One process: its event loop, its flushes, the reads its readers share, and its probe."""
+"""One process: its event loop, its flushes, and the reads its readers share."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import apsw
 import pytest
 
-from tests.unit.engine.populated_store import run_turn
 from tests.unit.engine.stage import BRANCH, drive, lane_tables
 from tests.unit.model.shapes import some_id
 from tests.unit.testing.simulation import run
@@ -28,8 +26,7 @@ from turnledger.engine.attempt.stored_events import (
     read_turn_log,
 )
 from turnledger.engine.process import FlushRequest, flush
-from turnledger.errors import LedgerElsewhere, StoreCorrupt, StoreUnavailable, Superseded
-from turnledger.hosting import Host
+from turnledger.errors import LedgerElsewhere, StoreUnavailable, Superseded
 from turnledger.model.event import Event, TextDelta
 from turnledger.model.ids import TurnId
 from turnledger.stores.memory import Database, MemoryStore
@@ -403,47 +400,3 @@ async def test_reader_cancelled_during_a_shared_read_leaves_it_to_the_others(
         for each in [asyncio.create_task(looks.take(request)) for _ in range(2)]:
             with pytest.raises(StoreUnavailable):
                 await each
-
-
-@pytest.fixture
-async def path(tmp_path: Path) -> Path:
-    path = tmp_path / "chats.db"
-    async with await Ledger.open(f"sqlite:///{path}") as ledger:
-        for _ in range(3):
-            await run_turn(await ledger.conversation(), "Are you there?")
-    return path
-
-
-def overwrite_root(path: Path, name: str) -> None:
-    """Fill the root page of a table or an index with garbage."""
-    connection = apsw.Connection(str(path))
-    page = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (name,)).get
-    size = connection.pragma("page_size")
-    connection.close()
-    content = bytearray(path.read_bytes())
-    content[(page - 1) * size : page * size] = b"\xa5" * size
-    path.write_bytes(content)
-
-
-@pytest.mark.parametrize("name", ["turn", "branch", "conversation", "attempt", "claim"])
-async def test_probe_of_a_store_in_which_no_turn_can_begin_raises_store_corrupt(
-    path: Path, name: str
-) -> None:
-    overwrite_root(path, name)
-    async with await Ledger.open(f"sqlite:///{path}") as ledger:
-        with pytest.raises(StoreCorrupt):
-            await Host(ledger).probe()
-
-
-async def test_probe_of_a_store_with_one_damaged_chat_passes(path: Path) -> None:
-    connection = apsw.Connection(str(path))
-    connection.execute("UPDATE branch SET pending = x'00' WHERE ref = 1")
-    connection.close()
-    async with await Ledger.open(f"sqlite:///{path}") as ledger:
-        await Host(ledger).probe()
-        await Host(ledger).probe()
-
-
-async def test_probe_of_an_empty_store_passes(tmp_path: Path) -> None:
-    async with await Ledger.open(f"sqlite:///{tmp_path / 'new.db'}") as ledger:
-        await Host(ledger).probe()

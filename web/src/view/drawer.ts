@@ -2,7 +2,7 @@
 
 import { computed, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 import type { StorageScope } from "../session/storage-scope";
-import { isNarrow } from "./viewport";
+import { isNarrow } from "../browser/viewport";
 
 /** Where the focus goes: the first chat, the search, or the button that opens the list. */
 type FocusPlace = "chats" | "search" | "button";

@@ -19,7 +19,7 @@ from turnledger.server.openapi.schemas import (
     nullable,
     object_schema,
 )
-from turnledger.server.requests.turn import UNKEPT
+from turnledger.server.requests.persistence import UNKEPT
 from turnledger.server.service import Service
 from turnledger.server.turns.chat_completions import CHAT_COMPLETIONS
 from turnledger.server.turns.run import TurnEndpoint

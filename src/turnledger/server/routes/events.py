@@ -19,10 +19,9 @@ from turnledger.server.access.share_view import changes_for_reader
 from turnledger.server.errors import shutdown_error
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.service import Service
+from turnledger.server.wire.events import HEARTBEAT_EVERY
 from turnledger.server.wire.sse import Stream, StreamEndpoint
 
-HEARTBEAT_EVERY = 15.0
-"""Seconds. A stream that was silent for this long sends a comment, after twice the time at most."""
 POSITION = b"position"
 """The purpose of the seal on event ids."""
 INVALID_POSITION = "?"

@@ -28,7 +28,7 @@ from turnledger.server.routes.branches import (
 from turnledger.server.routes.chat_history import CHAT
 from turnledger.server.routes.completions import ANSWER_HEADERS, HEADERS
 from turnledger.server.service import Service
-from turnledger.server.turns.api import NATIVE
+from turnledger.server.turns.native import NATIVE
 from turnledger.server.turns.run import TurnEndpoint
 from turnledger.server.wire.json import json_response
 

@@ -39,7 +39,8 @@ from turnledger.runners.chat_runner import ChatRunner, RepeatFilter
 from turnledger.server.errors import error_body
 from turnledger.server.models.models import ResolvedModel
 from turnledger.server.requests.body import FIELDS
-from turnledger.server.requests.turn import UNKEPT, ChatRequest, chat_request
+from turnledger.server.requests.persistence import UNKEPT
+from turnledger.server.requests.turn import ChatRequest, chat_request
 from turnledger.server.turns.run import TurnApi, TurnExchange
 
 _messages_decoder = msgspec.json.Decoder(list[dict[str, Any]])

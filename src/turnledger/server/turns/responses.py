@@ -43,7 +43,7 @@ from turnledger.server.errors import RequestRefused, error_details
 from turnledger.server.models.models import ResolvedModel
 from turnledger.server.models.redaction import redact_failure
 from turnledger.server.requests.allowed_fields import length_field_of
-from turnledger.server.requests.turn import NOT_KEPT, UNKEPT
+from turnledger.server.requests.persistence import NOT_KEPT, UNKEPT
 from turnledger.server.responses.input import input_items
 from turnledger.server.responses.items import turn_of, turn_of_item
 from turnledger.server.responses.lists import shown_items

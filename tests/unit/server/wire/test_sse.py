@@ -1,10 +1,9 @@
-"""Event streams: heartbeats while quiet, an end when the token of the reader ends, and detection of the last
-reader."""
+"""Event streams: heartbeats while quiet, and an end when the token of the reader ends."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -12,7 +11,6 @@ import pytest
 
 from tests.unit.server.asgi import HOST, run_app
 from tests.unit.server.garbage import garbage_of
-from tests.unit.server.shared_counters import two_workers
 from tests.unit.server.wire.test_client_stream import FOR_EVER, Client, outlet_to
 from turnledger import Ledger
 from turnledger.errors import TurnledgerError
@@ -23,7 +21,7 @@ from turnledger.server.access.auth import Principal
 from turnledger.server.access.limits import Quotas
 from turnledger.server.access.token_watch import TokenWatch
 from turnledger.server.config.settings import ServerLimits
-from turnledger.server.ops.counters import Audience, LocalCounters, SharedCounters
+from turnledger.server.ops.counters import LocalCounters
 from turnledger.server.ops.metrics import Metrics
 from turnledger.server.wire.client_stream import ClientStream
 from turnledger.server.wire.events import COMMENT, event_bytes
@@ -33,100 +31,6 @@ from turnledger.testing.fake_clock import FakeClock
 
 TURN = TurnId("turn_01a1e0bc39367804ba97aa83b3fdbca9")
 OTHER = TurnId("turn_01a1e0bc39367804ba97aa83b3fdbcaa")
-
-
-def test_audience_without_readers_calls_back_immediately() -> None:
-    done: list[str] = []
-    audience = Audience()
-    audience.join(OTHER)
-    audience.when_gone(TURN, lambda: done.append("alone"))
-    assert done == ["alone"]
-
-
-def test_audience_calls_back_once_when_the_last_reader_leaves() -> None:
-    done: list[str] = []
-    audience = Audience()
-    audience.join(TURN)
-    audience.join(TURN)
-    audience.when_gone(TURN, lambda: done.append("gone"))
-    audience.leave(TURN)
-    assert (done, set(audience.turns)) == ([], {TURN})
-    audience.leave(TURN)
-    assert not audience.turns
-    audience.join(TURN)
-    audience.leave(TURN)
-    assert done == ["gone"]
-
-
-def test_audience_of_a_forgotten_turn_does_not_call_back() -> None:
-    done: list[str] = []
-    audience = Audience()
-    audience.join(TURN)
-    audience.when_gone(TURN, lambda: done.append("gone"))
-    audience.forget(TURN)
-    audience.leave(TURN)
-    assert done == []
-
-
-@pytest.fixture
-def workers() -> Iterator[tuple[Audience, Audience, SharedCounters]]:
-    """The audiences of two workers, which look again at once, and their supervisor's counters."""
-    with two_workers() as (counters, parts):
-        here, there = (Audience(part, poll_every=0) for part in parts)
-        yield here, there, counters
-
-
-Workers = tuple[Audience, Audience, SharedCounters]
-
-
-async def test_audience_counts_readers_at_other_workers(workers: Workers) -> None:
-    here, there, _ = workers
-    gone = asyncio.Event()
-    there.join(TURN)
-    here.when_gone(TURN, gone.set)
-    await looked(here)
-    assert not gone.is_set()
-    there.leave(TURN)
-    await gone.wait()
-
-
-async def test_audience_drops_readers_of_a_dead_worker(workers: Workers) -> None:
-    here, there, counters = workers
-    gone = asyncio.Event()
-    there.join(TURN)
-    here.when_gone(TURN, gone.set)
-    counters.clear(1)
-    await gone.wait()
-
-
-async def test_audience_calls_back_when_the_last_reader_is_local(workers: Workers) -> None:
-    here, there, _ = workers
-    done: list[str] = []
-    here.join(TURN)
-    there.join(TURN)
-    here.when_gone(TURN, lambda: done.append("gone"))
-    there.leave(TURN)
-    assert done == []
-    here.leave(TURN)
-    assert done == ["gone"]
-
-
-async def test_audience_stops_polling_for_a_forgotten_turn(workers: Workers) -> None:
-    here, there, _ = workers
-    done: list[str] = []
-    there.join(TURN)
-    here.when_gone(TURN, lambda: done.append("gone"))
-    here.forget(TURN)
-    await looked(here)
-    there.leave(TURN)
-    await looked(here)
-    assert (done, here._timer) == ([], None)
-
-
-async def looked(audience: Audience) -> None:
-    """Several looks have been taken by now."""
-    for _ in range(20):
-        await asyncio.sleep(0)
 
 
 LOCAL = Principal("local", frozenset(), 0)

@@ -5,7 +5,7 @@ import { useEffect, useId, useMemo, useRef } from "preact/hooks";
 import type { ModelUsage, Token, TokenScope } from "turnledger";
 import { ServerTokens } from "../../admin/server-tokens";
 import { UsageCount, type Totals } from "../../admin/usage-count";
-import { ConfirmDelete } from "../../chats/confirm-delete";
+import { SecondPress } from "../second-press";
 import { copyText } from "../../markdown/clipboard";
 import { safeText } from "../../markdown/safe-text";
 import type { Session } from "../../session/session";
@@ -179,7 +179,7 @@ interface TokenListProps {
 
 function TokenList({ session, tokens, status }: TokenListProps) {
   const list = useRef<HTMLUListElement>(null);
-  const confirmation = useMemo(() => new ConfirmDelete(), []);
+  const confirmation = useMemo(() => new SecondPress(), []);
   useEffect(() => () => confirmation.disarm(), [confirmation]);
   const shown = tokens.tokens.value;
   const revoke = async (id: string): Promise<void> => {

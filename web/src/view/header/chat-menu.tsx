@@ -3,7 +3,7 @@
 import { useMemo } from "preact/hooks";
 import { ChatActions } from "../../chats/chat-actions";
 import { rowOf, type ChatRow } from "../../chats/chat-row";
-import { ConfirmDelete } from "../../chats/confirm-delete";
+import { SecondPress } from "../second-press";
 import type { Session } from "../../session/session";
 import type { Thread } from "../../thread/thread";
 import { chatEntries, deleteEntry, shareEntries } from "../chat-entries";
@@ -21,7 +21,7 @@ interface MenuProps {
 /** Null until the chat exists, and for one that is not kept. */
 export function ChatMenu({ session, thread, rename }: MenuProps) {
   const actions = useMemo(() => new ChatActions(session), [session]);
-  const deletion = useMemo(() => new ConfirmDelete(), [thread]);
+  const deletion = useMemo(() => new SecondPress(), [thread]);
   const row = shownRow(session, thread);
   if (!thread.isKept || row === null) return null;
   const isArmed = deletion.armed.value === row.id;

@@ -2,7 +2,7 @@
 
 import { signal } from "@preact/signals";
 import { BulkActions } from "../../chats/bulk-actions";
-import { ConfirmDelete } from "../../chats/confirm-delete";
+import { SecondPress } from "../second-press";
 import { ChatActions } from "../../chats/chat-actions";
 import { CurrentDay } from "../../chats/date-groups";
 import type { ChatRow } from "../../chats/chat-row";
@@ -19,7 +19,7 @@ export class SidebarState {
   readonly search: ChatSearch;
   readonly selection: ChatSelection;
   readonly bulk: BulkActions;
-  readonly deletion = new ConfirmDelete();
+  readonly deletion = new SecondPress();
   readonly today = new CurrentDay();
   /** The chat that is being renamed, and the text in the field. */
   readonly editing = signal<{ readonly row: ChatRow; readonly text: string } | null>(null);

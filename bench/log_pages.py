@@ -1,4 +1,4 @@
-"""Which pages a turn writes: `python -m bench.pages [--turns N]`.
+"""Which pages a turn writes: `python -m bench.log_pages [--turns N]`.
 
 Prints, for the begin and the commit of a turn, the pages that each table and index adds to SQLite's log, and
 the bytes of a whole turn against those of a bare transaction with the same inserts.
@@ -87,7 +87,7 @@ def bare(folder: Path, count: int, body: bytes) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.pages", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.log_pages", description=__doc__)
     parser.add_argument("--turns", type=int, default=200)
     parser.add_argument("--folder", type=Path, default=Path(), help="on the disk to measure (default: here)")
     options = parser.parse_args()

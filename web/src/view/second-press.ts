@@ -5,7 +5,7 @@ import { signal, type ReadonlySignal } from "@preact/signals";
 /** Milliseconds until it disarms itself. */
 export const ARMED_TIME = 4_000;
 
-export class ConfirmDelete {
+export class SecondPress {
   readonly #armed = signal<string | null>(null);
   #timer: ReturnType<typeof setTimeout> | undefined;
 

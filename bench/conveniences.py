@@ -1,5 +1,5 @@
 """Count the instructions that conveniences of the server cost a turn, and a request that is passed through:
-`python -m bench.points`. Prints their shares.
+`python -m bench.conveniences`. Prints their shares.
 
 Blocks of requests run alternately with a feature in use, and with it switched off or its code replaced. Each
 has ten requests of a client that sends its whole history. Clients have no sockets, and a model's next chunk
@@ -316,7 +316,7 @@ def count(store: str, rounds: int, only: str) -> list[tuple[list[Any], int]]:
     with tempfile.TemporaryDirectory() as folder, started("-m", "bench.http.upstream") as upstream:
         valgrind = ["valgrind", "--tool=callgrind", "--dump-before=getppid"]
         files = f"--callgrind-out-file={folder}/count"
-        itself = [sys.executable, "-m", "bench.points", "--store", store, "--rounds", str(rounds)]
+        itself = [sys.executable, "-m", "bench.conveniences", "--store", store, "--rounds", str(rounds)]
         flags = ["--only", only, "--upstream", f"http://127.0.0.1:{upstream.port}"]
         environ = {**os.environ, "PYTHONHASHSEED": "0"}
         made = subprocess.run(
@@ -332,7 +332,7 @@ def count(store: str, rounds: int, only: str) -> list[tuple[list[Any], int]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.points", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.conveniences", description=__doc__)
     parser.add_argument("--store", default="memory:", help="the URL of the store (default: in memory)")
     parser.add_argument("--rounds", type=int, default=2, help="four blocks each")
     parser.add_argument("--only", default="", metavar="TEXT", help="the points with this text in their names")
