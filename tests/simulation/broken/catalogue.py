@@ -13,7 +13,7 @@ from turnledger.engine.turn import begin, commit, queue
 from turnledger.model.conversation import Conversation
 from turnledger.model.turn import visible_texts
 from turnledger.stores.memory import search_rows as in_memory
-from turnledger.stores.sql import words as in_file
+from turnledger.stores.sql import search as in_file
 
 
 @broken

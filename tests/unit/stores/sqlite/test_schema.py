@@ -39,7 +39,7 @@ SMALL = {"leases", "forget_buried", "attempts", "running_attempts", "mark_swept"
 SMALL_TABLES = {"search_mark", "turn_due", "made", "page"}
 """Tables of one row, of what is to be done, and of what a query has found so far, or a page of it."""
 
-CHECKS = set(named_queries(sql_text("tables/overview.sql")))
+CHECKS = set(named_queries(sql_text("tables/inspection.sql")))
 """Queries that go through everything."""
 
 

@@ -22,7 +22,7 @@ def sql_text(name: str) -> str:
     return files("turnledger.stores.postgresql").joinpath(name).read_text("utf-8")
 
 
-FILES = ("tables", "catalogue", "access", "search", "whole", "overview", "guarded_statement")
+FILES = ("tables", "catalogue", "access", "search", "whole", "inspection", "guarded_statement")
 QUERIES: Mapping[str, str] = {
     name: query for file in FILES for name, query in named_queries(sql_text(f"tables/{file}.sql")).items()
 }

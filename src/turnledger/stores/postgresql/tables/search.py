@@ -17,8 +17,8 @@ from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.text.search import TITLES, WORD_LENGTH, Phrase, SearchMatch, words_of
 from turnledger.stores.damage import decoder
 from turnledger.stores.postgresql.tables.queries import OwnedQueries, StoreQueries
-from turnledger.stores.sql import words
-from turnledger.stores.sql.words import MARK_LENGTH, MOST_MADE, places_by_turn, texts_of
+from turnledger.stores.sql import search as sql_search
+from turnledger.stores.sql.search import MARK_LENGTH, MOST_MADE, places_by_turn, texts_of
 
 BLOCK = 8_192
 """Places of a block."""
@@ -79,7 +79,7 @@ class PostgresIndexRows(StoreQueries):
         ]
         turns = [id for id, is_title in due if not is_title]
         hidden = places_by_turn(await self._fetch("hidden_items", owner, turns))
-        rows = await self._fetch("due_turns", owner, turns, words.BYTES_AT_ONCE)
+        rows = await self._fetch("due_turns", owner, turns, sql_search.BYTES_AT_ONCE)
         for id, body, conversation, scope in rows:
             texts.append((id, conversation, scope, texts_of(id, body, hidden.get(id, ()))))
         done = {id for id, *_ in texts}

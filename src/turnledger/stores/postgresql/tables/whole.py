@@ -9,7 +9,7 @@ from turnledger.model.change import Position
 from turnledger.model.conversation import Lease
 from turnledger.model.ids import LeaseId
 from turnledger.stores.damage import decoder
-from turnledger.stores.postgresql.tables.overview import PostgresInspectionRows
+from turnledger.stores.postgresql.tables.inspection import PostgresInspectionRows
 from turnledger.stores.postgresql.tables.search import PostgresIndexRows
 from turnledger.stores.postgresql.tables.tables import PostgresSharedRows, PostgresTables, place_of
 from turnledger.stores.sql.access import SqlAccessRows

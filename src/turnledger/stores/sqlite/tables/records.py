@@ -35,7 +35,7 @@ def sql_text(name: str) -> str:
     return files("turnledger.stores.sqlite").joinpath(name).read_text("utf-8")
 
 
-FILES = ("tables", "catalogue", "access", "search", "overview")
+FILES = ("tables", "catalogue", "access", "search", "inspection")
 QUERIES: Mapping[str, str] = {
     name: query for file in FILES for name, query in named_queries(sql_text(f"tables/{file}.sql")).items()
 }

@@ -20,8 +20,8 @@ from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.text.search import TITLES, Phrase, SearchMatch, words_of
 from turnledger.stores.damage import decoder
 from turnledger.stores.row_codec import Row
-from turnledger.stores.sql import words
-from turnledger.stores.sql.words import MARK_LENGTH, MOST_MADE, places_by_turn, texts_of
+from turnledger.stores.sql import search as sql_search
+from turnledger.stores.sql.search import MARK_LENGTH, MOST_MADE, places_by_turn, texts_of
 from turnledger.stores.sqlite.tables.records import NamedQueries, OwnedRows
 
 
@@ -219,4 +219,4 @@ def _whole_words(phrases: Sequence[Phrase]) -> list[Phrase]:
 def _some_of(rows: Sequence[Row]) -> list[int]:
     """Return the first of these turns, up to a size; at least one."""
     before = accumulate((size for _, size in rows), initial=0)
-    return [ref for (ref, _), passed in zip(rows, before, strict=False) if passed < words.BYTES_AT_ONCE]
+    return [ref for (ref, _), passed in zip(rows, before, strict=False) if passed < sql_search.BYTES_AT_ONCE]

@@ -11,7 +11,7 @@ from turnledger.stores.damage import decoder
 from turnledger.stores.sql.access import SqlAccessRows
 from turnledger.stores.sql.whole import SqlWholeRows
 from turnledger.stores.sqlite.tables import records
-from turnledger.stores.sqlite.tables.overview import SqliteInspectionRows
+from turnledger.stores.sqlite.tables.inspection import SqliteInspectionRows
 from turnledger.stores.sqlite.tables.tables import SqliteSharedRows, SqliteTables
 
 

@@ -21,7 +21,7 @@ from turnledger.stores.sql import owner
 from turnledger.stores.sqlite import ReadOnlySqlite, SqliteStore
 from turnledger.stores.sqlite.migrations import migrate
 from turnledger.stores.sqlite.tables import catalogue
-from turnledger.stores.sqlite.tables.overview import ODD, ODD_WORDS
+from turnledger.stores.sqlite.tables.inspection import ODD, ODD_WORDS
 from turnledger.stores.sqlite.tables.records import QUERIES
 from turnledger.stores.sqlite.tables.tables import SqliteTables
 from turnledger.types import Finding, Rule

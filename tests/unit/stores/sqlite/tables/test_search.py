@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 from tests.unit.model.shapes import repeatable, turn
 from tests.unit.stores.sqlite.operations import purge_ended
 from turnledger import Ledger, Limits
-from turnledger.engine.conversations import search as search_module
+from turnledger.engine.conversations import search as engine_search
 from turnledger.engine.conversations.search import Hit, index_some, is_index_complete
 from turnledger.model.item import message
 from turnledger.model.text.search import TITLES, Phrase, contains, parse_query, words_of
-from turnledger.stores.sql import words
+from turnledger.stores.sql import search as sql_search
 from turnledger.stores.sqlite import SqliteStore
 from turnledger.stores.sqlite.migrations import MIGRATIONS, add_functions, migrate
-from turnledger.stores.sqlite.tables import search as search_module2
+from turnledger.stores.sqlite.tables import search as sqlite_search
 from turnledger.stores.sqlite.tables.records import sql_text
 from turnledger.stores.sqlite.tables.search import match_query, terms_of
 from turnledger.stores.sqlite.tables.whole import SqliteWholeStore
@@ -71,7 +71,7 @@ async def test_search_indexes_the_words_that_a_commit_left_out(ledger: Ledger, p
 async def test_search_indexes_turns_in_steps_of_bounded_size(
     ledger: Ledger, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(words, "BYTES_AT_ONCE", 2_000)
+    monkeypatch.setattr(sql_search, "BYTES_AT_ONCE", 2_000)
     for _ in range(3):
         await run_turn(ledger, "long " * 300)
     await ledger.conversation(title="Named")
@@ -238,7 +238,7 @@ async def test_search_finds_turns_and_titles_from_before_the_index_existed() -> 
 async def test_search_finds_turns_of_many_blocks_in_order(
     ledger: Ledger, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search_module2, "BLOCK", 3)
+    monkeypatch.setattr(sqlite_search, "BLOCK", 3)
     for number in range(10):
         await run_turn(ledger, f"heron {number}", str(number))
         await run_turn(ledger, "egret" if number % 4 else "heron 10", "other")
@@ -256,7 +256,7 @@ async def test_search_finds_turns_of_many_blocks_in_order(
 async def test_search_finds_turns_whose_refs_were_reused_in_order(
     ledger: Ledger, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search_module2, "BLOCK", 2)
+    monkeypatch.setattr(sqlite_search, "BLOCK", 2)
     for number in range(7):
         await run_turn(ledger, f"heron {number}", str(number))
     assert len((await ledger.search("heron")).hits) == 7
@@ -273,7 +273,7 @@ async def test_search_finds_turns_whose_refs_were_reused_in_order(
 async def test_search_finds_titles_of_many_blocks_in_order_for_any_order_of_changes(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search_module2, "BLOCK", 3)
+    monkeypatch.setattr(sqlite_search, "BLOCK", 3)
     chats = [await ledger.conversation() for _ in range(20)]
     order = [*range(0, 20, 2), *range(19, 0, -2), 4, 19, 4]
     for number in order:
@@ -287,7 +287,7 @@ async def test_search_finds_titles_of_many_blocks_in_order_for_any_order_of_chan
 async def test_search_index_keeps_titles_in_bounded_blocks(
     ledger: Ledger, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search_module2, "BLOCK", 3)
+    monkeypatch.setattr(sqlite_search, "BLOCK", 3)
     for number in range(9):
         await ledger.conversation(title=f"heron {number}")
     assert len((await ledger.search("heron")).hits) == 9
@@ -301,8 +301,8 @@ async def test_search_of_one_owner_does_not_wait_for_turns_of_another(
         await run_turn(ledger, f"A heron {number}", owner="ann")
     await run_turn(ledger, "An egret of mine", "one", owner="bob")
     await run_turn(ledger, "A heron of mine", "two", owner="bob")
-    monkeypatch.setattr(search_module, "AT_ONCE", 4)
-    monkeypatch.setattr(search_module, "OTHERS_STEPS", 1)
+    monkeypatch.setattr(engine_search, "AT_ONCE", 4)
+    monkeypatch.setattr(engine_search, "OTHERS_STEPS", 1)
     page = await ledger.for_owner("bob").search("heron")
     assert [hit.snippet for hit in page.hits] == ["A heron of mine"]
     assert page.is_complete
@@ -316,15 +316,15 @@ async def test_search_of_one_owner_does_not_wait_for_turns_of_another(
 async def test_search_finds_turns_indexed_out_of_order_once(
     ledger: Ledger, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search_module, "AT_ONCE", 1)
-    monkeypatch.setattr(search_module, "OTHERS_STEPS", 0)
-    monkeypatch.setattr(search_module, "SEARCH_STEPS", 1)
+    monkeypatch.setattr(engine_search, "AT_ONCE", 1)
+    monkeypatch.setattr(engine_search, "OTHERS_STEPS", 0)
+    monkeypatch.setattr(engine_search, "SEARCH_STEPS", 1)
     for number in range(4):
         await run_turn(ledger, f"A heron {number}", str(number), owner="bob")
         await run_turn(ledger, f"An egret {number}", owner="ann")
     page = await ledger.for_owner("bob").search("heron")
     assert ([hit.snippet for hit in page.hits], page.is_complete) == (["A heron 3"], False)
-    assert await search_module.index_texts(ledger._process.store, 100)
+    assert await engine_search.index_texts(ledger._process.store, 100)
     page = await ledger.for_owner("bob").search("heron")
     assert [hit.snippet for hit in page.hits] == ["A heron 3", "A heron 2", "A heron 1", "A heron 0"]
     assert rows(path, "SELECT count(*) FROM turn_words_docsize") == [(8,)]
