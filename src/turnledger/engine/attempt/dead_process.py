@@ -32,7 +32,7 @@ class AttemptRef:
     attempt: TurnId
     fence: int
     reads: int | None = None
-    """As in the attempt; see unread."""
+    """As in the attempt; see give_way."""
 
     @classmethod
     def of(cls, attempt: Attempt, branch: Branch | None) -> AttemptRef:

@@ -1,8 +1,8 @@
-"""Take a job: begin durable work that waits, or resume what a process has left.
+"""Jobs: list them, fail them, and take one: begin durable work that waits, or resume what a process has left.
 
-Each is one transaction, so of several processes one takes it. It is begun under the rules of every turn: the
-first in the queue, on the current head, with its input checked there. It is resumed in place: under the same
-id, on the head it began on, with its journal; a call of unknown outcome has a result that says so.
+Taking one is one transaction, so of several processes one takes it. It is begun under the rules of every
+turn: the first in the queue, on the current head, with its input checked there. It is resumed in place: under
+the same id, on the head it began on, with its journal; a call of unknown outcome has a result that says so.
 """
 
 from __future__ import annotations
