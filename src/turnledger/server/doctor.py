@@ -88,12 +88,9 @@ async def examine(load: Callable[[], Settings], environ: Mapping[str, str]) -> l
 class Doctor:
     """One examination. A check that cannot run is itself a finding, and does not stop the others."""
 
-    def __init__(
-        self, settings: Settings, environ: Mapping[str, str], now: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, settings: Settings, environ: Mapping[str, str]) -> None:
         self._settings = settings
         self._environ = environ
-        self._now = now
         self._examination: Examination | None = None
         self._any_tokens = False
         self._clock_ahead: list[float] = []
@@ -114,7 +111,7 @@ class Doctor:
         newest = self._examination.newest_ms if self._examination is not None else None
         found += check_open_files(self._settings)
         found += check_exposure(self._settings, any_tokens=self._any_tokens)
-        return [*found, *check_clock(self._now(), self._clock_ahead, newest)]
+        return [*found, *check_clock(time.time(), self._clock_ahead, newest)]
 
     async def _store(self) -> list[Diagnosis]:
         found, self._examination = await asyncio.to_thread(check_store, self._settings.store)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from starlette.types import Scope
 
@@ -116,12 +116,11 @@ class RequestHead:
 
 
 class Guard:
-    def __init__(self, settings: Settings, make_id: Callable[[], str] = new_request_id) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._names = {*LOOPBACK_NAMES, *(name.lower() for name in settings.hosts)}
         self._origins = frozenset(origin.encode() for origin in settings.origins)
         # DNS cannot send a browser from a foreign page to a literal address, so these need no list.
         self._allows_addresses = not is_loopback(settings.host)
-        self._make_id = make_id
         ancestors = " ".join(settings.frame_ancestors).encode()
         self._framing = b"; frame-ancestors " + (ancestors or b"'none'")
         # Every page around a frame must be allowed, including ours and one that embeds ours.
@@ -131,7 +130,7 @@ class Guard:
     def request_id(self, head: RequestHead) -> str:
         """Return the id that the request brought, if it is safe to print anywhere; otherwise a new one."""
         sent = head[b"x-request-id"]
-        return sent.decode() if sent and _REQUEST_ID.fullmatch(sent) else self._make_id()
+        return sent.decode() if sent and _REQUEST_ID.fullmatch(sent) else new_request_id()
 
     def check(self, head: RequestHead, *, is_page: bool = False, takes_form: bool = False) -> None:
         """Raise RequestRefused if the request may not pass. Pages skip the check of the origin: they are the
