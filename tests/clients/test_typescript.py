@@ -215,7 +215,7 @@ def test_typescript_sources_use_no_node_api(package: Path) -> None:
 def test_typescript_message_of_a_killed_program_is_sent_once(
     package: Path, server: ServerProcess, tmp_path: Path
 ) -> None:
-    program, box = str(package / "dist" / "test" / "crashing.js"), str(tmp_path / "unsent")
+    program, box = str(package / "dist" / "test" / "killed-sender.js"), str(tmp_path / "unsent")
     killed = subprocess.run(["node", program, server.url, box, "send"], timeout=60, check=False)
     assert killed.returncode == -signal.SIGKILL
     output = json.loads(run(package, "node", program, server.url, box, "resend"))

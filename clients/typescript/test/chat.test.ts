@@ -1,4 +1,4 @@
-/** What each verb asks for, and what it makes of the answer. */
+/** The request of each method, and what it makes of the response. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -14,19 +14,19 @@ import {
   finished,
   json,
   ScriptedServer,
-  standing,
+  committed,
   STARTED,
   TURN,
-  type Heard,
+  type ReceivedRequest,
   type Scripted,
 } from "./scripted-server.js";
-import { chatOf } from "./following.js";
+import { chatOf } from "./scripted-chat.js";
 
-async function asked(answer: Scripted, call: (chat: Chat) => Promise<unknown>): Promise<[Heard, any]> {
+async function requestOf(answer: Scripted, call: (chat: Chat) => Promise<unknown>): Promise<[ReceivedRequest, any]> {
   const server = new ScriptedServer(answer);
-  const errorIn = await call(chatOf(server));
+  const result = await call(chatOf(server));
   server.done();
-  return [server.only, errorIn];
+  return [server.only, result];
 }
 
 const LISTED = json(CHAT_INFO);
@@ -44,30 +44,30 @@ test("ids are checked before anything is sent", () => {
   );
 });
 
-test("a chat that goes by its key learns its id, and still goes by its key", async () => {
+test("a chat opened by its key learns its id, and still sends the key", async () => {
   const turn = [STARTED, finished()];
-  const server = new ScriptedServer(events(turn), standing("a"), events(turn), standing("b"), LISTED);
+  const server = new ScriptedServer(events(turn), committed("a"), events(turn), committed("b"), LISTED);
   const chat = server.client().chats.open({ conversationKey: "k", scope: "s" });
   assert.deepEqual([chat.id, chat.conversationKey, chat.scope], [null, "k", "s"]);
   await chat.send("One");
   assert.equal(chat.id, CHAT);
   await chat.send("Two");
   await chat.rename("T");
-  assert.deepEqual(server.heard[2]?.body, {
+  assert.deepEqual(server.requests[2]?.body, {
     model: "demo",
     conversation_key: "k",
     scope: "s",
     input: "Two",
     stream: true,
   });
-  assert.equal(server.heard[4]?.path, `/api/chats/${CHAT}`);
+  assert.equal(server.requests[4]?.path, `/api/chats/${CHAT}`);
 });
 
-test("the id of a chat is looked up where only its key is known", async () => {
+test("the id of a chat opened by its key is looked up when a request needs it", async () => {
   const server = new ScriptedServer(json({ data: [CHAT_INFO], next: null, as_of: "p" }), LISTED);
   await server.client().chats.open({ conversationKey: "a b" }).pin();
   assert.deepEqual(
-    server.heard.map((each) => each.path),
+    server.requests.map((each) => each.path),
     ["/api/chats?conversation_key=a+b", `/api/chats/${CHAT}`],
   );
   const none = new ScriptedServer(
@@ -79,21 +79,21 @@ test("the id of a chat is looked up where only its key is known", async () => {
   assert.equal(await chat.stop(), null);
 });
 
-test("a key of any text goes percent-encoded into its header", async () => {
+test("an idempotency key is percent-encoded in its header", async () => {
   const answer = events([STARTED, finished()]);
-  const [heard] = await asked(answer, (chat) => all(chat.send("Hi", { stream: true, idempotencyKey: "Ä 1" })));
-  assert.equal(heard.headers["idempotency-key"], "%C3%84%201");
+  const [request] = await requestOf(answer, (chat) => all(chat.send("Hi", { stream: true, idempotencyKey: "Ä 1" })));
+  assert.equal(request.headers["idempotency-key"], "%C3%84%201");
 });
 
-test("a title that is taken back is sent as null", async () => {
-  const [heard] = await asked(LISTED, (chat) => chat.rename(null));
-  assert.deepEqual([heard.method, heard.body, heard.headers["if-match"]], ["PATCH", { title: null }, undefined]);
+test("removing a title sends null", async () => {
+  const [request] = await requestOf(LISTED, (chat) => chat.rename(null));
+  assert.deepEqual([request.method, request.body, request.headers["if-match"]], ["PATCH", { title: null }, undefined]);
 });
 
-test("without a model there, the only one that the server has answers", async () => {
-  const server = new ScriptedServer(json({ data: [{ id: "one" }] }), events([STARTED, finished()]), standing("a"));
+test("without a model the server's only one is used, and several are an error that names them", async () => {
+  const server = new ScriptedServer(json({ data: [{ id: "one" }] }), events([STARTED, finished()]), committed("a"));
   await chatOf(server, { model: undefined }).send("Hi");
-  assert.equal(server.heard[1]?.body.model, "one");
+  assert.equal(server.requests[1]?.body.model, "one");
   const several = new ScriptedServer(json({ data: [{ id: "one" }, { id: "two" }] }));
   const chat = chatOf(several, { model: "" });
   await assert.rejects(
@@ -102,23 +102,23 @@ test("without a model there, the only one that the server has answers", async ()
   );
 });
 
-test("moves happen once: each has a key of its own", async () => {
-  for (const [call, path, said] of [
+test("each fork, switch and undo has an idempotency key of its own", async () => {
+  for (const [call, path, body] of [
     [(chat: Chat) => chat.fork({ at: TURN, title: "F" }), "fork", { turn: TURN, title: "F" }],
     [(chat: Chat) => chat.fork(), "fork", {}],
     [(chat: Chat) => chat.switch(BRANCH), "switch", { branch: BRANCH }],
     [(chat: Chat) => chat.undo({ turn: TURN, forget: true }), "undo", { turn: TURN, forget: true }],
     [(chat: Chat) => chat.undo(), "undo", {}],
   ] as const) {
-    const [heard] = await asked(LISTED, call);
-    assert.deepEqual([heard.method, heard.path, heard.body], ["POST", `/api/chats/${CHAT}/${path}`, said]);
-    assert.match(heard.headers["idempotency-key"] ?? "", /^\d+(-\d+){3}$/);
+    const [request] = await requestOf(LISTED, call);
+    assert.deepEqual([request.method, request.path, request.body], ["POST", `/api/chats/${CHAT}/${path}`, body]);
+    assert.match(request.headers["idempotency-key"] ?? "", /^\d+(-\d+){3}$/);
   }
-  const [heard, fork] = await asked(LISTED, (chat) => chat.fork({ idempotencyKey: "mine" }));
-  assert.deepEqual([heard.headers["idempotency-key"], fork.id], ["mine", CHAT]);
+  const [request, fork] = await requestOf(LISTED, (chat) => chat.fork({ idempotencyKey: "mine" }));
+  assert.deepEqual([request.headers["idempotency-key"], fork.id], ["mine", CHAT]);
 });
 
-test("turns come newest first, page by page, no more than are wanted", async () => {
+test("turns are read newest first, page by page, up to the limit", async () => {
   const page = (numbers: number[], before: number | null): Scripted =>
     json({ ...CHAT_INFO, turns: numbers.map((number) => ({ number })), before, attempts: [] });
   const server = new ScriptedServer(page([3, 4], 3), page([1, 2], null));
@@ -128,7 +128,7 @@ test("turns come newest first, page by page, no more than are wanted", async () 
     [4, 3, 2, 1],
   );
   assert.deepEqual(
-    server.heard.map((each) => each.path.split("?")[1]),
+    server.requests.map((each) => each.path.split("?")[1]),
     ["limit=50", "before=3&limit=50"],
   );
   const some = new ScriptedServer(page([3, 4], 3), page([2], 2));
@@ -140,14 +140,14 @@ test("turns come newest first, page by page, no more than are wanted", async () 
   some.done();
 });
 
-test("turns are those of the branch that is shown at first, or that is named, where it may be", async () => {
+test("turns stay on the named branch or that of the first page; a reader that may not name one names none", async () => {
   const page = (before: number | null, branch = BRANCH): Scripted =>
     json({ ...CHAT_INFO, branch, turns: [{ number: before }], before, attempts: [] });
   const queries = async (options: { branch?: string }, ...script: Scripted[]): Promise<string[]> => {
     const server = new ScriptedServer(...script);
     await chatOf(server).turns(options).all();
     server.done();
-    return server.heard.map((each) => (each.path.split("?")[1] as string).replace("limit=50", "-"));
+    return server.requests.map((each) => (each.path.split("?")[1] as string).replace("limit=50", "-"));
   };
   const other = BRANCH.replace("01a", "01b");
   const moved = await queries({}, page(3), page(2, other), page(null, other));
@@ -159,12 +159,12 @@ test("turns are those of the branch that is shown at first, or that is named, wh
   await assert.rejects(queries({ branch: other }, error(404, "branch_not_found")), errors.BranchNotFound);
 });
 
-test("a file comes line by line, and one that is cut off says so", async () => {
+test("an export is read line by line, and one that is cut off raises an error", async () => {
   const headers = { "content-type": "text/markdown; charset=utf-8" };
-  const [heard, lines] = await asked({ headers, pieces: ["a\nb", "c\n", "d"] }, (chat) =>
+  const [request, lines] = await requestOf({ headers, pieces: ["a\nb", "c\n", "d"] }, (chat) =>
     all(chat.export({ format: "markdown" })),
   );
-  assert.equal(heard.path, `/api/chats/${CHAT}/export?format=markdown`);
+  assert.equal(request.path, `/api/chats/${CHAT}/export?format=markdown`);
   assert.deepEqual(lines, ["a", "bc", "d"]);
   const server = new ScriptedServer(
     error(503, "shutting_down"),
@@ -178,19 +178,19 @@ test("a file comes line by line, and one that is cut off says so", async () => {
   assert.deepEqual(read, ["a"]);
 });
 
-test("the fields of all that is read have names in camel case", async () => {
+test("fields of responses have camel-case names", async () => {
   const turn = { id: TURN, number: 3, kind: "completed", created_at: 5, committed_at: 6 };
   const page = json({ ...CHAT_INFO, turns: [turn], before: 3, attempts: [{ id: TURN, ended_at: null }] });
-  const [, read] = await asked(page, (chat) => chat.read());
+  const [, read] = await requestOf(page, (chat) => chat.read());
   const { turns, attempts, chat } = read;
   assert.deepEqual([turns[0].committedAt, attempts[0].endedAt, chat.turnCount, chat.turns], [6, null, 1, undefined]);
-  const [, branches] = await asked(json({ data: [{ is_current: true }], next: null }), (chat) => chat.branches().all());
+  const [, branches] = await requestOf(json({ data: [{ is_current: true }], next: null }), (chat) => chat.branches().all());
   assert.deepEqual(branches, [{ isCurrent: true }]);
-  const [, siblings] = await asked(json({ data: [{ turn, is_current: false }] }), (chat) => chat.siblings(TURN));
+  const [, siblings] = await requestOf(json({ data: [{ turn, is_current: false }] }), (chat) => chat.siblings(TURN));
   assert.deepEqual([siblings[0].turn.committedAt, siblings[0].isCurrent], [6, false]);
   const hits = new ScriptedServer(json({ data: [{ chat: CHAT_INFO, snippet: "so", marks: [] }], next: null }));
   const [hit] = await hits.client().chats.search("so").all();
   assert.equal(hit?.chat.turnCount, 1);
-  const answer = await chatOf(new ScriptedServer(events([STARTED, finished()]), standing("a"))).send("Hi");
+  const answer = await chatOf(new ScriptedServer(events([STARTED, finished()]), committed("a"))).send("Hi");
   assert.deepEqual([answer.chat.turnCount, answer.turn.committedAt], [1, 2]);
 });

@@ -1,4 +1,4 @@
-/** The list of chats, what happens to them, and what else a server is asked for. */
+/** The list of chats, their changes, and the other requests of a client. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -6,10 +6,10 @@ import { test } from "node:test";
 import { errors, type Change } from "../src/index.js";
 import { all, CHAT, CHAT_INFO, error, json, REFUSED, ScriptedServer, type Scripted } from "./scripted-server.js";
 
-const errorIn = (id: string, event: object): string => `id: ${id}\nevent: e\ndata: ${JSON.stringify(event)}\n\n`;
+const sentEvent = (id: string, event: object): string => `id: ${id}\nevent: e\ndata: ${JSON.stringify(event)}\n\n`;
 const SHARE = "share_01a1e29c3b7e74b1824da121735f1ddd";
 
-test("the list goes on behind each page", async () => {
+test("a list is read page by page, with the same filters", async () => {
   const page = (id: string, next: string | null): Scripted => json({ data: [{ ...CHAT_INFO, id }], next, as_of: "p" });
   const server = new ScriptedServer(page("1", "c"), page("2", null));
   const listed = server.client().chats.list({ scope: "s", tag: "t", pinned: true, archived: null, deleted: true });
@@ -18,7 +18,7 @@ test("the list goes on behind each page", async () => {
     ["1", "2"],
   );
   assert.deepEqual(
-    server.heard.map((each) => each.path),
+    server.requests.map((each) => each.path),
     [
       "/api/chats?scope=s&tag=t&archived=any&pinned=true&deleted=true",
       "/api/chats?scope=s&tag=t&archived=any&pinned=true&deleted=true&cursor=c",
@@ -30,25 +30,25 @@ test("the list goes on behind each page", async () => {
   assert.equal(limited.only.path, "/api/chats?archived=false&pinned=any&limit=1");
 });
 
-test("changes are followed through lost connections, from the last position that was told", async () => {
+test("changes continue after a lost connection from the last received position", async () => {
   const server = new ScriptedServer(
-    { pieces: [errorIn("p1", { type: "start", at: 1 }), ": \nid: p2\n\n"], ending: "cut" },
+    { pieces: [sentEvent("p1", { type: "start", at: 1 }), ": \nid: p2\n\n"], ending: "cut" },
     REFUSED,
     {
-      pieces: [errorIn("p3", { type: "chat.deleted", at: 2, chat: CHAT, scope: null, reason: "deleted" })],
+      pieces: [sentEvent("p3", { type: "chat.deleted", at: 2, chat: CHAT, scope: null, reason: "deleted" })],
       ending: "silence",
     },
     { pieces: ['event: error\ndata: {"error":{"type":"server_error","code":"shutting_down","message":"m"}}\n\n'] },
     { pieces: [] },
-    { pieces: [errorIn("p4", { type: "gap", at: 3 })] },
+    { pieces: [sentEvent("p4", { type: "gap", at: 3 })] },
   );
-  const heard: Change[] = [];
+  const changes: Change[] = [];
   for await (const change of server.client({ retries: { times: 0 } }).events({ after: "p0" })) {
-    heard.push(change);
+    changes.push(change);
     if (change.type === "gap") break;
   }
   assert.deepEqual(
-    heard.map((change) => [change.type, change.position]),
+    changes.map((change) => [change.type, change.position]),
     [
       ["start", "p1"],
       ["chat.deleted", "p3"],
@@ -56,20 +56,20 @@ test("changes are followed through lost connections, from the last position that
     ],
   );
   assert.deepEqual(
-    server.heard.map((each) => each.headers["last-event-id"]),
+    server.requests.map((each) => each.headers["last-event-id"]),
     ["p0", "p2", "p2", "p3", "p3", "p3"],
   );
   assert.deepEqual(server.pauses, [100, 200, 100, 200, 400]);
   server.done();
 });
 
-test("who is let in no more hears no changes", async () => {
+test("changes end with an error for a revoked caller", async () => {
   const server = new ScriptedServer(error(401, "invalid_token"));
   await assert.rejects(all(server.client().events()), errors.NotAdmitted);
 });
 
-test("changes are listened to from when they are asked for", async () => {
-  const server = new ScriptedServer({ pieces: [errorIn("p1", { type: "start", at: 1 })], ending: "silence" });
+test("changes are requested before the first one is awaited", async () => {
+  const server = new ScriptedServer({ pieces: [sentEvent("p1", { type: "start", at: 1 })], ending: "silence" });
   const changes = server.client().events();
   await new Promise((resolve) => setTimeout(resolve));
   assert.equal(server.only.path, "/api/events");
@@ -77,8 +77,8 @@ test("changes are listened to from when they are asked for", async () => {
   server.done();
 });
 
-test("changes end when they are closed, also for who waits", async () => {
-  const server = new ScriptedServer({ pieces: [errorIn("p1", { type: "start", at: 1 })], ending: "silence" });
+test("closing the changes ends a pending read", async () => {
+  const server = new ScriptedServer({ pieces: [sentEvent("p1", { type: "start", at: 1 })], ending: "silence" });
   const changes = server.client().events();
   assert.equal((await changes.next()).value?.type, "start");
   const next = changes.next();
@@ -88,12 +88,12 @@ test("changes end when they are closed, also for who waits", async () => {
   server.done();
 });
 
-test("a page of what stands between is no file", async () => {
+test("the HTML page of a proxy is not an export", async () => {
   const page = new ScriptedServer({ headers: { "content-type": "text/html" }, pieces: ["<p>Log in</p>\n"] });
   await assert.rejects(all(page.client().export()), { code: "request_failed" });
 });
 
-test("files go out and come in by their lines", async () => {
+test("exports and imports are read by lines, and an import that is cut off is repeated", async () => {
   const headers = { "content-type": "application/x-ndjson" };
   const out = new ScriptedServer({ headers, pieces: ['{"a":1}\n{"b":2}\n'] });
   assert.deepEqual(await all(out.client().export({ scope: "s" })), ['{"a":1}', '{"b":2}']);
@@ -103,57 +103,57 @@ test("files go out and come in by their lines", async () => {
   const server = new ScriptedServer(cut, { pieces: [report, '{"done":{"imported":1}}\n'] });
   const reports = await server.client().importChats(["a", "b"]);
   assert.deepEqual(reports, [{ line: 1, did: "imported", chat: "c", turns: 2, why: "" }]);
-  assert.deepEqual([server.heard[1]?.body, server.heard[1]?.headers["content-type"]], ["a\nb", "application/x-ndjson"]);
+  assert.deepEqual([server.requests[1]?.body, server.requests[1]?.headers["content-type"]], ["a\nb", "application/x-ndjson"]);
   const failing = new ScriptedServer({
     pieces: [report, '{"error":{"message":"m","type":"invalid_request_error","code":"storage_full"}}\n'],
   });
   await assert.rejects(failing.client().importChats("a"), errors.StorageFull);
 });
 
-test("who asks is told whether his chats are kept, or those of a scope", async () => {
+test("a caller's own token says whether its chats are kept, overall or in a scope", async () => {
   const server = new ScriptedServer(...Array(2).fill(json({ owner: "ann", scopes: [], chat_scope: "s", keeps: false })));
   const own = await server.client().tokens.own();
   assert.deepEqual([own.owner, own.chatScope, own.keeps], ["ann", "s", false]);
   await server.client().tokens.own({ scope: "a b" });
-  assert.deepEqual(server.heard.map((each) => each.path), ["/api/tokens/self", "/api/tokens/self?scope=a+b"]);
+  assert.deepEqual(server.requests.map((each) => each.path), ["/api/tokens/self", "/api/tokens/self?scope=a+b"]);
 });
 
-test("tokens and links are listed behind the last one that was told", async () => {
+test("tokens and links are listed page by page, after the last id", async () => {
   const tokens = Array.from({ length: 100 }, (_, place) => ({ id: `tok_${place}`, chat_scope: "s" }));
   const server = new ScriptedServer(json({ data: tokens }), json({ data: [{ id: "tok_last" }] }));
   const listed = await server.client().tokens.list({ owner: "ann" }).all();
   assert.deepEqual([listed.length, listed[0]?.chatScope], [101, "s"]);
-  assert.equal(server.heard[1]?.path, "/api/tokens?owner=ann&before=tok_99&limit=100");
+  assert.equal(server.requests[1]?.path, "/api/tokens?owner=ann&before=tok_99&limit=100");
   const one = new ScriptedServer(json({ data: [tokens[0]] }));
   assert.equal((await one.client().shares.list({ limit: 1 }).all()).length, 1);
   assert.equal(one.only.path, "/api/shares?limit=1");
 });
 
-test("a link is followed once, under one nonce", async () => {
+test("an exchange of a link is repeated with the same nonce; tokens and links are revoked by their ids", async () => {
   const server = new ScriptedServer(REFUSED, json({ token: "tlt_1", expires_at: null }));
   assert.equal((await server.client().shares.exchange("tls_1")).token, "tlt_1");
-  assert.deepEqual(server.heard[0]?.body, server.heard[1]?.body);
-  assert.match(server.heard[0]?.body.nonce, /^\d+(-\d+){3}$/);
+  assert.deepEqual(server.requests[0]?.body, server.requests[1]?.body);
+  assert.match(server.requests[0]?.body.nonce, /^\d+(-\d+){3}$/);
   const revoking = new ScriptedServer(json({ data: [{ id: "tok_1" }] }), json({ id: SHARE }));
   await revoking.client().tokens.revoke("self");
   await revoking.client().shares.revoke(SHARE);
   assert.deepEqual(
-    revoking.heard.map((each) => each.path),
+    revoking.requests.map((each) => each.path),
     ["/api/tokens/self", `/api/shares/${SHARE}`],
   );
 });
 
-test("a server that was never heard is not listened to for ever", async () => {
+test("changes raise ServerUnavailable if the server never answered", async () => {
   const server = new ScriptedServer(REFUSED, REFUSED);
   await assert.rejects(all(server.client({ retries: { times: 1 } }).events()), errors.ServerUnavailable);
   server.done();
 });
 
-test("a device that is online again takes up at once what it read, and tries at once what waits", async () => {
+test("reconnect resumes a quiet stream, and ends a pause at once", async () => {
   const server = new ScriptedServer(
-    { pieces: [errorIn("p1", { type: "start", at: 1 })], ending: "quiet" },
+    { pieces: [sentEvent("p1", { type: "start", at: 1 })], ending: "quiet" },
     REFUSED,
-    { pieces: [errorIn("p2", { type: "gap", at: 3 })], ending: "quiet" },
+    { pieces: [sentEvent("p2", { type: "gap", at: 3 })], ending: "quiet" },
   );
   let isPaused = (): void => {};
   const pausing = new Promise<void>((resolve) => (isPaused = resolve));
@@ -169,12 +169,12 @@ test("a device that is online again takes up at once what it read, and tries at 
   await pausing;
   await new Promise((resolve) => setTimeout(resolve));
   client.reconnect();
-  assert.equal(server.heard.length, 1);
+  assert.equal(server.requests.length, 1);
   await new Promise((resolve) => setTimeout(resolve));
-  assert.equal(server.heard.length, 2);
+  assert.equal(server.requests.length, 2);
   client.reconnect();
   assert.equal((await next).value?.type, "gap");
-  assert.equal(server.heard[2]?.headers["last-event-id"], "p1");
+  assert.equal(server.requests[2]?.headers["last-event-id"], "p1");
   changes.close();
   server.done();
 });

@@ -3,13 +3,13 @@
 
 import { createInterface } from "node:readline";
 
-import { abortAll, follow, type Command } from "./verbs.js";
+import { abortAll, carryOut, type Command } from "./verbs.js";
 
-function reply(errorIn: object): void {
-  process.stdout.write(JSON.stringify(errorIn) + "\n");
+function reply(message: object): void {
+  process.stdout.write(JSON.stringify(message) + "\n");
 }
 
 for await (const line of createInterface({ input: process.stdin })) {
-  if (line.trim()) void follow(JSON.parse(line) as Command, reply);
+  if (line.trim()) void carryOut(JSON.parse(line) as Command, reply);
 }
 abortAll();

@@ -17,7 +17,7 @@ async function errorIn(script: ReturnType<typeof error>): Promise<any> {
   }
 }
 
-test("an error is of the class of its code, with what is known of it", async () => {
+test("an error has the class of its code, and the fields of the response", async () => {
   const problem = await errorIn(error(410, "conversation_deleted"));
   assert(problem instanceof errors.ConversationDeleted && problem instanceof errors.ConversationUnavailable);
   const { code, status, requestId, message, name, isRetryable, details } = problem;
@@ -35,7 +35,7 @@ test("an error is of the class of its code, with what is known of it", async () 
   );
 });
 
-test("a code without a class is what its status says", async () => {
+test("an unknown code has the class of its status", async () => {
   const kinds = [
     [401, errors.NotAdmitted],
     [403, errors.NotAdmitted],
@@ -52,21 +52,21 @@ test("a code without a class is what its status says", async () => {
   }
 });
 
-test("what something in between says is told by its status", async () => {
+test("the response of a proxy becomes an error by its status", async () => {
   const problem = await errorIn({ status: 404, pieces: ["<h1>Not here</h1>"] });
   assert.deepEqual([problem.code, problem.name], ["status_404", "RequestFailed"]);
   assert.equal((await errorIn({ status: 502, pieces: ["<h1>Bad gateway</h1>"] })).name, "ServerUnavailable");
   assert.equal((await errorIn(json({ error: { message: "m", code: null } }, 403))).code, "status_403");
 });
 
-test("codes that are names of other things are no classes", () => {
+test("codes that are names of object members have no class of their own", () => {
   for (const code of ["constructor", "__proto__", "to_string", "has_own_property"]) {
     assert.equal(errorOf(code, "").constructor, errors.RequestFailed);
   }
   assert(errorOf("queue_full", "") instanceof TurnledgerError);
 });
 
-test("a revision conflict brings the chat as it is by now", async () => {
+test("a revision conflict carries the current chat", async () => {
   const body = { error: { message: "m", type: "t", param: null, code: "revision_conflict" }, chat: { title: "Hers", turn_count: 1 } };
   const problem = await errorIn(json(body, 412));
   assert(problem instanceof errors.RevisionConflict);

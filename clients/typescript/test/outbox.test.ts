@@ -1,4 +1,4 @@
-/** What was to be sent is written down first, and is sent once, whatever becomes of the program. */
+/** A message is stored before it is sent, and answered once, even if the program crashes. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -13,12 +13,12 @@ import {
   finished,
   REFUSED,
   ScriptedServer,
-  standing,
+  committed,
   STARTED,
   text,
   type Scripted,
 } from "./scripted-server.js";
-import { chatOf } from "./following.js";
+import { chatOf } from "./scripted-chat.js";
 
 class Memory implements OutboxStorage {
   readonly kept = new Map<string, string>();
@@ -44,20 +44,20 @@ class Memory implements OutboxStorage {
 const ONCE = { retries: { times: 0 } };
 const whole = (): Scripted => events([STARTED, text("Hello"), finished()]);
 
-test("a message is there before it is sent, and gone when its end is known", async () => {
+test("a message is stored before it is sent, and removed once its outcome is known", async () => {
   const storage = new Memory();
   const outbox = new Outbox(storage, "ann", { now: () => 7 });
   let pending = 0;
   const server = new ScriptedServer(
     { ...whole(), meanwhile: () => (pending = outbox.pending().length) },
-    standing("Hello"),
+    committed("Hello"),
   );
   await chatOf(server, { outbox, apiKey: "tlt_secret" }).send("Hi", { idempotencyKey: "k", onBusy: "reject" });
   assert.equal(pending, 1);
   assert.equal(storage.length, 0);
 });
 
-test("what was refused for good is gone, too; what nobody answered stays", async () => {
+test("a message that the server refused for good is removed, and one without a final answer stays", async () => {
   for (const [script, left] of [
     [error(409, "conversation_busy"), 0],
     [events([STARTED, failed("model_unavailable")]), 0],
@@ -78,30 +78,30 @@ test("what was refused for good is gone, too; what nobody answered stays", async
   }
 });
 
-test("a message whose token ended while it was answered stays", async () => {
-  const errorIn = 'event: error\ndata: {"error":{"type":"invalid_request_error","code":"token_expired","message":"m"}}\n\n';
+test("a message whose token expired during the answer stays", async () => {
+  const errorEvent = 'event: error\ndata: {"error":{"type":"invalid_request_error","code":"token_expired","message":"m"}}\n\n';
   const outbox = new Outbox(new Memory(), "ann");
-  const shown = { ...events([STARTED]), pieces: [errorIn] };
+  const shown = { ...events([STARTED]), pieces: [errorEvent] };
   const client = new ScriptedServer(shown, error(401, "token_expired")).client({ outbox });
   await assert.rejects(client.chats.open(CHAT).send("Hi"), errors.NotAdmitted);
   assert.equal(outbox.pending().length, 1);
 });
 
-test("another program sends the same bytes under the same key, and no token was written down", async () => {
+test("another program resends the same bytes under the same key, and no token is stored", async () => {
   const storage = new Memory();
   const before = new ScriptedServer(REFUSED);
   const client = before.client({ outbox: new Outbox(storage, "ann"), apiKey: "tlt_secret", ...ONCE });
   await assert.rejects(client.chats.open(CHAT).send("Hi", { onStop: "discard" }), errors.ServerUnavailable);
   assert(!JSON.stringify([...storage.kept]).includes("secret"));
   const outbox = new Outbox(storage, "ann");
-  const after = new ScriptedServer(whole(), standing("Hello"));
+  const after = new ScriptedServer(whole(), committed("Hello"));
   const [sent, ...others] = await outbox.sendAll(after.client({ outbox, model: "another", apiKey: "tlt_secret" }));
   assert.deepEqual([sent?.answer?.text, sent?.error, others], ["Hello", undefined, []]);
-  assert.deepEqual(after.heard[0], before.heard[0]);
+  assert.deepEqual(after.requests[0], before.requests[0]);
   assert.equal(storage.length, 0);
 });
 
-test("they go in their order, and those behind one that finds no server stay", async () => {
+test("messages are resent in order, up to one that reaches no server", async () => {
   const storage = new Memory();
   let now = 0;
   const outbox = new Outbox(storage, "ann", { now: () => now });
@@ -109,7 +109,7 @@ test("they go in their order, and those behind one that finds no server stay", a
     now += 1;
     outbox.record({ idempotencyKey: key, baseUrl: "https://server.test", body: '{"stream":true}', headers: {} });
   }
-  const server = new ScriptedServer(whole(), standing("Hello"), REFUSED);
+  const server = new ScriptedServer(whole(), committed("Hello"), REFUSED);
   const sent = await outbox.sendAll(server.client({ outbox, ...ONCE }));
   assert.deepEqual(
     sent.map((each) => [each.unsent.idempotencyKey, each.error?.name]),
@@ -136,23 +136,23 @@ function holding(...keys: string[]): Outbox {
 
 const keysOf = (all: readonly { idempotencyKey: string }[]): string[] => all.map((each) => each.idempotencyKey);
 
-test("behind a message that stays, the others of its chat do", async () => {
+test("a message that stays holds back the later ones of its chat only", async () => {
   const outbox = holding("b1", "a1", "b2", "a2");
-  const server = new ScriptedServer(error(429, "queue_full"), whole(), standing("Hello"), whole(), standing("Hello"));
+  const server = new ScriptedServer(error(429, "queue_full"), whole(), committed("Hello"), whole(), committed("Hello"));
   const sent = await outbox.sendAll(server.client({ outbox, ...ONCE }));
   assert.deepEqual(keysOf(sent.map((each) => each.unsent)), ["b1", "a1", "a2"]);
   assert.deepEqual(keysOf(outbox.pending()), ["b1", "b2"]);
 });
 
-test("one that is forbidden holds up its chat only, and who is not let in sends no more", async () => {
+test("a forbidden message holds back its chat only, and an expired token all later messages", async () => {
   const outbox = holding("b1", "a1", "b2", "c1", "d1");
-  const script = [error(403, "outside_models"), whole(), standing("Hello"), error(401, "token_expired")];
+  const script = [error(403, "outside_models"), whole(), committed("Hello"), error(401, "token_expired")];
   const sent = await outbox.sendAll(new ScriptedServer(...script).client({ outbox, ...ONCE }));
   assert.deepEqual(keysOf(sent.map((each) => each.unsent)), ["b1", "a1", "c1"]);
   assert.deepEqual(keysOf(outbox.pending()), ["b1", "b2", "c1", "d1"]);
 });
 
-test("what is too old to be known again is not sent, and said to be uncertain", async () => {
+test("a message that is too old for its key is not resent, and its outcome is unknown", async () => {
   let now = 0;
   const outbox = new Outbox(new Memory(), "ann", { now: () => now, safeFor: 10 });
   const unsent = { idempotencyKey: "k", baseUrl: "https://server.test", body: "{}", headers: {} };
@@ -166,7 +166,7 @@ test("what is too old to be known again is not sent, and said to be uncertain", 
   assert.equal(outbox.pending().length, 0);
 });
 
-test("messages of others, and of other servers, are left alone", async () => {
+test("messages of other owners and for other servers are neither sent nor removed", async () => {
   const storage = new Memory();
   const unsent = { idempotencyKey: "k", body: "{}", headers: {} };
   new Outbox(storage, "ben").record({ ...unsent, baseUrl: "https://server.test" });
@@ -177,7 +177,7 @@ test("messages of others, and of other servers, are left alone", async () => {
   assert.equal(storage.length, 2);
 });
 
-test("what cannot be written down is not sent", async () => {
+test("a message that cannot be stored is not sent", async () => {
   const full = new Memory();
   full.room = 0;
   const server = new ScriptedServer();
@@ -185,10 +185,10 @@ test("what cannot be written down is not sent", async () => {
   await assert.rejects(chat.send("Hi"), errors.StoreFull);
   const none = server.client({ outbox: new Outbox(new Memory(), "ann", { maxMessages: 0 }) }).chats.open(CHAT);
   await assert.rejects(none.send("Hi"), errors.StoreFull);
-  assert.deepEqual(server.heard, []);
+  assert.deepEqual(server.requests, []);
 });
 
-test("nothing overtakes what stays", async () => {
+test("messages without a chat do not overtake one that stays", async () => {
   for (const script of [error(429, "queue_full"), error(503, "store_unavailable"), error(401, "token_ended")]) {
     const outbox = new Outbox(new Memory(), "ann", { now: () => 7 });
     for (const key of ["b", "a"]) {
@@ -201,7 +201,7 @@ test("nothing overtakes what stays", async () => {
   }
 });
 
-test("messages of one millisecond keep their order, whatever the order of the storage", () => {
+test("messages of one millisecond keep their order in any order of the storage", () => {
   const storage = new Memory();
   const outbox = new Outbox(storage, "ann", { now: () => 7 });
   const keys = ["c", "a", "b"];
@@ -213,7 +213,7 @@ test("messages of one millisecond keep their order, whatever the order of the st
   );
 });
 
-test("a storage that throws is an error of the tree; what is no message in it is passed over", async () => {
+test("a storage that throws raises StoreError, and foreign entries are skipped", async () => {
   const storage = new Memory();
   storage.kept.set("turnledger:ann:broken", '{"idem');
   storage.kept.set("turnledger:ann:null", "null");
@@ -227,7 +227,7 @@ test("a storage that throws is an error of the tree; what is no message in it is
   server.done();
 });
 
-test("a message that no server has heard stays: who is not let in, or something between answers", async () => {
+test("a message stays after a 401, a 403 and the response of a proxy, and not after a conflict", async () => {
   for (const answer of [
     error(401, "token_expired"),
     error(403, "not_allowed"),

@@ -1,6 +1,6 @@
-/** Drives the client from a page, for the same scenarios: whoever opened the page calls `command` and hears `reply`. */
+/** Drives the client from a page, for the same scenarios: its opener calls `command` and receives `reply`. */
 
-import { follow, type Command } from "./verbs.js";
+import { carryOut, type Command } from "./verbs.js";
 
 declare global {
   interface Window {
@@ -9,4 +9,4 @@ declare global {
   }
 }
 
-window.command = (line) => void follow(JSON.parse(line) as Command, (errorIn) => window.reply(JSON.stringify(errorIn)));
+window.command = (line) => void carryOut(JSON.parse(line) as Command, (message) => window.reply(JSON.stringify(message)));

@@ -1,4 +1,4 @@
-/** A server that answers by a script, and time that passes at once. */
+/** A server that responds by a script, and a clock that moves at once. */
 
 import assert from "node:assert/strict";
 
@@ -10,7 +10,7 @@ export const TURN = "turn_01a1e29c3b7e7d27a33304c25e11c428";
 export const OTHER_TURN = "turn_01a1e29c3b807c3685c9ed1e24fc766d";
 export const BRANCH = "branch_01a1e29c3b7e772b866fe7c064a78fb4";
 
-/** How a stream ends: well, with the connection, by silence that is noticed, or not at all. */
+/** How a stream ends: whole, with its connection, by a silence until the timeout, or not at all. */
 export type Ending = "end" | "cut" | "silence" | "quiet";
 
 export interface Scripted {
@@ -18,26 +18,26 @@ export interface Scripted {
   readonly headers?: Record<string, string>;
   readonly pieces?: readonly (string | Uint8Array)[];
   readonly ending?: Ending;
-  /** What happens while it is answered. */
+  /** Called before the response begins. */
   readonly meanwhile?: () => void;
 }
 
-export interface Heard {
+export interface ReceivedRequest {
   readonly method: string;
   readonly path: string;
   readonly headers: Record<string, string>;
   readonly body: any;
 }
 
-/** Nobody is there. */
+/** The connection is refused. */
 export const REFUSED = "refused";
 
 export class ScriptedServer {
-  /** What was asked, in order. */
-  readonly heard: Heard[] = [];
-  /** How long the client paused, in order. */
+  /** In the order in which they arrived. */
+  readonly requests: ReceivedRequest[] = [];
+  /** Pauses of the client, in order. */
   readonly pauses: number[] = [];
-  /** How long it would have waited for the server, in order. */
+  /** Timeouts of the client, in order. */
   readonly waits: number[] = [];
   now = 0;
   #surplus = 0;
@@ -53,7 +53,7 @@ export class ScriptedServer {
     return new Client("https://server.test/", { ...this.options, ...options });
   }
 
-  /** What has a client talk to this one, and wait by its clock. */
+  /** The options of a client that uses this server and its clock. */
   get options(): ClientOptions {
     return {
       model: "demo",
@@ -64,16 +64,16 @@ export class ScriptedServer {
     };
   }
 
-  /** The one thing that was asked. */
-  get only(): Heard {
-    assert.equal(this.heard.length, 1);
-    return this.heard[0] as Heard;
+  /** The only request. */
+  get only(): ReceivedRequest {
+    assert.equal(this.requests.length, 1);
+    return this.requests[0] as ReceivedRequest;
   }
 
-  /** Check that all that is scripted was asked for, and that nothing is left. */
+  /** Check that every scripted response was requested, and that nothing is open. */
   done(): void {
     assert.equal(this.#script.length, 0, "not all of the script was played");
-    assert.equal(this.#surplus, 0, "more was asked than is scripted");
+    assert.equal(this.#surplus, 0, "a request came that is not scripted");
     this.isAtRest();
   }
 
@@ -102,8 +102,8 @@ export class ScriptedServer {
   #fetch(url: string, request: RequestInit): Promise<Response> {
     const { method = "GET", body } = request;
     const headers = Object.fromEntries(new Headers(request.headers));
-    const said = typeof body === "string" && headers["content-type"] === "application/json" ? JSON.parse(body) : body;
-    this.heard.push({ method, path: url.replace("https://server.test", ""), headers, body: said });
+    const parsed = typeof body === "string" && headers["content-type"] === "application/json" ? JSON.parse(body) : body;
+    this.requests.push({ method, path: url.replace("https://server.test", ""), headers, body: parsed });
     const next = this.#script.shift();
     if (next === undefined) {
       this.#surplus += 1;
@@ -114,7 +114,7 @@ export class ScriptedServer {
     if (request.signal?.aborted) return Promise.reject(request.signal.reason);
     const answer = new Response(this.#stream(next, request.signal as AbortSignal), {
       status: next.status ?? 200,
-      headers: { "content-type": "application/json", "x-request-id": `req_${this.heard.length}`, ...next.headers },
+      headers: { "content-type": "application/json", "x-request-id": `req_${this.requests.length}`, ...next.headers },
     });
     return Promise.resolve(answer);
   }
@@ -146,20 +146,20 @@ export class ScriptedServer {
   }
 }
 
-/** An answer that is a JSON value. */
+/** A response with a JSON value. */
 export function json(value: unknown, status = 200, headers: Record<string, string> = {}): Scripted {
   return { status, headers, pieces: [JSON.stringify(value)] };
 }
 
-/** An answer that is an error. */
+/** An error response. */
 export function error(status: number, code: string, headers: Record<string, string> = {}): Scripted {
   const type = status === 429 ? "rate_limit_error" : status < 500 ? "invalid_request_error" : "server_error";
   return json({ error: { message: `It is ${code}.`, type, param: null, code } }, status, headers);
 }
 
 /** The events of a turn, numbered from `first`, as a stream. */
-export function events(errorIn: readonly object[], ending: Ending = "end", first = 1, turn = TURN): Scripted {
-  const pieces = errorIn.map((event, place) => sent(first + place, event));
+export function events(all: readonly object[], ending: Ending = "end", first = 1, turn = TURN): Scripted {
+  const pieces = all.map((event, place) => sent(first + place, event));
   const headers = { "x-turn-id": turn, "x-conversation-id": CHAT, "x-conversation-state": "created" };
   return { headers, pieces, ending };
 }
@@ -170,7 +170,7 @@ export function sent(number: number, event: object): string {
 }
 
 export const STARTED = { type: "turn.started" };
-export const text = (said: string): object => ({ type: "text.delta", text: said });
+export const text = (delta: string): object => ({ type: "text.delta", text: delta });
 export const finished = (state = "completed", failure: object | null = null): object => ({
   type: "turn.finished",
   state,
@@ -179,18 +179,18 @@ export const finished = (state = "completed", failure: object | null = null): ob
 export const failed = (code: string): object =>
   finished("failed", { code, message: `it is ${code}` });
 
-/** Where a turn stands that was committed. */
-export function standing(said: string, id = TURN, kind = "completed"): Scripted {
-  const output = [{ type: "message", role: "assistant", content: [{ type: "output_text", text: said }] }];
+/** The state of a committed turn. */
+export function committed(answer: string, id = TURN, kind = "completed"): Scripted {
+  const output = [{ type: "message", role: "assistant", content: [{ type: "output_text", text: answer }] }];
   const turn = { id, number: 1, kind, parent: null, created_at: 1, committed_at: 2, input: [], output, hidden: [], details: {} };
   return json({ turn, state: "completed", failure: null, chat: CHAT_INFO, branch: BRANCH });
 }
 
 export const CHAT_INFO = { id: CHAT, conversation_key: null, scope: null, title: "T", turn_count: 1, revision: 1 };
 
-/** All that an iteration gives. */
-export async function all<Told>(given: AsyncIterable<Told>): Promise<Told[]> {
-  const errorIn: Told[] = [];
-  for await (const each of given) errorIn.push(each);
-  return errorIn;
+/** Everything that an iteration yields. */
+export async function all<Each>(iteration: AsyncIterable<Each>): Promise<Each[]> {
+  const yielded: Each[] = [];
+  for await (const each of iteration) yielded.push(each);
+  return yielded;
 }

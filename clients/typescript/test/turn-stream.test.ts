@@ -1,10 +1,10 @@
-/** What a turn that was asked for can be asked: for its answer, to stop, to be read no more. */
+/** What a requested turn offers: its answer, a stop, a pause. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { errors, textOf, type TurnEvent } from "../src/index.js";
-import { ASKED, asked, chatOf, READ, short, WHOLE } from "./following.js";
+import { chatOf, READ, requestsOf, SENT, short, WHOLE } from "./scripted-chat.js";
 import {
   all,
   CHAT,
@@ -14,23 +14,23 @@ import {
   json,
   REFUSED,
   ScriptedServer,
-  standing,
+  committed,
   STARTED,
   TURN,
 } from "./scripted-server.js";
 
-test("an answer that is there no more is an error of the tree", async () => {
+test("an answer that no longer exists raises TurnFailed", async () => {
   const gone = json({ turn: null, state: "completed", failure: null, chat: {}, branch: null });
   await assert.rejects(chatOf(new ScriptedServer(events(WHOLE), gone)).send("Hi"), errors.TurnFailed);
 });
 
-test("an answer that cannot be read says under which key it is told again", async () => {
+test("an answer that cannot be read raises an error with its key", async () => {
   const server = new ScriptedServer(events(WHOLE), REFUSED);
   const sending = chatOf(server, { retries: { times: 0 } }).send("Hi", { idempotencyKey: "k" });
   await assert.rejects(sending, { name: "ServerUnavailable", idempotencyKey: "k" });
 });
 
-test("the text of an answer is what the assistant says in it", () => {
+test("the text of an answer is that of its assistant messages", () => {
   const items = [
     { type: "reasoning", role: "assistant", content: "Hm." },
     { type: "message", role: "user", content: "Not I." },
@@ -42,38 +42,38 @@ test("the text of an answer is what the assistant says in it", () => {
   assert.equal(textOf(items), "Plain. Part. No.");
 });
 
-test("who may run turns but not read them is told the answer to what was asked", async () => {
-  const server = new ScriptedServer(events(WHOLE), error(403, "missing_scope"), standing("Hello"));
+test("a caller that may not read turns receives the answer by repeating its request", async () => {
+  const server = new ScriptedServer(events(WHOLE), error(403, "missing_scope"), committed("Hello"));
   assert.equal((await chatOf(server).send("Hi")).text, "Hello");
-  const [first, , last] = server.heard;
+  const [first, , last] = server.requests;
   assert.deepEqual(last, { ...first, body: { ...first?.body, stream: false } });
   server.done();
 });
 
-test("an answer can be had though its events were not read to the end", async () => {
+test("an answer can be awaited before all events are read", async () => {
   const server = new ScriptedServer(
     events(WHOLE.slice(0, 2), "silence"),
     events(WHOLE.slice(2), "end", 3),
-    standing("Hello"),
+    committed("Hello"),
   );
   const stream = chatOf(server).send("Hi", { stream: true });
   for await (const event of stream) if (event.type === "text.delta") break;
   assert.equal((await stream.answer()).text, "Hello");
-  assert.deepEqual(asked(server), [ASKED, READ(2), `GET /api/turns/${TURN}`]);
+  assert.deepEqual(requestsOf(server), [SENT, READ(2), `GET /api/turns/${TURN}`]);
 });
 
-test("a stop waits until the turn is known, then names it", async () => {
+test("a stop waits for the id of its turn", async () => {
   const stopped = { pieces: ['{"state":"kept","committed":true,"failure":null}'] };
   const server = new ScriptedServer(events([STARTED], "silence"), stopped);
   const stream = chatOf(server).send("Hi", { stream: true });
   assert.equal(stream.turnId, null);
   assert.deepEqual(await stream.stop({ policy: "keep" }), { state: "kept", committed: true, failure: null });
-  assert.deepEqual(server.heard[1]?.path, `/api/turns/${TURN}/stop`);
-  assert.deepEqual(server.heard[1]?.body, { policy: "keep" });
+  assert.deepEqual(server.requests[1]?.path, `/api/turns/${TURN}/stop`);
+  assert.deepEqual(server.requests[1]?.body, { policy: "keep" });
   stream.close();
 });
 
-test("a stop of a turn that never came to be stops nothing", async () => {
+test("a stop of a refused turn returns null", async () => {
   const server = new ScriptedServer(error(409, "conversation_busy", { "x-should-retry": "false" }));
   const stream = chatOf(server).send("Hi", { stream: true, onBusy: "reject" });
   assert.equal(await stream.stop(), null);
@@ -81,7 +81,7 @@ test("a stop of a turn that never came to be stops nothing", async () => {
   server.done();
 });
 
-test("a stop of a chat where nothing runs stops what was asked for there, once it begins", async () => {
+test("a stop of an idle chat stops the turn that this client has requested there, once it begins", async () => {
   const ended = { state: "discarded", committed: false, failure: null };
   let begin = (): void => {};
   const waits: Promise<string>[] = [new Promise((resolve) => (begin = () => resolve("tlt_1")))];
@@ -89,13 +89,13 @@ test("a stop of a chat where nothing runs stops what was asked for there, once i
   const server = new ScriptedServer(nothing, events([STARTED], "silence"), json(ended));
   const chat = chatOf(server, { apiKey: () => waits.shift() ?? "tlt_1" });
   const stream = chat.send("Hi", { stream: true });
-  await new Promise((resolve) => setTimeout(resolve)); // by now it has asked for its token, and waits for that
+  await new Promise((resolve) => setTimeout(resolve)); // it waits for its token
   assert.deepEqual(await chat.stop({ policy: "discard" }), ended);
-  assert.deepEqual(asked(server), [`POST /api/chats/${CHAT}/stop`, ASKED, `POST /api/turns/${TURN}/stop`]);
+  assert.deepEqual(requestsOf(server), [`POST /api/chats/${CHAT}/stop`, SENT, `POST /api/turns/${TURN}/stop`]);
   stream.close();
 });
 
-test("a signal ends it with its reason, while it reads and while it pauses", async () => {
+test("an abort ends a turn with its reason while it reads and while it pauses", async () => {
   const reading = new AbortController();
   const server = new ScriptedServer(events([STARTED], "silence"));
   await assert.rejects(
@@ -116,7 +116,7 @@ test("a signal ends it with its reason, while it reads and while it pauses", asy
   await assert.rejects(sending, (problem) => problem === "enough");
 });
 
-test("a stream that is closed ends for who waits for its next event", async () => {
+test("closing a stream ends a pending read", async () => {
   const server = new ScriptedServer(events([STARTED], "silence"));
   const stream = chatOf(server).send("Hi", { stream: true });
   await stream.next();
@@ -126,15 +126,15 @@ test("a stream that is closed ends for who waits for its next event", async () =
   server.done();
 });
 
-test("a turn that was asked for here was not there before, though its first answer was lost", async () => {
+test("a turn whose first response was lost does not count as replayed", async () => {
   const replayed = events(WHOLE);
   replayed.headers!["idempotency-replayed"] = "true";
-  const server = new ScriptedServer({ pieces: [], ending: "cut", status: 502 }, replayed, standing("Hello"));
+  const server = new ScriptedServer({ pieces: [], ending: "cut", status: 502 }, replayed, committed("Hello"));
   assert.equal((await chatOf(server).send("Hi")).isReplayed, false);
   server.done();
 });
 
-/** Reject with the reason of the signal, soon. */
+/** Check that the work goes on until the abort, and then rejects with its reason. */
 async function endsWith(signal: AbortController, doing: Promise<unknown>): Promise<void> {
   let isOver = false;
   doing.then(
@@ -144,21 +144,21 @@ async function endsWith(signal: AbortController, doing: Promise<unknown>): Promi
   await new Promise((resolve) => setTimeout(resolve));
   assert(!isOver);
   signal.abort("enough");
-  const late = new Promise((_, reject) => setTimeout(() => reject("the signal was not heard"), 20));
+  const late = new Promise((_, reject) => setTimeout(() => reject("the abort had no effect"), 20));
   await assert.rejects(Promise.race([doing, late]), (problem) => problem === "enough");
 }
 
-test("a signal ends it while a token or the name of the model is awaited", async () => {
+test("an abort ends a turn that waits for a token or the name of the model", async () => {
   const never = new Promise<string>(() => {});
   const [token, model] = [new AbortController(), new AbortController()];
   const server = new ScriptedServer({ pieces: [], ending: "silence" });
   await endsWith(token, chatOf(server, { apiKey: () => never }).send("Hi", { signal: token.signal }));
-  assert.equal(server.heard.length, 0);
+  assert.equal(server.requests.length, 0);
   const client = chatOf(server, { model: undefined, timer: () => () => {} });
   await endsWith(model, client.send("Hi", { signal: model.signal }));
 });
 
-test("a signal ends it while the answer is read, and a stop while the turn waits", async () => {
+test("an abort ends the read of an answer, and a stop that waits for its turn", async () => {
   const timer = (): (() => void) => () => {};
   const [reading, stopping] = [new AbortController(), new AbortController()];
   const server = new ScriptedServer(events(WHOLE), { pieces: [], ending: "silence" });
@@ -168,26 +168,26 @@ test("a signal ends it while the answer is read, and a stop while the turn waits
   stream.close();
 });
 
-test("a stream that is paused lets go of its connection, and goes on where it was", async () => {
+test("a paused stream closes its connection, and continues where it was", async () => {
   const server = new ScriptedServer(events(WHOLE.slice(0, 2), "silence"), events(WHOLE.slice(2), "end", 3));
   const stream = chatOf(server).send("Hi", { stream: true, idempotencyKey: "k" });
-  const errorIn = [(await stream.next()).value, (await stream.next()).value];
+  const yielded = [(await stream.next()).value, (await stream.next()).value];
   stream.pause();
   server.isAtRest();
   const next = stream.next();
   await new Promise((resolve) => setTimeout(resolve));
-  assert.equal(server.heard.length, 1);
+  assert.equal(server.requests.length, 1);
   stream.resume();
-  errorIn.push((await next).value, ...(await all(stream)));
+  yielded.push((await next).value, ...(await all(stream)));
   assert.deepEqual(
-    errorIn.map((event) => short(event as TurnEvent)),
+    yielded.map((event) => short(event as TurnEvent)),
     ["1 started", "2 Hel", "3 lo", "4 finished"],
   );
-  assert.deepEqual([asked(server), server.pauses], [[ASKED, READ(2)], []]);
+  assert.deepEqual([requestsOf(server), server.pauses], [[SENT, READ(2)], []]);
   server.done();
 });
 
-test("a turn that is paused before it has begun is asked for all the same, and read later", async () => {
+test("a turn that is paused before it begins is requested, and read once it is resumed", async () => {
   const server = new ScriptedServer(REFUSED, events(WHOLE, "silence"), events(WHOLE));
   const stream = chatOf(server).send("Hi", { stream: true, idempotencyKey: "k" });
   stream.pause();
@@ -198,11 +198,11 @@ test("a turn that is paused before it has begun is asked for all the same, and r
   stream.pause();
   stream.resume();
   assert.equal((await all(stream)).length, 4);
-  assert.deepEqual(asked(server), [ASKED, ASKED, READ(0)]);
+  assert.deepEqual(requestsOf(server), [SENT, SENT, READ(0)]);
   server.done();
 });
 
-test("what is only read can be paused, too, and be closed meanwhile", async () => {
+test("a paused reader of events can be closed and aborted", async () => {
   const server = new ScriptedServer(events(WHOLE));
   const stream = chatOf(server).events(TURN);
   await stream.next();
@@ -217,7 +217,7 @@ test("what is only read can be paused, too, and be closed meanwhile", async () =
   await assert.rejects(ended, /enough/);
 });
 
-test("a failure that was told is thrown, though the stream is paused", async () => {
+test("a paused stream throws a failure that it has received", async () => {
   const server = new ScriptedServer(events([STARTED, failed("model_unavailable")]));
   const stream = chatOf(server).send("Hi", { stream: true });
   await stream.next();

@@ -1,4 +1,4 @@
-/** Chats that are not kept: what is sent, what is told, and what stays in memory. */
+/** Chats that are not kept: their requests, their events, and what stays in memory. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -9,32 +9,32 @@ import { all, error, json, REFUSED, ScriptedServer, type Ending, type Scripted }
 
 const UNKEPT = { "content-type": "text/event-stream", "x-conversation-state": "unkept" };
 const sent = (chunk: object): string => `data: ${JSON.stringify(chunk)}\n\n`;
-const delta = (said: object, reason: string | null = null): string =>
-  sent({ choices: [{ index: 0, delta: said, finish_reason: reason }] });
-const words = (...said: string[]): string[] => said.map((content) => delta({ content }));
+const delta = (content: object, reason: string | null = null): string =>
+  sent({ choices: [{ index: 0, delta: content, finish_reason: reason }] });
+const words = (...texts: string[]): string[] => texts.map((content) => delta({ content }));
 const streamed = (pieces: readonly string[], ending: Ending = "end"): Scripted => ({ headers: UNKEPT, pieces, ending });
 const STOP = [delta({}, "stop"), "data: [DONE]\n\n"];
-const whole = (...said: string[]): Scripted => streamed([...words(...said), ...STOP]);
+const whole = (...texts: string[]): Scripted => streamed([...words(...texts), ...STOP]);
 
 const chatAt = (server: ScriptedServer, options: UnkeptOptions = {}): UnkeptChat =>
   new UnkeptChat("https://server.test", { ...server.options, ...options });
 const user = (content: string): UnkeptMessage => ({ role: "user", content });
 const assistant = (content: string): UnkeptMessage => ({ role: "assistant", content });
-const textOf = (errorIn: readonly UnkeptEvent[]): string =>
-  errorIn.map((event) => (event.type === "text.delta" ? event.text : "")).join("");
+const textOf = (events: readonly UnkeptEvent[]): string =>
+  events.map((event) => (event.type === "text.delta" ? event.text : "")).join("");
 
-test("all that was said is sent each time, and nothing is asked to be kept", async () => {
+test("each request sends the whole conversation, and asks the server to keep nothing", async () => {
   const server = new ScriptedServer(whole("Hel", "lo."), whole("Good."));
   const chat = chatAt(server, { scope: "a b", apiKey: "tlt_1" });
-  const errorIn = await all(chat.send("Hi", { instructions: "Be kind." }));
-  assert.deepEqual(errorIn, [
+  const events = await all(chat.send("Hi", { instructions: "Be kind." }));
+  assert.deepEqual(events, [
     { type: "text.delta", text: "Hel" },
     { type: "text.delta", text: "lo." },
     { type: "turn.finished", reason: "stop", usage: null },
   ]);
   assert.deepEqual(chat.messages, [user("Hi"), assistant("Hello.")]);
   await all(chat.send("How are you?", { model: "other", settings: { temperature: 0 } }));
-  const [first, second] = server.heard;
+  const [first, second] = server.requests;
   assert.deepEqual([first?.method, first?.path], ["POST", "/v1/chat/completions"]);
   const { authorization, "x-conversation-keep": keep, "x-conversation-scope": scope } = first?.headers ?? {};
   assert.deepEqual([authorization, keep, scope], ["Bearer tlt_1", "no", "a%20b"]);
@@ -47,7 +47,7 @@ test("all that was said is sent each time, and nothing is asked to be kept", asy
   server.done();
 });
 
-test("instructions hold until others are given, and an empty text ends them", async () => {
+test("instructions apply until others are given, and an empty text removes them", async () => {
   const server = new ScriptedServer(whole("1"), error(400, "model_refused"), whole("2"), whole("3"));
   const chat = chatAt(server);
   await all(chat.send("a", { instructions: "One." }));
@@ -55,17 +55,17 @@ test("instructions hold until others are given, and an empty text ends them", as
   assert.equal(chat.instructions, "One.");
   await all(chat.send("c"));
   await all(chat.send("d", { instructions: "" }));
-  const first = server.heard.map((each) => each.body.messages[0].content);
+  const first = server.requests.map((each) => each.body.messages[0].content);
   assert.deepEqual(first, ["One.", "Two.", "One.", "a"]);
 });
 
-test("a failure leaves the messages as they were, and is thrown as what it is", async () => {
+test("a failure leaves the messages unchanged, and is thrown with its class", async () => {
   const within = sent({ error: { message: "It broke.", type: "server_error", param: null, code: "model_unavailable" } });
   const server = new ScriptedServer(
     whole("Fine."),
     streamed([...words("Not "), within]),
     streamed(words("Cut "), "cut"),
-    streamed(words("Short ")), // it ends, and nobody says that it is done
+    streamed(words("Short ")), // it ends without [DONE]
     streamed(words("Quiet "), "silence"),
     error(404, "model_not_found"),
   );
@@ -81,36 +81,36 @@ test("a failure leaves the messages as they were, and is thrown as what it is", 
   server.done();
 });
 
-test("an empty answer is an answer, which no model receives later", async () => {
+test("an empty answer is kept, and not sent to the model later", async () => {
   const server = new ScriptedServer(streamed(STOP), whole("Here."));
   const chat = chatAt(server);
   assert.deepEqual((await all(chat.send("Hi"))).map(({ type }) => type), ["turn.finished"]);
   assert.deepEqual(chat.messages.at(-1), { role: "assistant", content: "" });
   await all(chat.send("Well?"));
-  const { messages } = server.heard[1]!.body as { messages: { content: string }[] };
+  const { messages } = server.requests[1]!.body as { messages: { content: string }[] };
   assert.deepEqual(messages.map(({ content }) => content), ["Hi", "Well?"]);
   assert.equal(chat.messages.length, 4);
   server.done();
 });
 
-test("what was not answered is asked again, and what was begun is not", async () => {
+test("a request is repeated until its answer begins", async () => {
   const within = sent({ error: { message: "m", type: "server_error", param: null, code: "shutting_down" } });
   const server = new ScriptedServer(REFUSED, error(503, "shutting_down"), streamed([within]), whole("Here."));
   const chat = chatAt(server);
   assert.equal(textOf(await all(chat.send("Hi"))), "Here.");
   assert.deepEqual(server.pauses, [100, 200, 400]);
-  const bodies = server.heard.map((each) => JSON.stringify(each.body));
+  const bodies = server.requests.map((each) => JSON.stringify(each.body));
   assert.equal(new Set(bodies).size, 1);
   server.done();
 });
 
-test("a server that does not say that it keeps nothing is not trusted", async () => {
+test("a server that does not confirm that it keeps nothing is refused", async () => {
   const server = new ScriptedServer({ headers: { "content-type": "text/event-stream" }, pieces: words("Hi") });
   await assert.rejects(all(chatAt(server, { retries: { times: 0 } }).send("Hi")), { code: "request_failed" });
   server.done();
 });
 
-test("who stops it has the messages as they were, at once; or what was said so far", async () => {
+test("a stop leaves the messages unchanged, or keeps the text so far", async () => {
   const server = new ScriptedServer(...Array.from({ length: 4 }, () => streamed(words("So ", "far"), "silence")));
   const chat = chatAt(server);
   const read = async (onStop: "keep" | "discard" | undefined, signal?: AbortSignal): Promise<() => void> => {
@@ -131,7 +131,7 @@ test("who stops it has the messages as they were, at once; or what was said so f
   server.done();
 });
 
-test("one that is stopped before anything was said leaves nothing, also if it was never sent", async () => {
+test("a stop before the first text leaves no message, also of a request that was never sent", async () => {
   const server = new ScriptedServer(streamed([], "silence"), whole("Yes."));
   const chat = chatAt(server);
   const first = chat.send("Hi", { onStop: "keep" });
@@ -139,23 +139,23 @@ test("one that is stopped before anything was said leaves nothing, also if it wa
   const third = chat.send("So?");
   await assert.rejects(all(second), /no/);
   await new Promise((resolve) => setTimeout(resolve));
-  assert.equal(server.heard.length, 1);
+  assert.equal(server.requests.length, 1);
   first.close();
   assert.equal(textOf(await all(third)), "Yes.");
   assert.deepEqual(chat.messages, [user("So?"), assistant("Yes.")]);
   server.done();
 });
 
-test("a second message waits for the first, and is asked with its answer", async () => {
+test("a second message waits for the first, and is sent with its answer", async () => {
   const server = new ScriptedServer(whole("One."), whole("Two."));
   const chat = chatAt(server);
   const [first, second] = [chat.send("a"), chat.send("b")];
-  const errorIn = await Promise.all([all(second), all(first)]);
-  assert.deepEqual(errorIn.map(textOf), ["Two.", "One."]);
-  assert.deepEqual(server.heard[1]?.body.messages, [user("a"), assistant("One."), user("b")]);
+  const events = await Promise.all([all(second), all(first)]);
+  assert.deepEqual(events.map(textOf), ["Two.", "One."]);
+  assert.deepEqual(server.requests[1]?.body.messages, [user("a"), assistant("One."), user("b")]);
 });
 
-test("what is forgotten is gone, and so is what was on its way", async () => {
+test("forget removes the messages, and ends running and waiting requests", async () => {
   const server = new ScriptedServer(whole("One."), streamed(words("Two"), "silence"), whole("Three."));
   const chat = chatAt(server);
   await all(chat.send("a", { instructions: "Be brief." }));
@@ -166,11 +166,11 @@ test("what is forgotten is gone, and so is what was on its way", async () => {
   assert.deepEqual([chat.messages, chat.instructions], [[], ""]);
   assert.deepEqual([(await stream.next()).done, (await waiting.next()).done], [true, true]);
   await all(chat.send("d"));
-  assert.deepEqual(server.heard[2]?.body.messages, [user("d")]);
+  assert.deepEqual(server.requests[2]?.body.messages, [user("d")]);
   server.done();
 });
 
-test("reasoning, calls and usage are told where they come", async () => {
+test("reasoning, calls and usage become events in their order", async () => {
   const call = (index: number, piece: object): string => delta({ tool_calls: [{ index, ...piece }] });
   const pieces = [
     delta({ role: "assistant", reasoning_content: "Hm. " }),
@@ -185,12 +185,12 @@ test("reasoning, calls and usage are told where they come", async () => {
   ];
   const server = new ScriptedServer(streamed(pieces), whole("Done."), whole("Again."));
   const chat = chatAt(server);
-  const errorIn = await all(chat.send("Look"));
+  const events = await all(chat.send("Look"));
   const called = (call_id: string, name: string, given: string): UnkeptEvent => ({
     type: "item.done",
     item: { type: "function_call", call_id, name, arguments: given },
   });
-  assert.deepEqual(errorIn, [
+  assert.deepEqual(events, [
     { type: "reasoning.delta", text: "Hm. " },
     { type: "reasoning.delta", text: "So." },
     { type: "text.delta", text: "No." },
@@ -200,17 +200,17 @@ test("reasoning, calls and usage are told where they come", async () => {
   ]);
   const result: UnkeptMessage = { role: "tool", tool_call_id: "c0", content: "found" };
   await all(chat.send([result]));
-  const asked = server.heard[1]?.body.messages;
+  const sentMessages = server.requests[1]?.body.messages;
   assert.deepEqual(
-    asked.map((each: UnkeptMessage) => [each.role, each.tool_call_id ?? each.tool_calls?.length]),
+    sentMessages.map((each: UnkeptMessage) => [each.role, each.tool_call_id ?? each.tool_calls?.length]),
     [["user", undefined], ["assistant", 2], ["tool", "c2"], ["tool", "c0"]],
   );
   await all(chat.send("Again"));
-  assert.deepEqual(server.heard[2]?.body.messages.slice(0, 4), asked);
+  assert.deepEqual(server.requests[2]?.body.messages.slice(0, 4), sentMessages);
   server.done();
 });
 
-test("whatever a model calls the places of its calls, nothing else is touched by it", async () => {
+test("indexes of calls that a model makes up change no prototype and no other call", async () => {
   const call = (index: unknown): string => delta({ tool_calls: [{ index, id: `${index}`, function: { name: "f" } }] });
   const pieces = [
     ...[null, {}, { choices: null }, { choices: [null, { delta: null }] }].map((chunk) => sent(chunk as object)),
@@ -224,9 +224,9 @@ test("whatever a model calls the places of its calls, nothing else is touched by
   assert.deepEqual(["id" in [], "name" in [], "arguments" in []], [false, false, false]);
 });
 
-test("a model that says nothing for a while is waited for", async () => {
+test("a silent model has ten minutes", async () => {
   const server = new ScriptedServer(json({ data: [{ id: "only" }] }), whole("At last."));
   await all(chatAt(server, { model: undefined }).send("Hi"));
-  assert.equal(server.heard[1]?.body.model, "only");
+  assert.equal(server.requests[1]?.body.model, "only");
   assert(server.waits.every((wait) => wait >= 600_000));
 });

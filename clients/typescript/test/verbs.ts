@@ -1,4 +1,5 @@
-/** What the scenarios of tests/clients ask a driver to do, whose README describes the protocol, done with the client. */
+/** The verbs of a driver for the scenarios of tests/clients, carried out by the client. The README there describes the
+ * protocol. */
 
 import {
   Client,
@@ -23,13 +24,13 @@ export interface Command {
   with?: Fields;
   as?: string;
 }
-/** What a verb is given: what it is done on, its arguments, how to name what it makes, and to tell events. */
+/** A command as its verb receives it: the object, the arguments, how to name a new object, and how to report events. */
 interface Call {
   on: any;
   given: Fields;
   signal: AbortSignal;
   make(thing: unknown): void;
-  tell(event: unknown): void;
+  report(event: unknown): void;
   events: unknown[];
 }
 
@@ -61,25 +62,25 @@ const milliseconds = (seconds: Fields = {}): Fields =>
 
 function eventOf(event: TurnEvent): unknown[] {
   if (event.type === "turn.restarted") return [event.type, 0];
-  const errorIn: unknown[] = [event.type, event.number];
-  if ("text" in event) errorIn.push(event.text);
-  if (event.type === "turn.finished") errorIn.push(event.state);
-  return errorIn;
+  const shown: unknown[] = [event.type, event.number];
+  if ("text" in event) shown.push(event.text);
+  if (event.type === "turn.finished") shown.push(event.state);
+  return shown;
 }
 
-async function heard(call: Call, stream: AsyncIterable<TurnEvent>): Promise<unknown[]> {
+async function readEvents(call: Call, stream: AsyncIterable<TurnEvent>): Promise<unknown[]> {
   for await (const event of stream) {
-    const errorIn = eventOf(event);
-    call.events.push(errorIn);
-    call.tell(errorIn);
+    const shown = eventOf(event);
+    call.events.push(shown);
+    call.report(shown);
   }
   return call.events;
 }
 
-async function asked(call: Call, made: TurnStream | Promise<Answer>): Promise<object> {
+async function requestTurn(call: Call, made: TurnStream | Promise<Answer>): Promise<object> {
   if (!(made instanceof TurnStream)) return answerOf(await made);
   call.make(made);
-  return { events: await heard(call, made), answer: answerOf(await made.answer()) };
+  return { events: await readEvents(call, made), answer: answerOf(await made.answer()) };
 }
 
 function chatMade(call: Call, chat: Chat): object {
@@ -105,14 +106,14 @@ const VERBS: Record<string, (call: Call) => unknown> = {
   "chats.search": async ({ on, given: { q, ...given } }) => (await on.chats.search(q, given).all()).map(hitOf),
   "chats.reset": async (call) => chatMade(call, await call.on.chats.reset(call.given["conversationKey"], call.given)),
   "chats.stop": ({ on, given: { idempotencyKey, ...given } }) => on.chats.stop(idempotencyKey, given),
-  "client.events": async ({ on, given: { count, ...given }, tell }) => {
-    const errorIn: object[] = [];
+  "client.events": async ({ on, given: { count, ...given }, report }) => {
+    const changes: object[] = [];
     for await (const change of on.events(given)) {
-      errorIn.push(changeOf(change));
-      tell(changeOf(change));
-      if (errorIn.length === count) break;
+      changes.push(changeOf(change));
+      report(changeOf(change));
+      if (changes.length === count) break;
     }
-    return errorIn;
+    return changes;
   },
   "client.jobs": async ({ on, given }) => (await on.jobs(given).all()).map(snake),
   "client.export": async ({ on, given }) => {
@@ -134,14 +135,14 @@ const VERBS: Record<string, (call: Call) => unknown> = {
     return null;
   },
   "client.models": async ({ on, given }) => (await on.models(given)).map((model: { id: string }) => model.id),
-  "chat.send": (call) => asked(call, call.on.send(call.given["input"], call.given)),
-  "chat.edit": (call) => asked(call, call.on.edit(call.given["turn"], call.given["input"], call.given)),
-  "chat.regenerate": (call) => asked(call, call.on.regenerate(call.given["turn"], call.given)),
+  "chat.send": (call) => requestTurn(call, call.on.send(call.given["input"], call.given)),
+  "chat.edit": (call) => requestTurn(call, call.on.edit(call.given["turn"], call.given["input"], call.given)),
+  "chat.regenerate": (call) => requestTurn(call, call.on.regenerate(call.given["turn"], call.given)),
   "chat.enqueue": ({ on, given: { input, ...given } }) => on.enqueue(input, given),
   "chat.append": async ({ on, given: { items, ...given } }) => turnOf(await on.append(items, given)),
   "chat.stop": ({ on, given }) => on.stop(given),
   "stream.stop": ({ on, given }) => on.stop(given),
-  "chat.events": async (call) => ({ events: await heard(call, call.on.events(call.given["turn"], call.given)) }),
+  "chat.events": async (call) => ({ events: await readEvents(call, call.on.events(call.given["turn"], call.given)) }),
   "chat.id": ({ on }) => ({ id: on.id }),
   "chat.info": async ({ on, given }) => snake(await on.info(given)),
   "chat.read": async ({ on, given }) => {
@@ -196,8 +197,8 @@ function errorOf(problem: any, signal: AbortSignal): object {
   return { code, status, message, request_id: requestId };
 }
 
-/** Carries out a command, and tells what comes of it. */
-export async function follow(command: Command, reply: (errorIn: object) => void): Promise<void> {
+/** Carry out a command, and reply with its events and its result. */
+export async function carryOut(command: Command, reply: (message: object) => void): Promise<void> {
   const { id, as } = command;
   const controller = new AbortController();
   const { signal } = controller;
@@ -207,7 +208,7 @@ export async function follow(command: Command, reply: (errorIn: object) => void)
     given: { ...camelled(command.with ?? {}), signal },
     signal,
     make: (thing) => as !== undefined && named.set(as, thing),
-    tell: (event) => reply({ id, event }),
+    report: (event) => reply({ id, event }),
     events: [],
   };
   try {
@@ -221,7 +222,7 @@ export async function follow(command: Command, reply: (errorIn: object) => void)
   }
 }
 
-/** Ends everything that still runs. */
+/** Abort the commands that still run. */
 export function abortAll(): void {
   for (const controller of running.values()) controller.abort();
 }

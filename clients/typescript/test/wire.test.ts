@@ -1,4 +1,4 @@
-/** One request, as often as it takes. */
+/** One request, repeated until it is answered. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -17,7 +17,7 @@ import {
   SILENCE,
   STARTED,
 } from "./scripted-server.js";
-import { chatOf } from "./following.js";
+import { chatOf } from "./scripted-chat.js";
 
 const info = json({ ...CHAT_INFO, turns: [], before: null, attempts: [] });
 
@@ -31,7 +31,7 @@ test("pauses double up to the longest, each a random part shorter", async () => 
   assert.deepEqual(lucky.pauses, [50]);
 });
 
-test("as long as a server asks for is waited, and no two clients come back at once", async () => {
+test("a client waits as long as the server asks, and a random part longer", async () => {
   const pauses: number[] = [];
   for (const random of [0, 0.5, 1]) {
     const server = new ScriptedServer(error(429, "server_busy", { "retry-after": "7" }), info);
@@ -41,7 +41,7 @@ test("as long as a server asks for is waited, and no two clients come back at on
   assert.deepEqual(pauses, [7000, 8750, 10500]);
 });
 
-test("no retry is begun when patience is at its end", async () => {
+test("no retry begins once the patience is used up", async () => {
   const server = new ScriptedServer(REFUSED, REFUSED, REFUSED);
   await assert.rejects(
     chatOf(server, { retries: { patience: 500 } }).info(),
@@ -53,7 +53,7 @@ test("no retry is begun when patience is at its end", async () => {
   assert.deepEqual(asking.pauses, []);
 });
 
-test("what says not to be repeated is not, nor what another request would not mend", async () => {
+test("an error that a retry cannot mend is not retried", async () => {
   const refusals = [
     error(503, "server_busy", { "x-should-retry": "false" }),
     error(502, "model_unavailable"),
@@ -68,7 +68,7 @@ test("what says not to be repeated is not, nor what another request would not me
   }
 });
 
-test("an answer that is not whole is asked for again", async () => {
+test("an incomplete response is requested again", async () => {
   const server = new ScriptedServer(
     { pieces: ['{"id":'], ending: "cut" },
     { pieces: ['{"id"'] },
@@ -79,7 +79,7 @@ test("an answer that is not whole is asked for again", async () => {
   server.done();
 });
 
-test("a text in pieces of bytes is whole", async () => {
+test("characters that are split across pieces are decoded whole", async () => {
   const bytes = new TextEncoder().encode(
     JSON.stringify({ ...CHAT_INFO, title: "é🦊", turns: [], before: null, attempts: [] }),
   );
@@ -87,7 +87,7 @@ test("a text in pieces of bytes is whole", async () => {
   assert.equal((await chatOf(server).info()).title, "é🦊");
 });
 
-test("what is told once is not asked for twice", async () => {
+test("a request for a secret is not repeated once it may have arrived", async () => {
   const lost = new ScriptedServer({ pieces: [], ending: "cut" });
   await assert.rejects(
     lost.client().tokens.create({ scopes: ["chats:read"] }),
@@ -99,47 +99,47 @@ test("what is told once is not asked for twice", async () => {
     json({ id: "tok_1", chat_scope: null, token: "tlt_1" }),
   );
   assert.equal((await refused.client().tokens.create({ scopes: ["chats:read"], expiresIn: 60 })).token, "tlt_1");
-  assert.deepEqual(refused.heard[1]?.body, { scopes: ["chats:read"], expires_in: 60 });
+  assert.deepEqual(refused.requests[1]?.body, { scopes: ["chats:read"], expires_in: 60 });
 });
 
-test("a chat is deleted again where the answer was lost: to the server that is the same", async () => {
+test("a deletion is repeated after a lost response", async () => {
   const server = new ScriptedServer({ pieces: [], ending: "cut" }, json({ id: CHAT, state: "deleted", purge_at: 1 }));
   await chatOf(server).delete();
-  assert.deepEqual(server.heard[0], server.heard[1]);
+  assert.deepEqual(server.requests[0], server.requests[1]);
   server.done();
 });
 
-test("what is long has time to arrive", async () => {
+test("a long body has more time to be sent", async () => {
   const server = new ScriptedServer({ pieces: ['{"done":{}}'] });
   await server.client().importChats("a".repeat(1_600_000));
   assert.deepEqual(server.waits, [SILENCE + 100_000, SILENCE, SILENCE]);
 });
 
-test("the token goes with each request, and may be another each time", async () => {
+test("each request asks for its token again", async () => {
   let count = 0;
   const server = new ScriptedServer(REFUSED, info);
   await chatOf(server, { apiKey: async () => `tlt_${++count}` }).info();
   assert.deepEqual(
-    server.heard.map((each) => each.headers["authorization"]),
+    server.requests.map((each) => each.headers["authorization"]),
     ["Bearer tlt_1", "Bearer tlt_2"],
   );
 });
 
-test("a token does not go over plain http to another machine unless that is allowed", async () => {
+test("a token is not sent over plain http to another machine unless that is allowed", async () => {
   const server = new ScriptedServer(info, info, info, info);
   const ask = (url: string, options: ClientOptions): Promise<unknown> =>
     new Client(url, { ...server.options, ...options }).chats.open(CHAT).info();
   for (const url of ["http://chat.example.com", "http://10.0.0.5:8383", "http://localhost.example", "http://evil.test/a.localhost"]) {
     await assert.rejects(ask(url, { apiKey: "tlt_x" }), /Use https, or set allowHttp/);
   }
-  assert.equal(server.heard.length, 0);
+  assert.equal(server.requests.length, 0);
   await ask("http://chat.example.com", {});
   await ask("http://chat.example.com", { apiKey: "tlt_x", allowHttp: true });
   await ask("http://[::1]:8383", { apiKey: "tlt_x" });
   await ask("http://127.0.0.1:8383", { apiKey: "tlt_x" });
 });
 
-test("a signal that outlives a call knows nothing of it any more", async () => {
+test("a call leaves no listener on its signal", async () => {
   const { signal } = new AbortController();
   let listeners = 0;
   const { addEventListener, removeEventListener } = signal;
@@ -156,7 +156,7 @@ test("a signal that outlives a call knows nothing of it any more", async () => {
   assert.equal(listeners, 0);
 });
 
-test("who leaves leaves no connection open", async () => {
+test("leaving an iteration closes its connection", async () => {
   const server = new ScriptedServer(events([STARTED, STARTED], "silence"));
   for await (const _ of chatOf(server).send("Hi", { stream: true })) break;
   server.done();
@@ -167,14 +167,14 @@ test("who leaves leaves no connection open", async () => {
   lines.done();
 });
 
-test("a signal that was given before anything is sent sends nothing", async () => {
+test("an aborted signal sends nothing", async () => {
   const server = new ScriptedServer();
   const signal = AbortSignal.abort("never mind");
   await assert.rejects(chatOf(server).info({ signal }), (problem) => problem === "never mind");
   server.done();
 });
 
-test("nobody follows a redirect: what is said is for this server", async () => {
+test("redirects are not followed", async () => {
   let redirect: unknown;
   const server = new ScriptedServer();
   const fetch = async (_: string, request: RequestInit): Promise<Response> => {
@@ -185,7 +185,7 @@ test("nobody follows a redirect: what is said is for this server", async () => {
   assert.equal(redirect, "manual");
 });
 
-test("a token that is none is not sent, nor told", async () => {
+test("an invalid token is neither sent nor shown in the error", async () => {
   for (const apiKey of ["tlt_secret\n", "tlt_secret tlt_secret", "tlt_s\u00e9cret", () => "tlt_secret\n"]) {
     const server = new ScriptedServer();
     await assert.rejects(
@@ -196,7 +196,7 @@ test("a token that is none is not sent, nor told", async () => {
   }
 });
 
-test("an address that is none is refused at once, and not repeated", () => {
+test("an invalid address is refused at once, and its password is not shown in the error", () => {
   for (const address of ["127.0.0.1:8383", "ftp://server.test", "http://ann:secret@server.test", "http://", "http://a b"]) {
     assert.throws(
       () => new Client(address),
@@ -208,7 +208,7 @@ test("an address that is none is refused at once, and not repeated", () => {
   }
 });
 
-test("what stands between is no server, whatever its status", async () => {
+test("the response of a proxy is not that of a server, whatever its status", async () => {
   const page = { headers: { "content-type": "text/html" }, pieces: ["<p>Log in</p>"] };
   for (const verb of ["models", "events"] as const) {
     const server = new ScriptedServer(page);
@@ -223,13 +223,13 @@ test("what stands between is no server, whatever its status", async () => {
   }
 });
 
-test("a server that says that it did nothing is asked again for what is told once", async () => {
+test("a request for a secret is repeated if the server says that it did nothing", async () => {
   const server = new ScriptedServer(error(503, "shutting_down"), json({ id: "tok_1", token: "tlt_1" }));
   assert.equal((await server.client().tokens.create({ scopes: [] })).token, "tlt_1");
   server.done();
 });
 
-test("options that are undefined are left out, and a silence may be endless", async () => {
+test("undefined options have their defaults, and the silence may be endless", async () => {
   const server = new ScriptedServer(REFUSED, info);
   const options = { random: undefined, retries: { times: undefined, firstPause: undefined } } as unknown as ClientOptions;
   await server.client(options).chats.open(CHAT).info();
@@ -243,15 +243,15 @@ test("options that are undefined are left out, and a silence may be endless", as
   assert.deepEqual(await patient.models(), []);
 });
 
-test("nobody is sent away for longer than a day", async () => {
+test("retryAfter is at most a day", async () => {
   for (const long of ["1e30", "Infinity"]) {
     const sent = new ScriptedServer(error(503, "shutting_down", { "retry-after": long }));
     await assert.rejects(chatOf(sent).info(), { retryAfter: 86_400_000 });
   }
 });
 
-test("whether there is a server is told whenever that changes", async () => {
-  const errorIn: (boolean | string)[] = [];
+test("onConnection reports each loss and return of the connection", async () => {
+  const reported: (boolean | string)[] = [];
   const server = new ScriptedServer(
     info,
     REFUSED,
@@ -263,14 +263,14 @@ test("whether there is a server is told whenever that changes", async () => {
     { pieces: ['{"id":'], ending: "silence" },
     error(404, "conversation_not_found"),
   );
-  const onConnection = (isLost: boolean): number => errorIn.push(isLost);
+  const onConnection = (isLost: boolean): number => reported.push(isLost);
   const chat = chatOf(server, { onConnection });
   for (const call of ["first", "second", "third"]) {
-    errorIn.push(call);
-    await chat.info().catch(() => errorIn.push("refused"));
+    reported.push(call);
+    await chat.info().catch(() => reported.push("refused"));
   }
   const ended = chat.info({ signal: AbortSignal.abort() });
   await assert.rejects(ended);
-  assert.deepEqual(errorIn, ["first", "second", true, false, true, false, "third", true, false, "refused"]);
+  assert.deepEqual(reported, ["first", "second", true, false, true, false, "third", true, false, "refused"]);
   server.done();
 });

@@ -1,4 +1,4 @@
-/** A chat at a scripted server, and what was heard of a turn and asked for it, in short. */
+/** A chat on a scripted server; its events and requests in short. */
 
 import type { Chat, ClientOptions, TurnEvent } from "../src/index.js";
 import { all, CHAT, finished, ScriptedServer, STARTED, text, TURN } from "./scripted-server.js";
@@ -9,11 +9,11 @@ export function chatOf(server: ScriptedServer, options?: ClientOptions): Chat {
   return server.client(options).chats.open(CHAT);
 }
 
-/** Send, and tell what was heard, in short. */
-export async function heard(server: ScriptedServer, options?: ClientOptions): Promise<string[]> {
-  const errorIn = await all(chatOf(server, options).send("Hi", { stream: true, idempotencyKey: "k" }));
+/** Send a message, and return its events in short. */
+export async function received(server: ScriptedServer, options?: ClientOptions): Promise<string[]> {
+  const events = await all(chatOf(server, options).send("Hi", { stream: true, idempotencyKey: "k" }));
   server.done();
-  return errorIn.map(short);
+  return events.map(short);
 }
 
 export const short = (event: TurnEvent): string =>
@@ -23,10 +23,10 @@ export const short = (event: TurnEvent): string =>
       ? `${event.number} ${event.text}`
       : `${event.number} ${event.type.slice(5)}`;
 
-export const ASKED = "POST /api/turns";
+export const SENT = "POST /api/turns";
 export const READ = (after: number): string => `GET /api/turns/${TURN}/events after ${after}`;
-export const asked = (server: ScriptedServer): string[] =>
-  server.heard.map(({ method, path, headers }) => {
+export const requestsOf = (server: ScriptedServer): string[] =>
+  server.requests.map(({ method, path, headers }) => {
     const after = path.endsWith("/events") ? ` after ${headers["last-event-id"] ?? 0}` : "";
     return `${method} ${path}${after}`;
   });

@@ -1,5 +1,5 @@
-/** A program that sends with a record of what is unsent, in the folder that it is told, and may die on the way:
- * `node crashing.js URL FOLDER send|resend`. */
+/** Sends a message with an outbox in a folder, and kills itself while it is answered; or resends what is stored there:
+ * `node killed-sender.js URL FOLDER send|resend`. */
 
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 
@@ -49,6 +49,6 @@ if (what === "send") {
 } else {
   const sent = await outbox.sendAll(client);
   const turns = await client.chats.open({ conversationKey: "crash" }).turns().all();
-  const errorIn = { answers: sent.map((each) => each.answer?.text), turns: turns.length, left: outbox.pending().length };
-  process.stdout.write(JSON.stringify(errorIn));
+  const report = { answers: sent.map((each) => each.answer?.text), turns: turns.length, left: outbox.pending().length };
+  process.stdout.write(JSON.stringify(report));
 }
