@@ -53,16 +53,17 @@ async def test_client_with_token_meets_the_contract(name: str, client: Driver, g
 
 
 ABOUT = (
-    "keeping:",
-    "following:",
-    "branching: back",
-    "stopping: a stop by",
-    "lost: a rename of",
+    "fields:",
+    "changes:",
+    "branches: a switch shows",
+    "stops: a stop through",
+    "lost-answers: a rename of",
     "wire: a stream that falls",
     "wire: a request that arrives twice",
     "wire: a turn continues after its reader",
     "wire: a turn ends after its reader",
-    "wire: a server that is not there",
+    "wire: a server that starts late",
+    "wire: an unreachable server",
 )
 NAMES = [
     name

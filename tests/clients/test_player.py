@@ -243,13 +243,13 @@ def names_no_fork(patch: pytest.MonkeyPatch) -> None:
 
 
 BROKEN: list[tuple[Break, str]] = [
-    (names_each_try_anew, "wire: an answer that is cut before it begins"),
-    (reads_from_the_beginning, "wire: a stream that is cut goes on"),
-    (skips_an_event, "wire: a stream that is cut goes on"),
-    (takes_an_end_for_the_end, "wire: a stream that is reset goes on"),
-    (retries_a_failed_model, "wire: a failure that is the model's is not tried again"),
-    (gives_up_at_once, "wire: a stream that is cut goes on"),
-    (names_no_fork, "lost: a fork is made once"),
+    (names_each_try_anew, "wire: an answer that is cut before it begins is requested again"),
+    (reads_from_the_beginning, "wire: a stream that is cut continues"),
+    (skips_an_event, "wire: a stream that is cut continues"),
+    (takes_an_end_for_the_end, "wire: a stream that is reset continues"),
+    (retries_a_failed_model, "wire: a failure of the model is not retried"),
+    (gives_up_at_once, "wire: a stream that is cut continues"),
+    (names_no_fork, "lost-answers: a fork is created once"),
 ]
 
 

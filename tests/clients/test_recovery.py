@@ -23,8 +23,8 @@ KILLED = [
     (client, name)
     for client in ("python", "async", "typescript")
     for name in SERVERS
-    # Both edges of the Python client have one core, which knows how to heal.
-    if client != "async" or name.startswith("servers: killed in the middle of an answer")
+    # Both edges of the Python client have one core, which recovers.
+    if client != "async" or name.startswith("servers: a server killed within an answer")
 ]
 
 

@@ -140,7 +140,7 @@ test("turns are read newest first, page by page, up to the limit", async () => {
   some.done();
 });
 
-test("turns stay on the named branch or that of the first page; a reader that may not name one names none", async () => {
+test("turns stay on the named branch, or on that of the first page", async () => {
   const page = (before: number | null, branch = BRANCH): Scripted =>
     json({ ...CHAT_INFO, branch, turns: [{ number: before }], before, attempts: [] });
   const queries = async (options: { branch?: string }, ...script: Scripted[]): Promise<string[]> => {
