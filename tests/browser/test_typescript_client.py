@@ -54,7 +54,7 @@ def bundle() -> str:
 
 @pytest.fixture
 def page(victim: Victim, sites: Sites, visit: Open, bundle: str) -> Page:
-    """A page that the server lets in, of an origin that browsers do not trust, with the client in it."""
+    """A page with the client, of an origin that the server allows and browsers do not trust."""
     page = visit(sites.of("friend.test"))
     page.evaluate(LOAD, bundle)
     return page

@@ -41,7 +41,7 @@ def sending(url: str, outbox: Path, room: str) -> Iterator[subprocess.Popen[str]
 
 
 class Elsewhere(httpx2.HTTPTransport):
-    """Leads to a server that is at another address by now."""
+    """Sends to the current address of a server that has moved."""
 
     def __init__(self, server: ServerProcess) -> None:
         super().__init__()

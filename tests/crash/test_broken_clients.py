@@ -128,7 +128,7 @@ async def test_model_without_a_conversation_waits_for_its_slow_client() -> None:
     async with talking() as serving:
         client = SlowClient()
         await client.send(serving.port, completion(str(count)))
-        await exchange(serving.port, completion(str(count)))  # who reads need not wait
+        await exchange(serving.port, completion(str(count)))  # a client that reads need not wait
         response = await client.read_all()
         assert response.is_whole
         assert (len(response.text), response.payloads[-1]) == (count * len(PIECE), b"[DONE]")

@@ -101,7 +101,7 @@ async def test_sigterm_after_the_grace_period_ends_the_stream_and_fails_the_turn
     error = msgspec.json.decode(response.payloads[-1])["error"]
     assert (error["code"], error["type"]) == ("shutting_down", "server_error")
     assert b"[DONE]" not in response.raw
-    # Whoever follows it learns of its end, or of the server's.
+    # Its reader receives its end, or that of the server.
     assert reader.is_whole
     assert b"turn.finished" in reader.body or b"shutting_down" in reader.body
     async with left_behind(server) as chat:

@@ -131,7 +131,7 @@ def test_fastapi_recipe_page_follows_a_turn_across_a_reload_and_a_killed_process
 
 
 def follow_another_tab(client: httpx2.Client) -> None:
-    """A tab is told of a message that another one sends, and where it continues after a lost connection."""
+    """Check that a tab receives a message of another one, and continues after a lost connection."""
     chat = client.get("/chats/long").json()["id"]
     with client.stream("GET", "/live") as live:
         changes = map(str.split, live.iter_lines())

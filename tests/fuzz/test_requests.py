@@ -61,7 +61,7 @@ def with_turns(chats: dict[str, list[str]]) -> dict[str, list[str]]:
 
 
 def check_can_be_read(application: Application, reply: Reply) -> None:
-    """What was let in can be shown again."""
+    """Check that the chat and the events of an accepted turn can be read."""
     named = dict(reply.headers)
     chat, turn = (named[name].decode() for name in (b"x-conversation-id", b"x-turn-id"))
     for path in (f"/api/chats/{chat}", f"/api/turns/{turn}/events"):

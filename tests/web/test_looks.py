@@ -439,7 +439,7 @@ def test_thread_that_crashes_leaves_the_chat_list_and_the_draft_intact(
     context = browser.new_context()
     person.sign_in_on_load(context)
     page = context.new_page()
-    # Whatever shows a time breaks, and an answer does.
+    # An answer shows a time, which throws.
     page.add_init_script(
         """Object.defineProperty(Intl.DateTimeFormat.prototype, "format", {
              get() { throw new Error("No times today."); } });"""

@@ -50,7 +50,7 @@ export function change(
   } as unknown as Change;
 }
 
-/** A server with these chats, which gives them two at a time, when it is told to. */
+/** A server with these chats, which returns two at a time when a test lets it. */
 export class Shop {
   readonly asked: string[] = [];
   #waiting: (() => void)[] = [];

@@ -33,7 +33,7 @@ class Locks {
   }
 }
 
-/** One tab of a browser, and what it was told to send. */
+/** One tab of a browser, and the messages that it sends. */
 class Tab {
   readonly ending = new AbortController();
   readonly sent: string[] = [];

@@ -83,7 +83,7 @@ class Person:
 
 
 class Terminal:
-    """What a person has before him."""
+    """A user, the screen in front of them, and their session."""
 
     def __init__(self, place: StoreChatBackend) -> None:
         self.place = place

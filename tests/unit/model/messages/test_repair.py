@@ -43,7 +43,7 @@ def fresh(*items: Item) -> list[Item]:
     return [Item(item.raw) for item in items]
 
 
-# Whatever comes.
+# Generated histories.
 
 nasty_items = st.one_of(
     st.builds(call, st.sampled_from(CALL_IDS), st.sampled_from(CALL_TYPES)),

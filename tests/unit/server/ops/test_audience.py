@@ -105,6 +105,6 @@ async def test_audience_stops_polling_for_a_forgotten_turn(workers: Workers) -> 
 
 
 async def looked(audience: Audience) -> None:
-    """Several looks have been taken by now."""
+    """Let the audience poll several times."""
     for _ in range(20):
         await asyncio.sleep(0)

@@ -388,7 +388,7 @@ def test_write_that_failed_to_sync_is_absent_after_the_next_write(
 
 def test_write_that_failed_to_sync_may_reappear_after_a_restart(path: Path, disk: FaultyDisk) -> None:
     bench = Bench(str(path), disk.name)
-    bench.run(add("first"))  # the log has its header by now
+    bench.run(add("first"))  # writes the header of the log
     disk.refuses_sync = "-wal"
     bench.run(add("ghost"))
     assert bench.has("ghost") == [False]
