@@ -24,7 +24,7 @@ STALLING = "scripted"
 """A model that stalls after `You said`."""
 
 
-def wish(text: str, key: str = "", model: str = "demo", **more: str) -> NewTurn:
+def new_turn(text: str, key: str = "", model: str = "demo", **more: str) -> NewTurn:
     return NewTurn(model=model, text=text, idempotency_key=key or text, **more)  # type: ignore[arg-type]
 
 
@@ -43,48 +43,50 @@ def questions(seen: ChatState) -> list[str]:
 
 
 class BackendContract:
-    """Subclass it with a fixture `place` that has the models `demo` and `scripted`."""
+    """Subclass it with a fixture `backend` that has the models `demo` and `scripted`."""
 
-    async def test_backend_creates_a_chat_with_its_first_turn(self, place: ChatBackend) -> None:
-        talk = place.new()
+    async def test_backend_creates_a_chat_with_its_first_turn(self, backend: ChatBackend) -> None:
+        talk = backend.new()
         assert talk.id is None
         with pytest.raises(ConversationNotFound):
             await talk.read()
-        assert await answer_of(talk, wish("Hello")) == 'You said "Hello". I remember nothing before that.'
+        assert await answer_of(talk, new_turn("Hello")) == 'You said "Hello". I remember nothing before that.'
         seen = await talk.read()
         assert [(turn.number, question_of(turn), turn.kind) for turn in seen.turns] == [
             (1, "Hello", TurnKind.COMPLETED)
         ]
         assert (seen.chat.id, seen.chat.title, seen.chat.turn_count) == (talk.id, "Hello", 1)
-        assert [chat.id for chat in await place.chats()] == [talk.id]
-        again = await (await place.open(str(talk.id))).read()
+        assert [chat.id for chat in await backend.chats()] == [talk.id]
+        again = await (await backend.open(str(talk.id))).read()
         assert [turn.id for turn in again.turns] == [turn.id for turn in seen.turns]
-        assert "demo" in await place.models()
+        assert "demo" in await backend.models()
 
-    async def test_backend_with_an_unknown_key_or_invalid_id_raises(self, place: ChatBackend) -> None:
+    async def test_backend_with_an_unknown_key_or_invalid_id_raises(self, backend: ChatBackend) -> None:
         with pytest.raises(ConversationNotFound):
-            await (await place.open("no-such-key")).read()
+            await (await backend.open("no-such-key")).read()
         with pytest.raises(InvalidId):
-            await (await place.open("conv_nonsense")).read()
+            await (await backend.open("conv_nonsense")).read()
 
     async def test_backend_failed_turn_raises_after_its_last_event_and_a_repeated_key_runs_once(
-        self, place: ChatBackend
+        self, backend: ChatBackend
     ) -> None:
-        talk = place.new()
+        talk = backend.new()
         events = []
         with pytest.raises(ModelUnavailable):
-            async for event in talk.start(wish("/fail after 2", "k")):
+            async for event in talk.start(new_turn("/fail after 2", "k")):
                 events.append(event)
         assert isinstance(events[-1], TurnFinished)
         assert events[-1].state is AttemptState.FAILED
-        assert await answer_of(talk, wish("Hello", "once")) == await answer_of(talk, wish("Hello", "once"))
+        assert await answer_of(talk, new_turn("Hello", "once")) == await answer_of(
+            talk, new_turn("Hello", "once")
+        )
         assert questions(await talk.read()) == ["Hello"]
 
     async def test_backend_running_turn_can_be_followed_and_is_kept_when_stopped(
-        self, place: ChatBackend
+        self, backend: ChatBackend
     ) -> None:
-        talk = place.new()
-        answering = talk.start(wish("Stall", model=STALLING))
+        talk = backend.new()
+        answering = talk.start(new_turn("Stall", model=STALLING))
         text = ""
         async for event in answering:
             if isinstance(event, TextDelta):
@@ -102,11 +104,14 @@ class BackendContract:
         assert "".join(item.text for item in output_of(turn)) == "You said"
 
     async def test_backend_queued_turn_that_is_stopped_raises_and_is_not_stored(
-        self, place: ChatBackend
+        self, backend: ChatBackend
     ) -> None:
-        talk = place.new()
-        await answer_of(talk, wish("Hello"))
-        first, waiting = talk.start(wish("Stall", model=STALLING)), talk.start(wish("Waits", model=STALLING))
+        talk = backend.new()
+        await answer_of(talk, new_turn("Hello"))
+        first, waiting = (
+            talk.start(new_turn("Stall", model=STALLING)),
+            talk.start(new_turn("Waits", model=STALLING)),
+        )
         running = asyncio.ensure_future(collect(first))
         while (await talk.read()).running is None:
             await asyncio.sleep(0)
@@ -120,13 +125,13 @@ class BackendContract:
             await stopped
         assert "Waits" not in questions(await talk.read())
 
-    async def test_backend_switches_versions_undoes_turns_and_forks_chats(self, place: ChatBackend) -> None:
-        talk = place.new()
-        await answer_of(talk, wish("One"))
-        await answer_of(talk, wish("Two"))
+    async def test_backend_switches_versions_undoes_turns_and_forks_chats(self, backend: ChatBackend) -> None:
+        talk = backend.new()
+        await answer_of(talk, new_turn("One"))
+        await answer_of(talk, new_turn("Two"))
         first, second = (await talk.read()).turns
-        await answer_of(talk, wish("Two and a half", replaces=second.id))
-        await answer_of(talk, wish("", "again", regenerates=(await talk.read()).turns[-1].id))
+        await answer_of(talk, new_turn("Two and a half", replaces=second.id))
+        await answer_of(talk, new_turn("", "again", regenerates=(await talk.read()).turns[-1].id))
         versions = await talk.versions((await talk.read()).turns[-1].id)
         assert [question_of(version.turn) for version in versions] == [
             "Two",
@@ -145,11 +150,13 @@ class BackendContract:
         assert (await forked.read()).chat.title == "Another"
         assert questions(await forked.read()) == ["One"]
 
-    async def test_backend_searches_renames_pins_exports_and_deletes_chats(self, place: ChatBackend) -> None:
-        talk, other = place.new(), place.new()
-        await answer_of(talk, wish("Cats and dogs"))
-        await answer_of(other, wish("The weather"))
-        (found,) = await place.chats("dogs")
+    async def test_backend_searches_renames_pins_exports_and_deletes_chats(
+        self, backend: ChatBackend
+    ) -> None:
+        talk, other = backend.new(), backend.new()
+        await answer_of(talk, new_turn("Cats and dogs"))
+        await answer_of(other, new_turn("The weather"))
+        (found,) = await backend.chats("dogs")
         assert (found.id, found.snippet[slice(*found.marks[0])]) == (talk.id, "dogs")
         await talk.existing.update(title="Animals")
         await talk.existing.update(pinned=True)
@@ -160,17 +167,17 @@ class BackendContract:
         lines = b"".join([piece async for piece in talk.export(is_markdown=False)])
         assert lines.count(b"\n") == 2
         await other.existing.update(archived=True)
-        assert [chat.id for chat in await place.chats()] == [talk.id]
+        assert [chat.id for chat in await backend.chats()] == [talk.id]
         await talk.existing.delete()
-        assert await place.chats() == []
+        assert await backend.chats() == []
 
-    async def test_backend_changes_yield_the_id_of_a_changed_chat(self, place: ChatBackend) -> None:
-        talk = place.new()
-        await answer_of(talk, wish("Hello"))
-        changes = place.changes()
+    async def test_backend_changes_yield_the_id_of_a_changed_chat(self, backend: ChatBackend) -> None:
+        talk = backend.new()
+        await answer_of(talk, new_turn("Hello"))
+        changes = backend.changes()
         collect = asyncio.ensure_future(anext(changes))
         number = 0
         while not collect.done():  # the first may arrive before a subscriber does
             number += 1
-            await answer_of(talk, wish(f"Again {number}"))
+            await answer_of(talk, new_turn(f"Again {number}"))
         assert collect.result() == talk.id

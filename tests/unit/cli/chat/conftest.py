@@ -9,9 +9,9 @@ from turnledger.server.models.models import Models, ResolvedModel
 
 
 @pytest.fixture
-async def place() -> AsyncIterator[StoreChatBackend]:
+async def backend() -> AsyncIterator[StoreChatBackend]:
     model = DemoModel(pace=0)
     models = Models({name: ResolvedModel(model, name) for name in ("small", "large")})
-    place = StoreChatBackend(await Ledger.open(), models, "memory")
-    yield place
-    await place.close()
+    backend = StoreChatBackend(await Ledger.open(), models, "memory")
+    yield backend
+    await backend.close()

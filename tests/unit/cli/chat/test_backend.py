@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.compat.live_server import LiveServer, run_server
-from tests.unit.cli.chat.backend_contract import STALLING, BackendContract, answer_of, wish
+from tests.unit.cli.chat.backend_contract import STALLING, BackendContract, answer_of, new_turn
 from turnledger.cli.chat.backend import ChatBackend, output_of, question_of
 from turnledger.cli.chat.connect import DemoModels, Options, connect
 from turnledger.cli.chat.server import ServerChatBackend, open_server
@@ -23,9 +23,9 @@ from turnledger.testing.gates import Gate
 
 
 async def opened(options: Options, environ: dict[str, str]) -> ChatBackend:
-    place = await connect(options, environ)
-    await place.close()
-    return place
+    backend = await connect(options, environ)
+    await backend.close()
+    return backend
 
 
 async def test_chat_server_option_overrides_the_environment(tmp_path: Path) -> None:
@@ -37,18 +37,18 @@ async def test_chat_server_option_overrides_the_environment(tmp_path: Path) -> N
 
 async def test_chat_without_a_server_opens_the_store_of_the_user(tmp_path: Path) -> None:
     environ = {"XDG_DATA_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
-    place = await connect(Options(), environ)
-    assert await place.models() == ["demo"]
-    await place.close()
+    backend = await connect(Options(), environ)
+    assert await backend.models() == ["demo"]
+    await backend.close()
     assert (tmp_path / "turnledger" / "chats.db").exists()
 
 
 async def test_chat_models_come_from_the_settings_file(tmp_path: Path) -> None:
     file = tmp_path / "turnledger.toml"
     file.write_text('[models.mine]\nupstream = "http://127.0.0.1:9/v1"\n[server]\nstore = "memory:"\n')
-    place = await connect(Options(config=file), {})
-    assert await place.models() == ["mine"]
-    await place.close()
+    backend = await connect(Options(config=file), {})
+    assert await backend.models() == ["mine"]
+    await backend.close()
 
 
 async def test_chat_is_refused_where_chats_are_not_kept(tmp_path: Path) -> None:
@@ -72,11 +72,11 @@ async def test_chat_with_an_invalid_server_variable_names_it() -> None:
 
 
 async def test_unknown_model_is_refused_with_the_known_ones() -> None:
-    place = StoreChatBackend(await Ledger.open(), DemoModels(), "memory")
-    assert await place.models() == ["demo"]
+    backend = StoreChatBackend(await Ledger.open(), DemoModels(), "memory")
+    assert await backend.models() == ["demo"]
     with pytest.raises(InvalidInput, match=r"Unknown model 'other'\. Known: demo"):
-        place.runner("other")
-    await place.close()
+        backend.runner("other")
+    await backend.close()
 
 
 async def at_once(seconds: float) -> None:
@@ -98,20 +98,20 @@ async def on_store() -> AsyncIterator[StoreChatBackend]:
         "demo": ResolvedModel(DemoModel(sleep=at_once), "demo"),
         STALLING: ResolvedModel(stalling, "demo"),
     }
-    place = StoreChatBackend(await Ledger.open(), Models(known), "memory")
-    yield place
-    await place.close()
+    backend = StoreChatBackend(await Ledger.open(), Models(known), "memory")
+    yield backend
+    await backend.close()
 
 
 class TestOnStore(BackendContract):
     @pytest.fixture
-    def place(self, on_store: StoreChatBackend) -> StoreChatBackend:
+    def backend(self, on_store: StoreChatBackend) -> StoreChatBackend:
         return on_store
 
 
 async def test_hidden_items_are_not_shown_on_a_store(on_store: StoreChatBackend) -> None:
     talk = on_store.new()
-    await answer_of(talk, wish("A secret"))
+    await answer_of(talk, new_turn("A secret"))
     (turn,) = (await talk.read()).turns
     await (await on_store.ledger.conversation(talk.id)).flag(turn.id, 1, to_user=False)
     (turn,) = (await talk.read()).turns
@@ -135,7 +135,7 @@ async def test_tool_results_sent_with_a_turn_are_shown_as_output(on_store: Store
 
 async def test_abandoned_turn_on_a_store_leaves_no_turn(on_store: StoreChatBackend) -> None:
     talk = on_store.new()
-    answering = talk.start(wish("Stall", model=STALLING))
+    answering = talk.start(new_turn("Stall", model=STALLING))
     async for _ in answering:
         break
     assert await answering.leave() is False
@@ -146,23 +146,23 @@ async def test_model_title_is_made_after_the_first_turn_only(on_store: StoreChat
     on_store.title_writer = TitleWriter(on_store.ledger, ResolvedModel(DemoModel(sleep=at_once), "demo"))
     talk = on_store.new()
     changes = on_store.changes()
-    await answer_of(talk, wish("Hello"))
+    await answer_of(talk, new_turn("Hello"))
     while (await talk.read()).chat.title == "Hello":
         await anext(changes)
     title = (await talk.read()).chat.title
     assert title is not None
     assert title.startswith("You said")
-    await answer_of(talk, wish("Again"))
+    await answer_of(talk, new_turn("Again"))
     assert (await talk.read()).chat.title == title
 
 
 class TestOnServer(BackendContract):
     @pytest.fixture
-    async def place(self) -> AsyncIterator[ServerChatBackend]:
+    async def backend(self) -> AsyncIterator[ServerChatBackend]:
         with run_server(["You said", Gate()], ["You said", Gate()]) as served:
-            place = open_server(served.url, None, None)
-            yield place
-            await place.close()
+            backend = open_server(served.url, None, None)
+            yield backend
+            await backend.close()
 
 
 @pytest.fixture
@@ -172,28 +172,28 @@ def served() -> Iterator[LiveServer]:
 
 
 async def test_chat_without_an_answer_is_deleted_when_a_server_session_closes(served: LiveServer) -> None:
-    place = open_server(served.url, None, None)
-    empty, used = place.new(), place.new()
+    backend = open_server(served.url, None, None)
+    empty, used = backend.new(), backend.new()
     with pytest.raises(ModelUnavailable):
-        await answer_of(empty, wish("/fail", "k"))
-    await answer_of(used, wish("Hello"))
-    assert len(await place.chats()) == 2
-    await place.close()
+        await answer_of(empty, new_turn("/fail", "k"))
+    await answer_of(used, new_turn("Hello"))
+    assert len(await backend.chats()) == 2
+    await backend.close()
     left = open_server(served.url, None, None)
     assert [chat.id for chat in await left.chats()] == [used.id]
     await left.close()
 
 
 async def test_chat_whose_first_turn_is_abandoned_or_undone_is_kept_on_a_server(served: LiveServer) -> None:
-    place = open_server(served.url, None, None)
-    left, undone = place.new(), place.new()
-    answering = left.start(wish("/stall", "k"))
+    backend = open_server(served.url, None, None)
+    left, undone = backend.new(), backend.new()
+    answering = left.start(new_turn("/stall", "k"))
     events = aiter(answering)
     await anext(events)
     await answering.leave()
-    await answer_of(undone, wish("Hello"))
+    await answer_of(undone, new_turn("Hello"))
     await undone.existing.undo((await undone.read()).turns[0].id)
-    await place.close()
+    await backend.close()
     later = open_server(served.url, None, None)
     assert {chat.id for chat in await later.chats()} == {left.id, undone.id}
     talk = await later.open(str(left.id))
@@ -203,12 +203,12 @@ async def test_chat_whose_first_turn_is_abandoned_or_undone_is_kept_on_a_server(
 
 
 async def test_chat_list_on_a_server_is_limited_to_the_scope(served: LiveServer) -> None:
-    place = open_server(served.url, None, "mine")
-    talk = place.new()
-    await answer_of(talk, wish("Hello"))
+    backend = open_server(served.url, None, "mine")
+    talk = backend.new()
+    await answer_of(talk, new_turn("Hello"))
     everywhere = open_server(served.url, None, None)
-    await answer_of(everywhere.new(), wish("Hello to all"))
-    assert [chat.id for chat in await place.chats()] == [talk.id]
+    await answer_of(everywhere.new(), new_turn("Hello to all"))
+    assert [chat.id for chat in await backend.chats()] == [talk.id]
     assert len(await everywhere.chats()) == 2
-    await place.close()
+    await backend.close()
     await everywhere.close()

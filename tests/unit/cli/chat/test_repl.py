@@ -17,7 +17,7 @@ from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output import DummyOutput
 from prompt_toolkit.utils import get_cwidth
 
-from tests.unit.cli.chat.backend_contract import answer_of, wish
+from tests.unit.cli.chat.backend_contract import answer_of, new_turn
 from tests.unit.cli.chat.memory_screen import MemoryScreen
 from tests.unit.model.shapes import some_id
 from turnledger.api.chats import ChatInfo
@@ -149,13 +149,13 @@ PATIENCE = 20.0
 class Person:
     """A user at the terminal."""
 
-    def __init__(self, place: StoreChatBackend, keyboard: PipeInput) -> None:
-        self.place = place
+    def __init__(self, backend: StoreChatBackend, keyboard: PipeInput) -> None:
+        self.backend = backend
         self.paper = MemoryScreen(80, 40)
         self.presses = Interrupts()
-        self.talker = Session(place, self.paper.screen, ["demo"], self.presses)
+        self.session = Session(backend, self.paper.screen, ["demo"], self.presses)
         self._keyboard = keyboard
-        self.chat_loop = ChatLoop(self.talker, self.presses, InMemoryHistory())
+        self.chat_loop = ChatLoop(self.session, self.presses, InMemoryHistory())
         self.talking = asyncio.create_task(self.chat_loop.run())
 
     def types(self, keys: str) -> None:
@@ -176,43 +176,43 @@ class Person:
 
 @pytest.fixture
 async def person() -> AsyncIterator[Person]:
-    place = StoreChatBackend(await Ledger.open(), DemoModels(), "memory")
+    backend = StoreChatBackend(await Ledger.open(), DemoModels(), "memory")
     with create_pipe_input() as keyboard, create_app_session(input=keyboard, output=DummyOutput()):
-        person = Person(place, keyboard)
+        person = Person(backend, keyboard)
         yield person
         person.talking.cancel()
         await asyncio.wait((person.talking,))
-    await place.close()
+    await backend.close()
 
 
 async def test_chat_deleted_elsewhere_is_reported_and_the_next_chat_is_watched(person: Person) -> None:
     person.types("Hello" + ENTER)
     await person.sees("nothing before that")
-    await person.until(lambda: person.talker.label == "2 › ")
-    elsewhere = await person.place.open(str(person.talker.handle.id))
+    await person.until(lambda: person.session.label == "2 › ")
+    elsewhere = await person.backend.open(str(person.session.handle.id))
     await elsewhere.existing.delete()
     await person.sees("✗ conversation_deleted: ")
     person.types("/new" + ENTER)
     await person.sees("New chat.")
     person.types("Another" + ENTER)
     await person.sees('You said "Another"')
-    await person.until(lambda: person.talker.label == "2 › ")
-    await answer_of(await person.place.open(str(person.talker.handle.id)), wish("From there"))
+    await person.until(lambda: person.session.label == "2 › ")
+    await answer_of(await person.backend.open(str(person.session.handle.id)), new_turn("From there"))
     await person.sees("New in this chat:")
     await person.leaves()
 
 
 async def test_change_made_elsewhere_just_before_a_prompt_is_reported_there(person: Person) -> None:
-    catch_up = person.talker.catch_up
+    catch_up = person.session.catch_up
 
     async def late(own: str | None = None) -> Any:
         made = await catch_up(own)
-        if own is None and person.talker.handle.id is not None:  # the first turn was reported
-            await (await person.place.open(str(person.talker.handle.id))).existing.delete()
+        if own is None and person.session.handle.id is not None:  # the first turn was reported
+            await (await person.backend.open(str(person.session.handle.id))).existing.delete()
             await person.until(person.chat_loop._news.is_set)  # before there is a prompt
         return made
 
-    person.talker.catch_up = late  # type: ignore[method-assign]
+    person.session.catch_up = late  # type: ignore[method-assign]
     person.types("Hello" + ENTER)
     await person.sees("✗ conversation_deleted: ")
     await person.leaves()
@@ -233,9 +233,9 @@ async def test_waiting_command_shows_its_wait_and_ctrl_c_abandons_it(
     monkeypatch.setattr(repl, "TICK", 0.01)
     person.types("Hello" + ENTER)
     await person.sees("nothing before that")
-    await person.until(lambda: person.talker.label == "2 › ")
-    elsewhere = await person.place.open(str(person.talker.handle.id))
-    running = elsewhere.start(wish("/stall"))
+    await person.until(lambda: person.session.label == "2 › ")
+    elsewhere = await person.backend.open(str(person.session.handle.id))
+    running = elsewhere.start(new_turn("/stall"))
     events = aiter(running)
     await anext(events)
     person.types("/undo" + ENTER)

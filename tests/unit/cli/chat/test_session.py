@@ -24,49 +24,49 @@ def paper() -> MemoryScreen:
 
 
 @pytest.fixture
-async def talker(place: StoreChatBackend, paper: MemoryScreen) -> Session:
-    return Session(place, paper.screen, ["small", "large"], Interrupts(), now=lambda: 0.0)
+async def session(backend: StoreChatBackend, paper: MemoryScreen) -> Session:
+    return Session(backend, paper.screen, ["small", "large"], Interrupts(), now=lambda: 0.0)
 
 
-async def run_turns_elsewhere(place: StoreChatBackend, talker: Session, *texts: str) -> StoreChat:
-    talk = await place.open(str(talker.handle.id)) if talker.handle.id else place.new()
+async def run_turns_elsewhere(backend: StoreChatBackend, session: Session, *texts: str) -> StoreChat:
+    talk = await backend.open(str(session.handle.id)) if session.handle.id else backend.new()
     for text in texts:
         question = NewTurn(model="large", text=text, idempotency_key=f"{talk.id} {text}")
         assert [event async for event in talk.start(question)]
     return talk
 
 
-async def test_session_message_prints_the_answer_and_counts_on(talker: Session, paper: MemoryScreen) -> None:
-    assert talker.label == "1 › "
-    await talker.send("Hello")
+async def test_session_message_prints_the_answer_and_counts_on(session: Session, paper: MemoryScreen) -> None:
+    assert session.label == "1 › "
+    await session.send("Hello")
     assert paper.lines == ['You said "Hello". I remember nothing before that.']
-    assert talker.label == "2 › "
-    assert talker.chat is not None
-    assert talker.chat.title == "Hello"
+    assert session.label == "2 › "
+    assert session.chat is not None
+    assert session.chat.title == "Hello"
 
 
 async def test_session_shows_turns_made_elsewhere_once(
-    place: StoreChatBackend, talker: Session, paper: MemoryScreen
+    backend: StoreChatBackend, session: Session, paper: MemoryScreen
 ) -> None:
-    await talker.send("Hello")
-    await run_turns_elsewhere(place, talker, "From there")
-    await talker.catch_up()
-    await talker.catch_up()
+    await session.send("Hello")
+    await run_turns_elsewhere(backend, session, "From there")
+    await session.catch_up()
+    await session.catch_up()
     assert paper.lines[2:5] == ["New in this chat:", "", "2 › From there"]
     assert "\n".join(paper.lines).count("From there") == 2  # in the question and in the answer
-    talk = await place.open(str(talker.handle.id))
+    talk = await backend.open(str(session.handle.id))
     await talk.existing.undo((await talk.read()).turns[-1].id)
-    await talker.catch_up()
+    await session.catch_up()
     assert paper.lines[-1] == "Undone elsewhere: 1 turn."
-    assert talker.label == "2 › "
+    assert session.label == "2 › "
 
 
 async def test_session_with_only_the_demo_model_refuses_to_continue_a_chat_of_another_until_it_is_chosen(
-    place: StoreChatBackend, paper: MemoryScreen
+    backend: StoreChatBackend, paper: MemoryScreen
 ) -> None:
-    place.is_demo = True
-    session = Session(place, paper.screen, ["small"], Interrupts(), now=lambda: 0.0)
-    talk = await run_turns_elsewhere(place, session, "From there")
+    backend.is_demo = True
+    session = Session(backend, paper.screen, ["small"], Interrupts(), now=lambda: 0.0)
+    talk = await run_turns_elsewhere(backend, session, "From there")
     await session.open(talk)
     with pytest.raises(InvalidInput, match=r"'large' answered last.*or /model small"):
         await session.send("Hello")
@@ -80,53 +80,53 @@ async def test_session_with_only_the_demo_model_refuses_to_continue_a_chat_of_an
 
 
 async def test_session_reports_the_number_of_a_later_turn(
-    place: StoreChatBackend, talker: Session, paper: MemoryScreen
+    backend: StoreChatBackend, session: Session, paper: MemoryScreen
 ) -> None:
-    await talker.send("Hello")
-    await run_turns_elsewhere(place, talker, "From there")
-    await talker.send("From here")
+    await session.send("Hello")
+    await run_turns_elsewhere(backend, session, "From there")
+    await session.send("From here")
     assert [line for line in paper.lines if "› " in line] == ["2 › From there"]
     assert paper.lines[-1] == "Your message is turn 3: From here"
-    assert talker.label == "4 › "
+    assert session.label == "4 › "
 
 
 async def test_session_open_shows_the_last_turns_and_adopts_the_model(
-    place: StoreChatBackend, talker: Session, paper: MemoryScreen
+    backend: StoreChatBackend, session: Session, paper: MemoryScreen
 ) -> None:
     talk = await run_turns_elsewhere(
-        place, talker, *(f"message {number}" for number in range(1, OPENED_TURNS + 3))
+        backend, session, *(f"message {number}" for number in range(1, OPENED_TURNS + 3))
     )
-    await talker.open(talk)
+    await session.open(talk)
     assert paper.lines[0] == "message 1"
     assert paper.lines[2] == "2 earlier turns: /history shows them"
     assert [line for line in paper.lines if "› " in line] == [
         f"{number} › message {number}" for number in range(3, OPENED_TURNS + 3)
     ]
-    assert talker.model == "large"
-    assert talker.label == f"{OPENED_TURNS + 3} › "
+    assert session.model == "large"
+    assert session.label == f"{OPENED_TURNS + 3} › "
 
 
-async def test_session_returns_an_unsendable_message_to_the_prompt(talker: Session) -> None:
-    talker.model = "unknown"
+async def test_session_returns_an_unsendable_message_to_the_prompt(session: Session) -> None:
+    session.model = "unknown"
     with pytest.raises(InvalidInput):
-        await talker.send("/path is what?")
-    assert talker.unsent == "//path is what?"
+        await session.send("/path is what?")
+    assert session.unsent == "//path is what?"
 
 
 async def test_session_retries_a_failed_turn_under_its_idempotency_key(
-    talker: Session, paper: MemoryScreen
+    session: Session, paper: MemoryScreen
 ) -> None:
     question: list[NewTurn] = []
-    start = talker.handle.start
+    start = session.handle.start
 
-    def noted(wish: NewTurn) -> object:
-        question.append(wish)
-        return start(wish)
+    def noted(new_turn: NewTurn) -> object:
+        question.append(new_turn)
+        return start(new_turn)
 
-    talker.handle.start = noted  # type: ignore[method-assign, assignment]
+    session.handle.start = noted  # type: ignore[method-assign, assignment]
     for text in ("/fail", "/fail", "Hello", "Hello"):
-        await talker.send(text)
-    keys = [wish.idempotency_key for wish in question]
+        await session.send(text)
+    keys = [new_turn.idempotency_key for new_turn in question]
     assert keys[0] == keys[1]
     assert len(set(keys)) == 3
     assert paper.lines.count("✗ model_unavailable: The demo model failed, as requested.") == 2

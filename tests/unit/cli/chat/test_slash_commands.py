@@ -85,31 +85,31 @@ class Person:
 class Terminal:
     """A user, the screen in front of them, and their session."""
 
-    def __init__(self, place: StoreChatBackend) -> None:
-        self.place = place
+    def __init__(self, backend: StoreChatBackend) -> None:
+        self.backend = backend
         self.paper = MemoryScreen(80, 60)
-        self.talker = Session(place, self.paper.screen, ["small", "large"], Interrupts())
+        self.session = Session(backend, self.paper.screen, ["small", "large"], Interrupts())
         self.person = Person()
-        self._doing = Commands(self.talker, self.person)
+        self._commands = Commands(self.session, self.person)
 
     async def do(self, typed: str) -> list[str]:
         """Do what is typed; the lines that it adds to the screen, without empty ones."""
         before = len(self.paper.lines)
         given = command_in(typed)
         assert given is not None
-        await self._doing.run(given)
+        await self._commands.run(given)
         return [line for line in self.paper.lines[before:] if line]
 
     async def question(self) -> list[str]:
         """The questions of the chat, as displayed."""
-        return list(map(question_of, (await self.talker.handle.read()).turns))
+        return list(map(question_of, (await self.session.handle.read()).turns))
 
 
 @pytest.fixture
-async def terminal(place: StoreChatBackend) -> Terminal:
-    terminal = Terminal(place)
-    await terminal.talker.send("One")
-    await terminal.talker.send("Two")
+async def terminal(backend: StoreChatBackend) -> Terminal:
+    terminal = Terminal(backend)
+    await terminal.session.send("One")
+    await terminal.session.send("Two")
     return terminal
 
 
@@ -150,34 +150,34 @@ async def test_edit_that_is_cancelled_or_fails_changes_no_turn(terminal: Termina
 async def test_branch_numbers_are_those_of_the_current_chat(terminal: Terminal) -> None:
     await terminal.do("/branches")
     await terminal.do("/new")
-    await terminal.talker.send("Another")
+    await terminal.session.send("Another")
     await terminal.do("/again")
     await terminal.do("/switch 2")
     assert await terminal.question() == ["Another"]
 
 
 async def test_undo_and_fork_change_the_current_chat(terminal: Terminal) -> None:
-    first = terminal.talker.handle.id
+    first = terminal.session.handle.id
     await terminal.do("/fork 1")
     assert await terminal.question() == ["One"]
-    assert terminal.talker.chat is not None
-    assert terminal.talker.chat.title == "One (fork)"
+    assert terminal.session.chat is not None
+    assert terminal.session.chat.title == "One (fork)"
     await terminal.do(f"/open {first}")
     await terminal.do("/undo")
-    assert (await terminal.question(), terminal.talker.unsent) == (["One"], "Two")
-    assert terminal.talker.label == "2 › "
+    assert (await terminal.question(), terminal.session.unsent) == (["One"], "Two")
+    assert terminal.session.label == "2 › "
 
 
 async def test_chats_are_listed_and_opened_by_number_or_from_the_picker(terminal: Terminal) -> None:
-    first = terminal.talker.handle.id
+    first = terminal.session.handle.id
     await terminal.do("/new")
-    await terminal.talker.send("Something else")
+    await terminal.session.send("Something else")
     output = await terminal.do("/list")
     assert [line.split()[:2] for line in output[:2]] == [["1", "Something"], ["2", "One"]]
     assert (await terminal.do("/list two"))[1].strip() == "Two"
     await terminal.do("/open 1")
-    assert terminal.talker.handle.id == first
-    (terminal.person.picks,) = await terminal.place.chats("else")
+    assert terminal.session.handle.id == first
+    (terminal.person.picks,) = await terminal.backend.chats("else")
     await terminal.do("/open")
     assert await terminal.question() == ["Something else"]
     assert await terminal.do("/list nowhere") == ["No chats found."]
@@ -186,14 +186,14 @@ async def test_chats_are_listed_and_opened_by_number_or_from_the_picker(terminal
 async def test_open_without_a_rewritable_screen_prints_a_list(
     terminal: Terminal,
 ) -> None:
-    terminal.talker.screen.can_rewrite = False
+    terminal.session.screen.can_rewrite = False
     assert (await terminal.do("/open"))[-1] == "/open N continues one."
 
 
 async def test_info_shows_the_chat_and_a_turn(terminal: Terminal) -> None:
     output = await terminal.do("/info")
     assert output[0] == "One"
-    assert output[1].startswith(f"{terminal.talker.handle.id}, 2 turns, ")
+    assert output[1].startswith(f"{terminal.session.handle.id}, 2 turns, ")
     assert output[2].startswith("Turn 2: small, ")
     assert (await terminal.do("/info 1"))[2].startswith("Turn 1: small, ")
 
@@ -201,16 +201,16 @@ async def test_info_shows_the_chat_and_a_turn(terminal: Terminal) -> None:
 async def test_rename_pin_model_and_delete_change_the_chat(terminal: Terminal) -> None:
     await terminal.do("/rename The order of May")
     await terminal.do("/pin")
-    assert terminal.talker.chat is not None
-    assert (terminal.talker.chat.title, terminal.talker.chat.pinned) == ("The order of May", True)
+    assert terminal.session.chat is not None
+    assert (terminal.session.chat.title, terminal.session.chat.pinned) == ("The order of May", True)
     assert await terminal.do("/pin") == ["Unpinned."]
     assert await terminal.do("/model large") == ["  small", "› large"]
-    assert (terminal.talker.model, terminal.talker.is_model_chosen) == ("large", True)
+    assert (terminal.session.model, terminal.session.is_model_chosen) == ("large", True)
     assert await terminal.do("/delete") == ["Nothing was deleted."]
     terminal.person.confirms = True
     await terminal.do("/delete")
-    assert await terminal.place.chats() == []
-    assert terminal.talker.handle.id is None
+    assert await terminal.backend.chats() == []
+    assert terminal.session.handle.id is None
 
 
 async def test_export_writes_a_new_file_and_never_overwrites(terminal: Terminal, tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ async def test_export_that_fails_leaves_no_file(terminal: Terminal, tmp_path: Pa
         yield b"half of it"
         raise ServerUnavailable("It is not there.")
 
-    terminal.talker.handle.export = export  # type: ignore[method-assign]
+    terminal.session.handle.export = export  # type: ignore[method-assign]
     with pytest.raises(ServerUnavailable):
         await terminal.do(f"/export {tmp_path / 'chat.md'}")
     assert os.listdir(tmp_path) == []

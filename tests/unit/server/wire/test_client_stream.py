@@ -132,7 +132,7 @@ FOR_EVER = 3600.0
 
 
 class Client:
-    """The far end of an outlet: takes what is sent while it reads, and may leave."""
+    """The client of a stream: it takes what is sent while it reads, and may leave."""
 
     def __init__(self, *, reads: bool = True) -> None:
         self.got: list[Message] = []
@@ -170,149 +170,149 @@ class Client:
         self._reads.set()
 
 
-def outlet_to(client: Client, **options: Any) -> ClientStream:
+def stream_to(client: Client, **options: Any) -> ClientStream:
     return ClientStream(client.send, client.receive, **options)
 
 
 def begun(client: Client, **options: Any) -> ClientStream:
-    outlet = outlet_to(client, **options)
-    outlet.begin(200, [])
-    return outlet
+    stream = stream_to(client, **options)
+    stream.begin(200, [])
+    return stream
 
 
 async def test_client_stream_sends_writes_immediately_while_the_client_keeps_up() -> None:
     client = Client()
-    outlet = outlet_to(client)
-    outlet.begin(200, [(b"a", b"b")])
-    outlet.write(b"one")
+    stream = stream_to(client)
+    stream.begin(200, [(b"a", b"b")])
+    stream.write(b"one")
     assert [message["type"] for message in client.got] == ["http.response.start", "http.response.body"]
-    outlet.end(b"two")
+    stream.end(b"two")
     assert client.body == b"onetwo"
     assert [message.get("more_body") for message in client.got] == [None, True, False]
-    assert await outlet.close(FOR_EVER)
+    assert await stream.close(FOR_EVER)
 
 
 async def test_client_stream_buffers_for_a_client_that_does_not_read_and_keeps_order() -> None:
     client = Client()
-    outlet = begun(client)
+    stream = begun(client)
     client.stop_reading()
     for number in range(100):
-        outlet.write(b"%d " % number)
-    outlet.end(b"end")
+        stream.write(b"%d " % number)
+    stream.end(b"end")
     assert client.body == b""
     client.read_on()
-    assert await outlet.close(FOR_EVER)
+    assert await stream.close(FOR_EVER)
     assert client.body == b"".join(b"%d " % number for number in range(100)) + b"end"
-    assert not outlet.is_broken
+    assert not stream.is_broken
 
 
 async def test_client_stream_survives_repeated_pauses_of_the_client() -> None:
     client = Client()
-    outlet = begun(client)
+    stream = begun(client)
     for number in range(5):
         client.stop_reading()
-        outlet.write(b"a%d " % number)
+        stream.write(b"a%d " % number)
         await asyncio.sleep(0)
-        outlet.write(b"b%d " % number)
+        stream.write(b"b%d " % number)
         client.read_on()
-        await outlet.write_at_pace(b"c%d " % number)
-    outlet.end()
-    assert await outlet.close(FOR_EVER)
+        await stream.write_at_pace(b"c%d " % number)
+    stream.end()
+    assert await stream.close(FOR_EVER)
     assert client.body == b"".join(b"a%d b%d c%d " % (number, number, number) for number in range(5))
 
 
 async def test_client_stream_above_its_backlog_is_cut_off_and_notifies_once() -> None:
     client, notified, cut = Client(reads=False), list[int](), list[int]()
-    outlet = begun(client, backlog=10, cut=lambda: cut.append(1))
-    outlet.watch(lambda: notified.append(1))
-    outlet.write(b"12345")
-    outlet.write(b"67890")
-    assert not outlet.is_broken
-    outlet.write(b"!")
-    assert (outlet.is_broken, notified) == (True, [1])
-    outlet.write(b"more")
-    outlet.end(b"end")
+    stream = begun(client, backlog=10, cut=lambda: cut.append(1))
+    stream.watch(lambda: notified.append(1))
+    stream.write(b"12345")
+    stream.write(b"67890")
+    assert not stream.is_broken
+    stream.write(b"!")
+    assert (stream.is_broken, notified) == (True, [1])
+    stream.write(b"more")
+    stream.end(b"end")
     client.read_on()
-    await outlet.wait_for_room()
+    await stream.wait_for_room()
     client.leave()  # as the server reports a cut connection
     await asyncio.sleep(0)
-    assert not await outlet.close(FOR_EVER)
+    assert not await stream.close(FOR_EVER)
     assert (client.got, notified, cut) == ([], [1], [1])
 
 
 async def test_client_stream_backlog_is_freed_by_sent_bytes() -> None:
     client = Client(reads=False)
-    outlet = outlet_to(client, backlog=10)
+    stream = stream_to(client, backlog=10)
     for _ in range(3):
         client.stop_reading()
-        outlet.write(b"it waits")
-        outlet.write(b"1234567890")
+        stream.write(b"it waits")
+        stream.write(b"1234567890")
         client.read_on()
-        await outlet.write_at_pace(b"")
-    outlet.end()
-    assert await outlet.close(FOR_EVER)
+        await stream.write_at_pace(b"")
+    stream.end()
+    assert await stream.close(FOR_EVER)
     assert client.body == b"it waits1234567890" * 3
 
 
 async def test_client_stream_notifies_its_watcher_once_when_the_client_disconnects() -> None:
     client, notified = Client(), asyncio.Event()
-    outlet = begun(client)
-    outlet.watch(notified.set)
+    stream = begun(client)
+    stream.watch(notified.set)
     client.leave()
     await notified.wait()
-    assert outlet.is_broken
-    outlet.write(b"for nobody")
-    outlet.end()
-    assert not await outlet.close(FOR_EVER)
+    assert stream.is_broken
+    stream.write(b"for nobody")
+    stream.end()
+    assert not await stream.close(FOR_EVER)
     assert client.body == b""
 
 
 async def test_client_stream_ignores_the_disconnect_after_a_complete_response() -> None:
     client, notified = Client(), asyncio.Event()
-    outlet = begun(client)
-    outlet.watch(notified.set)
-    outlet.end(b"all")
+    stream = begun(client)
+    stream.watch(notified.set)
+    stream.end(b"all")
     client.leave()
     await asyncio.sleep(0)
-    assert await outlet.close(FOR_EVER)
+    assert await stream.close(FOR_EVER)
     assert not notified.is_set()
 
 
 async def test_client_stream_is_incomplete_if_the_client_disconnects_before_the_end() -> None:
     client, notified = Client(), asyncio.Event()
-    outlet = begun(client)
-    outlet.watch(notified.set)
+    stream = begun(client)
+    stream.watch(notified.set)
     client.stop_reading()
-    outlet.end(b"the end")
+    stream.end(b"the end")
     await asyncio.sleep(0)
     client.leave()
-    assert not await outlet.close(FOR_EVER)
+    assert not await stream.close(FOR_EVER)
     assert client.body == b""
 
 
 async def test_client_stream_cuts_the_connection_if_the_end_is_not_read() -> None:
     client, cut = Client(reads=False), list[int]()
-    outlet = begun(client, cut=lambda: cut.append(1))
-    outlet.end(b"the end")
-    assert not await outlet.close(0)
-    assert (outlet.is_broken, cut) == (True, [1])
+    stream = begun(client, cut=lambda: cut.append(1))
+    stream.end(b"the end")
+    assert not await stream.close(0)
+    assert (stream.is_broken, cut) == (True, [1])
 
 
 @pytest.mark.parametrize("reads", [True, False])
 async def test_client_stream_treats_a_socket_error_as_a_disconnect(reads: bool) -> None:
     client = Client(reads=reads)
     client.problem = ConnectionResetError()
-    outlet = begun(client)
+    stream = begun(client)
     client.read_on()
-    outlet.end(b"the end")
-    assert not await outlet.close(FOR_EVER)
-    assert outlet.is_broken
+    stream.end(b"the end")
+    assert not await stream.close(FOR_EVER)
+    assert stream.is_broken
 
 
 async def test_client_stream_flow_waits_until_there_is_room() -> None:
     client = Client(reads=False)
-    outlet = outlet_to(client)
-    flowing = asyncio.create_task(outlet.write_at_pace(b"one"))
+    stream = stream_to(client)
+    flowing = asyncio.create_task(stream.write_at_pace(b"one"))
     await asyncio.sleep(0)
     assert not flowing.done()
     client.read_on()
@@ -322,11 +322,11 @@ async def test_client_stream_flow_waits_until_there_is_room() -> None:
 
 async def test_client_stream_until_gone_ends_when_the_client_disconnects() -> None:
     client = Client()
-    outlet = outlet_to(client)
-    async with outlet.cancel_on_disconnect():
+    stream = stream_to(client)
+    async with stream.cancel_on_disconnect():
         client.leave()
         await asyncio.Event().wait()
-    assert outlet.is_broken
+    assert stream.is_broken
     current = asyncio.current_task()
     assert current is not None
     assert current.cancelling() == 0
@@ -334,20 +334,20 @@ async def test_client_stream_until_gone_ends_when_the_client_disconnects() -> No
 
 async def test_client_stream_until_gone_ignores_a_disconnect_after_the_end() -> None:
     client = Client(reads=False)
-    outlet = outlet_to(client)
-    async with outlet.cancel_on_disconnect():
-        outlet.begin(200, [])
-        outlet.end(b"all of it")
+    stream = stream_to(client)
+    async with stream.cancel_on_disconnect():
+        stream.begin(200, [])
+        stream.end(b"all of it")
     asyncio.get_running_loop().call_soon(client.leave)
-    assert not await outlet.close(FOR_EVER)
+    assert not await stream.close(FOR_EVER)
 
 
 async def test_client_stream_until_gone_propagates_cancellation() -> None:
     client, doing = Client(), asyncio.Event()
-    outlet = outlet_to(client)
+    stream = stream_to(client)
 
     async def do() -> None:
-        async with outlet.cancel_on_disconnect():
+        async with stream.cancel_on_disconnect():
             doing.set()
             await asyncio.Event().wait()
 
@@ -356,8 +356,8 @@ async def test_client_stream_until_gone_propagates_cancellation() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert not outlet.is_broken
-    await outlet.close(FOR_EVER)
+    assert not stream.is_broken
+    await stream.close(FOR_EVER)
 
 
 def test_client_stream_cut_is_optional_for_the_asgi_server() -> None:
@@ -370,26 +370,26 @@ def test_client_stream_cut_is_optional_for_the_asgi_server() -> None:
 @pytest.mark.parametrize("last", [b"", b"the end"])
 async def test_client_stream_may_have_arrived_once_its_last_bytes_were_sent(last: bytes) -> None:
     client = Client(reads=False)
-    outlet = begun(client)
-    outlet.watch(lambda: None)
-    outlet.write(b"text")
-    outlet.end(last)
-    assert not outlet.may_have_arrived
+    stream = begun(client)
+    stream.watch(lambda: None)
+    stream.write(b"text")
+    stream.end(last)
+    assert not stream.may_have_arrived
     client.read_on()
-    await outlet.wait_for_room()
-    assert outlet.may_have_arrived
+    await stream.wait_for_room()
+    assert stream.may_have_arrived
     client.leave()
-    assert await outlet.close(FOR_EVER)
+    assert await stream.close(FOR_EVER)
 
 
 async def test_client_stream_that_was_cut_off_cannot_have_arrived() -> None:
     client = Client(reads=False)
-    outlet = begun(client)
-    outlet.watch(lambda: None)
-    outlet.write(b"text")
+    stream = begun(client)
+    stream.watch(lambda: None)
+    stream.write(b"text")
     client.leave()
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    outlet.end(b"the end")
-    assert not await outlet.close(FOR_EVER)
-    assert not outlet.may_have_arrived
+    stream.end(b"the end")
+    assert not await stream.close(FOR_EVER)
+    assert not stream.may_have_arrived

@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.server.asgi import HOST, run_app
 from tests.unit.server.garbage import garbage_of
-from tests.unit.server.wire.test_client_stream import FOR_EVER, Client, outlet_to
+from tests.unit.server.wire.test_client_stream import FOR_EVER, Client, stream_to
 from turnledger import Ledger
 from turnledger.errors import TurnledgerError
 from turnledger.hosting import Host
@@ -73,12 +73,12 @@ async def settle() -> None:
 
 async def test_heartbeat_is_sent_only_to_streams_quiet_since_the_last_one(streams: Streams) -> None:
     quiet, busy = Client(), Client()
-    outlets = [outlet_to(quiet), outlet_to(busy)]
-    for outlet in outlets:
-        outlet.begin(200, ())
-        streams.keep_alive(outlet)
+    client_streams = [stream_to(quiet), stream_to(busy)]
+    for client_stream in client_streams:
+        client_stream.begin(200, ())
+        streams.keep_alive(client_stream)
     streams.send_heartbeats()  # both have just begun
-    outlets[1].write(b"event\n\n")
+    client_streams[1].write(b"event\n\n")
     streams.send_heartbeats()
     assert (quiet.body, busy.body) == (COMMENT, b"event\n\n")
     streams.send_heartbeats()
@@ -89,19 +89,19 @@ async def test_heartbeat_is_not_sent_to_ended_released_or_blocked_streams(
     streams: Streams,
 ) -> None:
     ended, left, slow = Client(), Client(), Client()
-    outlets = [outlet_to(each) for each in (ended, left, slow)]
-    for outlet in outlets:
-        outlet.begin(200, ())
-        streams.keep_alive(outlet)
-    outlets[0].end(b"the end")
-    streams.stop_keep_alive(outlets[1])
+    client_streams = [stream_to(each) for each in (ended, left, slow)]
+    for client_stream in client_streams:
+        client_stream.begin(200, ())
+        streams.keep_alive(client_stream)
+    client_streams[0].end(b"the end")
+    streams.stop_keep_alive(client_streams[1])
     slow.stop_reading()
-    outlets[2].write(b"much")
+    client_streams[2].write(b"much")
     for _ in range(3):
         streams.send_heartbeats()
     slow.read_on()
-    for outlet in outlets:
-        await outlet.close(FOR_EVER)
+    for client_stream in client_streams:
+        await client_stream.close(FOR_EVER)
     assert (ended.body, left.body, slow.body) == (b"the end", b"", b"much")
 
 
@@ -109,15 +109,15 @@ async def test_heartbeat_timer_runs_only_while_there_are_streams() -> None:
     client = Client()
     async with await Ledger.open() as ledger:
         streams = streams_of(watch_of(ledger), heartbeat_every=0.001)
-        outlet = outlet_to(client)
-        outlet.begin(200, ())
-        streams.keep_alive(outlet)
+        client_stream = stream_to(client)
+        client_stream.begin(200, ())
+        streams.keep_alive(client_stream)
         while client.body.count(COMMENT) < 2:
             await asyncio.sleep(0)
-        streams.stop_keep_alive(outlet)
+        streams.stop_keep_alive(client_stream)
         while streams._timer is not None:
             await asyncio.sleep(0)
-        streams.keep_alive(outlet)
+        streams.keep_alive(client_stream)
         assert streams._timer is not None
 
 
