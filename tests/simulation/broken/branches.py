@@ -158,9 +158,9 @@ def leaves_out_settled_turns_when_it_undoes() -> list[Patch]:
 def forks_without_the_settled_turn_behind_its_base() -> list[Patch]:
     true = moves.fork_at
 
-    async def fork_at(tables: Any, lane: Any, wish: Any, *instead_of: Any) -> Any:
-        is_fork = wish.replaces is None
-        return await true(tables, lane, replace(wish, forget=is_fork or wish.forget), *instead_of)
+    async def fork_at(tables: Any, lane: Any, divergence: Any, *instead_of: Any) -> Any:
+        is_fork = divergence.replaces is None
+        return await true(tables, lane, replace(divergence, forget=is_fork or divergence.forget), *instead_of)
 
     return [(moves, "fork_at", fork_at)]
 

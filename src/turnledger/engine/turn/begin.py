@@ -478,26 +478,26 @@ async def _check_before_stopping(
     keeps_running = request.policy.on_busy is OnBusy.INTERRUPT
     if request.is_resent and keeps_running:
         return  # its meaning depends on what will be kept
-    wish = request.content.diverge
+    divergence = request.content.diverge
     if request.move is not None:
         kept = running.id if keeps_running else None
         await check_move(tables, branch, request.move, kept=kept, quota=request.bounds.quota)
-    elif wish is None:
+    elif divergence is None:
         _admitted(request, () if keeps_running else branch.pending)
-    elif not (keeps_running and wish.may_replace(running.id)):
-        await _find_place(tables, branch, request, wish)
-    elif not wish.regenerates:
+    elif not (keeps_running and divergence.may_replace(running.id)):
+        await _find_place(tables, branch, request, divergence)
+    elif not divergence.regenerates:
         place = await place_of(tables, branch, running.fork) if running.fork else branch
         admit(place.pending, request.content.input)
 
 
 async def _move(
-    tables: Tables, conversation: Conversation, branch: Branch, request: BeginRequest, wish: Move
+    tables: Tables, conversation: Conversation, branch: Branch, request: BeginRequest, wanted: Move
 ) -> MoveResult:
     """Do the whole move now, while the lane is free."""
     _demand_disk(request)
     branch = await _settled(tables, branch, request)
-    moved = await move(tables, branch, wish, request.attempt, request.round.now, request.bounds.quota)
+    moved = await move(tables, branch, wanted, request.attempt, request.round.now, request.bounds.quota)
     await tables.drop_ticket(request.attempt)
     await tables.touch_conversation(conversation.id, request.round.now)
     if request.key is not None:
@@ -627,21 +627,21 @@ async def _settled(tables: Tables, branch: Branch, request: BeginRequest) -> Bra
 
 
 async def _find_place(
-    tables: Tables, branch: Branch, request: BeginRequest, wish: Divergence
+    tables: Tables, branch: Branch, request: BeginRequest, divergence: Divergence
 ) -> tuple[CommitPlace, tuple[Item, ...]]:
-    instead_of = await find_replaced(tables, branch, wish)
-    place = await place_of(tables, branch, await fork_at(tables, branch, wish, instead_of))
+    instead_of = await find_replaced(tables, branch, divergence)
+    place = await place_of(tables, branch, await fork_at(tables, branch, divergence, instead_of))
     input = request.content.input
-    if wish.regenerates and instead_of is not None:
+    if divergence.regenerates and instead_of is not None:
         input = reuse_input(place, instead_of)
     return place, admit(place.pending, input)
 
 
 async def _instructions_there(
-    tables: Tables, branch: Branch, request: BeginRequest, wish: Divergence
+    tables: Tables, branch: Branch, request: BeginRequest, divergence: Divergence
 ) -> Instructions | None:
     """Return the instructions that the replaced turn set: they stay with its place."""
-    instead_of = await find_replaced(tables, branch, wish)
+    instead_of = await find_replaced(tables, branch, divergence)
     return instructions_from(instead_of) if instead_of is not None else None
 
 

@@ -362,7 +362,7 @@ class TurnBlock:
             return
         self._is_lost = not is_delivered
         if self._running is not None:
-            self._running.unheard = request.retry.name if self._is_lost else None
+            self._running.undelivered = request.retry.name if self._is_lost else None
         if is_delivered and request.retry.count is None:
             return  # there is no claim to drop
         name, owner = request.retry.name, request.target.owner

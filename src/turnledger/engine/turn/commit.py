@@ -72,7 +72,7 @@ class CommitRequest(Struct, frozen=True, kw_only=True):
     is_flushed: bool = False
     home: Conversation | None = None
     """The conversation as begin read it; read again if not given."""
-    unheard: str | None = None
+    undelivered: str | None = None
     """The name of its request, if that has no idempotency_key and its client has left."""
 
 
@@ -104,11 +104,11 @@ async def commit(tables: Tables, request: CommitRequest) -> Turn:
         claim = await tables.claim(attempt.idempotency_key)
         if claim is not None and claim.attempt == turn.id:
             await tables.save_claim(replace(claim, expires_at=request.now + CLAIM_KEPT_MS))
-    if request.unheard is not None:
+    if request.undelivered is not None:
         # A retry that waits for the lane reads at once, and must find this.
         await record_deliveries(
             tables,
-            [DeliveryNote(attempt.owner, request.unheard, turn.id, is_delivered=False, at=request.now)],
+            [DeliveryNote(attempt.owner, request.undelivered, turn.id, is_delivered=False, at=request.now)],
         )
     home = request.home or await tables.conversation(attempt.conversation)
     if home is not None and not home.is_entry_complete:

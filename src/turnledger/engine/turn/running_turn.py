@@ -408,7 +408,7 @@ class OpenTurn:
         self.has_lost_lane = False
         self.is_resent = is_resent
         """Whether its client sends its whole history each time."""
-        self.unheard: str | None = None
+        self.undelivered: str | None = None
         """The name of its request, if that has no idempotency_key and its client has left."""
         self.flag_version = begun.flag_version
         self.conversation: Conversation = begun.conversation
@@ -549,7 +549,7 @@ class OpenTurn:
             log=self._log_of(output, ending),
             is_flushed=self._flushes > 0,
             home=self.conversation,
-            unheard=self.unheard,
+            undelivered=self.undelivered,
         )
 
     def _log_of(self, output: tuple[Item, ...], ending: Addition) -> bytes:

@@ -91,8 +91,8 @@ async def _run_and_note(tables: Tables, operation: AnyOperation, request: Any, w
         if found is None or found.is_deleted:
             world.violations.append(f"{request.turn.id} was committed to a deleted conversation")
         lapses.note_use(world, request.turn.id, request.attempt.conversation)
-        if request.unheard is not None:
-            await _note_loss(tables, request.unheard, world)
+        if request.undelivered is not None:
+            await _note_loss(tables, request.undelivered, world)
         return result
     if isinstance(request, TakeOverRequest | EndRequest | DoubtRequest | AbandonRequest):
         return await _run_end(tables, operation, request, world)
@@ -325,8 +325,8 @@ def _check_retry(before: Branch | None, request: BeginRequest, name: str, result
 async def _note_replaced(tables: Tables, request: BeginRequest, attempt: Attempt, world: World) -> None:
     """Record the turn that a divergence replaces: by default the last one not settled. A retry that resumes
     a divergence replaces the same turn, whatever its history means since."""
-    wish = request.content.diverge
-    if wish is None:
+    divergence = request.content.diverge
+    if divergence is None:
         if attempt.fork is not None and request.key is not None:
             keyed = [id for id, (_, key) in world.begun_at.items() if key == request.key.text]
             earlier = next(id for id in reversed(keyed) if id in world.replaces)
@@ -334,13 +334,13 @@ async def _note_replaced(tables: Tables, request: BeginRequest, attempt: Attempt
             if earlier in world.repeats:
                 world.repeats.add(attempt.id)
         return
-    replaced = wish.replaces
+    replaced = divergence.replaces
     if replaced is None:
         turns = await turns_on(tables, attempt.branch)
         replaced = next((turn.id for turn in reversed(turns) if turn.kind is not TurnKind.SETTLED), None)
     if replaced is not None:
         world.replaces.setdefault(request.attempt, replaced)
-    if wish.regenerates:
+    if divergence.regenerates:
         world.repeats.add(request.attempt)
 
 
