@@ -52,8 +52,8 @@ class PersistencePolicy:
     async def is_kept(self, request: ChatRequest, owner: str, within: Within) -> bool:
         """Return whether this turn is stored. Raises RequestRefused if it is not, and its request needs the
         store; ConversationUnavailable if the scope of a named chat decides, and the chat does not exist."""
-        if not request.opts_out and (self.keeps_all or not request.has_conversation):
-            return request.has_conversation
+        if not request.opts_out and not request.has_conversation:
+            return False
         scope = await self._scope_of(request, owner, within)
         is_allowed = self.keeps(scope)
         if is_allowed and not request.opts_out:

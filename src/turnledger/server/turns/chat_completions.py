@@ -55,7 +55,10 @@ async def read(exchange: TurnExchange, body: bytes) -> CompletionTurn | None:
     model, settings = exchange.resolve_model(request.model, request.settings, request.stream_options)
     if settings is not request.settings:
         request = replace(request, settings=settings)
-    if await service.persistence.is_kept(request, principal.owner, principal.within):
+    is_kept = request.has_conversation
+    if request.opts_out or not service.persistence.keeps_all:
+        is_kept = await service.persistence.is_kept(request, principal.owner, principal.within)
+    if is_kept:
         return CompletionTurn(exchange, exchange.with_defaults(request, request.model), model)
     # Without a begin, nothing else checks that the caller is still authorized.
     await service.authenticator.admit(exchange.state["head"])

@@ -486,7 +486,8 @@ class TurnRun:
             raise
         finally:
             self._stop_reading()
-            service.audience.forget(self._block.id)
+            if exchange.client.is_broken:
+                service.audience.forget(self._block.id)
             if self._stopping is not None:
                 await asyncio.wait((self._stopping,))
 
