@@ -20,6 +20,7 @@ from tests.unit.server.asgi import HOST, JSON, Reply
 from turnledger import Ledger
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Store
+from turnledger.engine.turn.policies import OnDisconnect
 from turnledger.hosting import Host
 from turnledger.model.access.token import TokenScope
 from turnledger.model.turn import OnBusy, OnFailure, OnStop
@@ -30,12 +31,7 @@ from turnledger.server.config.settings import ServerLimits, Settings
 from turnledger.server.models.models import Models, ResolvedModel
 from turnledger.server.ops.audience import READERS
 from turnledger.server.ops.readiness import Readiness
-from turnledger.server.requests.turn import (
-    CREATE_HEADER_NAMES,
-    MOVE_HEADER_NAMES,
-    TURN_HEADER_NAMES,
-    OnDisconnect,
-)
+from turnledger.server.requests.turn import CREATE_HEADER_NAMES, MOVE_HEADER_NAMES, TURN_HEADER_NAMES
 from turnledger.testing.simulated_loop import SimulatedLoop
 from turnledger.testing.simulation.wall_clock import SimulatedClock, WallClock
 
