@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.server.turns.test_native import serving
 
 from tests.unit.server.asgi import HOST, JSON, Reply, fetch, run_app
 from tests.unit.server.site import Site, site
+from tests.unit.server.turns.test_native import serving
 from turnledger.chats import Chats
 from turnledger.errors import ModelTimeout, TurnStopped
 from turnledger.model.access.token import TokenScope
