@@ -91,3 +91,12 @@ def test_model_that_refuses_two_questions_in_a_row_receives_them_as_one(
     with pytest.raises(openai.APIStatusError):  # no third call
         way(served.client("k", Authorization=f"Bearer {narrow}"), "third")
     assert len(served.upstream.received) == 5
+
+
+def test_answer_that_has_only_thoughts_may_be_resent_empty(serve: Serve) -> None:
+    served = serve(["<think>Hm.</think>"], ["Two."])
+    client = served.client("k")
+    send_whole(client, "first")
+    sent = [user("first"), {"role": "assistant", "content": ""}, user("second")]
+    assert send_whole(client, sent).state == CONTINUED
+    assert [text for role, text in served.messages("k") if role == "user"] == ["first", "second"]

@@ -40,6 +40,7 @@ from turnledger.model.messages.projection import (
     ShownTurn,
     reduce_message,
     remove_spaces,
+    remove_thoughts,
 )
 from turnledger.model.turn import Turn, TurnKind
 
@@ -299,12 +300,16 @@ def _place_after_questions(turns: Sequence[Turn], request: ClientTranscript) -> 
 
 
 def _is_answered(turn: Turn) -> bool:
-    """Return whether every client has received an answer in the turn."""
+    """Return whether every client has received an answer in the turn: some strip thoughts from it."""
     if turn.kind is not TurnKind.COMPLETED:
         return False
     if turn.is_plain_answer:  # avoids projecting the turn
-        return True
-    return any(entry.role == "assistant" for entry in turn.shown.entries)
+        return any(item.role == "assistant" and remove_thoughts(item.text).strip() for item in turn.output)
+    return any(
+        entry.calls or entry.media or remove_thoughts("".join(entry.pieces)).strip()
+        for entry in turn.shown.entries
+        if entry.role == "assistant"
+    )
 
 
 def _has_input(request: ClientTranscript, new: int) -> bool:
