@@ -311,7 +311,7 @@ class ModelError(TurnledgerError):
     context_exceeded: ContextSizes | None = None
     """Set if the request was too long for the model's context."""
     refuses_repeated_roles: bool = False
-    """Whether the model takes no two messages of one role in a row."""
+    """Whether the model refuses messages whose roles do not alternate."""
     should_retry: bool = True
     """Whether the same request may soon succeed. False: it or the settings must change, or it was retried."""
     retry_after: float | None = None

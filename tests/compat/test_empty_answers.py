@@ -93,6 +93,29 @@ def test_model_that_refuses_two_questions_in_a_row_receives_them_as_one(
     assert len(served.upstream.received) == 5
 
 
+def test_model_that_refuses_answers_before_the_first_question_is_not_shown_them(serve: Serve) -> None:
+    refusal = Status(400, json.dumps({"error": {"message": ALTERNATE}}).encode())
+    served = serve(["One."], ["Two."], [refusal], ["Three."])
+    client = served.client("k")
+    send_whole(client, "first")
+    send_whole(client, "second")
+    system, two = {"role": "system", "content": "Be kind."}, {"role": "assistant", "content": "Two."}
+    assert send_whole(client, [system, two, user("third")]).text == "Three."
+    assert served.upstream.received[-1].body["messages"] == [system, user("third")]
+    assert [text for _, text in served.messages("k")][-3:] == ["Two.", "third", "Three."]
+
+
+def test_model_that_refuses_a_history_without_the_question_of_its_calls_is_shown_none(serve: Serve) -> None:
+    refusal = Status(500, json.dumps({"error": {"message": ALTERNATE}}).encode())
+    served = serve([Call("look")], [Call("turn", call_id="call_1")], ["Dark."], [refusal], ["Three."])
+    client = served.client("k", X_Context="last=1")
+    [(call_id, *_)] = send_whole(client, "first").calls
+    for each in (call_id, "call_1"):
+        send_whole(client, [{"role": "tool", "tool_call_id": each, "content": "dark"}])
+    assert send_whole(client, "third").text == "Three."
+    assert served.upstream.received[-1].body["messages"] == [user("third")]
+
+
 def test_answer_that_has_only_thoughts_may_be_resent_empty(serve: Serve) -> None:
     served = serve(["<think>Hm.</think>"], ["Two."])
     client = served.client("k")

@@ -224,8 +224,9 @@ class ChatRunner:
 
     A model that refuses the length of the request is asked once more with fewer turns of the history, unless
     its answer has begun, or `reduces` is False. `memory`, which runners may share, then shows no more of the
-    chat for a while. One that takes no two messages of one role in a row is asked once more with such
-    messages joined: a question that was stopped before its answer is followed by another one.
+    chat for a while. One whose roles must alternate is asked once more with messages of one role in a row
+    joined, since a question that was stopped before its answer is followed by another one; and without the
+    answers before the first question, whose own question is no longer shown.
     `turn.details["context_reduced"]` has the `turns` that it was shown, and the `tokens` into which they fit;
     `on_reduced` is called with these details before it is asked.
 
@@ -326,8 +327,8 @@ class ChatRunner:
         except ModelError as problem:
             if not problem.refuses_repeated_roles or self._has_begun:
                 raise
-            joined = join_repeated_roles(msgspec.json.decode(messages))
-            await self._request_answer(turn, msgspec.structs.replace(request, messages=joined))
+            alternating = alternate_roles(msgspec.json.decode(messages))
+            await self._request_answer(turn, msgspec.structs.replace(request, messages=alternating))
 
     async def _request_answer(self, turn: RunningTurn, request: ModelRequest) -> None:
         self._answer = answer = _Answer(turn, finish_reasons_of(self._model))
@@ -370,10 +371,13 @@ class ChatRunner:
                         on_payloads(shown)
 
 
-def join_repeated_roles(messages: list[Message]) -> list[Message]:
-    """Return chat messages with consecutive ones of the user, or answers without calls, as one."""
+def alternate_roles(messages: list[Message]) -> list[Message]:
+    """Return chat messages that begin with a question, after the instructions, if there is one; and with
+    consecutive ones of the user, or answers without calls, as one."""
     joined: list[Message] = []
-    for each in messages:
+    question = next((place for place, each in enumerate(messages) if each["role"] == "user"), 0)
+    before = [each for each in messages[:question] if each["role"] not in ("assistant", "tool")]
+    for each in before + messages[question:]:
         last = joined[-1] if joined else {}
         is_repeat = each["role"] in ("user", "assistant") and last.get("role") == each["role"]
         if is_repeat and not (last.get("tool_calls") or each.get("tool_calls")):
