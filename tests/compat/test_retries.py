@@ -465,6 +465,25 @@ def test_uncounted_request_is_another_message_after_a_while_or_with_other_words(
     assert send_uncounted(served, text) == "Twice."
 
 
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_uncounted_request_whose_predecessor_left_within_its_answer_asks_again(
+    serve: Serve, is_committed: bool
+) -> None:
+    gate = Gate()
+    served = serve(["Hel", gate, "lo."], ["Twice."])
+    headers = {"X-Conversation-Id": "k"}
+    body = {"model": MODEL, "messages": [user("Hi")], "stream": True}
+    with served.http.stream("POST", "/v1/chat/completions", json=body, headers=headers) as answer:
+        next(answer.iter_lines())
+    served.wait_until(lambda: not served.server.server_state.connections)
+    if is_committed:
+        served.release(gate)
+        served.wait_until(lambda: not served.ledger._process.attempts)
+    again = served.http.post("/v1/chat/completions", json=body, headers=headers)
+    assert "Twice." in again.text
+    assert served.messages("k") == [("user", "Hi"), ("assistant", "Twice.")]
+
+
 def test_uncounted_request_after_a_stop_asks_again(serve: Serve) -> None:
     gate = Gate()
     served = serve(["Hel", gate], ["Hello again."])

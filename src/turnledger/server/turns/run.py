@@ -44,7 +44,7 @@ from turnledger.model.turn import AttemptState, Turn
 from turnledger.runners.chat_model import ChatModel
 from turnledger.runners.context_limit import REDUCED
 from turnledger.server.access.auth import Principal
-from turnledger.server.access.guard import RequestHead
+from turnledger.server.access.guard import RETRY_COUNT, RequestHead
 from turnledger.server.access.limits import Slot
 from turnledger.server.errors import (
     ClientGone,
@@ -214,6 +214,11 @@ class TurnExchange:
             self._begin_stream()
         self.is_successful = True
         self.client.end(body)
+
+    @property
+    def has_begun_stream(self) -> bool:
+        """Whether the client was sent more of a stream than comments."""
+        return self._is_stream
 
     def _begin_stream(self) -> None:
         self._is_stream = True
@@ -517,13 +522,21 @@ class TurnRun:
         doubt nothing is recorded, and the turn runs again."""
         if is_complete and self._exchange.is_successful:
             self._service.host.delivered(self._block)
-        elif not self._exchange.is_successful or not self._exchange.client.may_have_arrived:
+        elif not self._exchange.is_successful or self._is_lost:
             self._service.host.lost(self._block)
+
+    @property
+    def _is_lost(self) -> bool:
+        """Whether a client that has left certainly lost its answer, and may retry. One that does not count
+        its tries only retries what has not begun: within an answer, a person has stopped it."""
+        exchange = self._exchange
+        is_stopped = exchange.has_begun_stream and not exchange.state["head"][RETRY_COUNT]
+        return not (exchange.client.may_have_arrived or is_stopped)
 
     # When the client leaves.
 
     def _client_left(self) -> None:
-        if not self._exchange.client.may_have_arrived:
+        if self._is_lost:
             self._service.host.lost(self._block)
         self._stop_reading()
         if self._following is not None:
