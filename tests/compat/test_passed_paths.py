@@ -189,6 +189,15 @@ def test_error_object_in_a_stream_is_hidden_from_a_narrowed_token(serve: Serve) 
         assert ("model_unavailable" in answer.text) is not is_shown
 
 
+@pytest.mark.parametrize("split", [None, 5])
+def test_api_key_that_the_upstream_repeats_in_a_response_is_hidden(serve: Serve, split: int | None) -> None:
+    key = "the-servers-own"
+    error = f'data: {{"error": {{"message": "No credit left for the-{key}, the-servers"}}}}\n\n'
+    pieces = [error[at : at + split] for at in range(0, len(error), split)] if split else [error]
+    served = serve([Head("text/event-stream"), *pieces, "the-serv"], settings=ON, api_key=key)
+    assert post(served, "/v1/completions").text == error.replace(key, "[hidden]") + "the-serv"
+
+
 def test_repeated_model_field_cannot_name_another_model(serve: Serve) -> None:
     served = serve([EMBEDDINGS], settings=ON)
     body = b'{"model": "other", "input": "Hi", "model": "scripted"}'

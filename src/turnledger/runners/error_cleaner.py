@@ -51,6 +51,10 @@ class ErrorCleaner:
     def __init__(self, secrets: Collection[str] = ()) -> None:
         self._secrets = secrets
 
+    def filter(self) -> SecretFilter:
+        """Return a filter for a response that is passed on as it is."""
+        return SecretFilter(self._secrets)
+
     def read(self, body: bytes) -> dict[str, Any]:
         """Return the error object of a response that has nothing else; empty if there are no words in it."""
         try:
@@ -115,6 +119,40 @@ class ErrorCleaner:
 
     def _is_name(self, value: str) -> bool:
         return 0 < len(value) <= NAME_LENGTH and self._words(value) == value
+
+
+class SecretFilter:
+    """Hides secrets in the pieces of a body that may be of any type, also where two pieces share one."""
+
+    __slots__ = ("_held", "_secrets")
+
+    def __init__(self, secrets: Collection[str]) -> None:
+        self._secrets = [each.encode() for each in secrets if len(each) >= SHORTEST_SECRET]
+        self._held = b""
+
+    def feed(self, piece: bytes) -> bytes:
+        """Return the next bytes, up to what may be the beginning of a secret."""
+        shown = self._held + piece
+        for secret in self._secrets:
+            shown = shown.replace(secret, HIDDEN.encode())
+        held = max((_length_of_begun(secret, shown) for secret in self._secrets), default=0)
+        self._held = shown[len(shown) - held :]
+        return shown[: len(shown) - held]
+
+    def end(self) -> bytes:
+        """Return the last bytes."""
+        held, self._held = self._held, b""
+        return held
+
+
+def _length_of_begun(secret: bytes, text: bytes) -> int:
+    """Return how many bytes at the end of a text are the beginning of the secret."""
+    place = max(0, len(text) - len(secret) + 1)
+    while (place := text.find(secret[:1], place)) >= 0:
+        if secret.startswith(text[place:]):
+            return len(text) - place
+        place += 1
+    return 0
 
 
 def _hide(found: re.Match[str]) -> str:

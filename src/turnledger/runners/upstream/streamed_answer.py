@@ -10,7 +10,7 @@ from typing import Any
 from turnledger.errors import MalformedAnswer, ModelError, ModelUnavailable
 from turnledger.model.text.sse import EventSplitter, fields_of
 from turnledger.runners.chat_model import failure_of
-from turnledger.runners.error_cleaner import ErrorCleaner
+from turnledger.runners.error_cleaner import ErrorCleaner, SecretFilter
 from turnledger.runners.http.response import Response
 
 EVENT_BYTES = 16 * 1024 * 1024
@@ -187,13 +187,14 @@ class StreamedAnswer:
 
 
 class RawAnswer:
-    """Sends the request when entered, yields the bytes of its response as they arrive, and releases the
-    connection."""
+    """Sends the request when entered, yields the bytes of its response as they arrive, without the secrets of
+    the upstream, and releases the connection."""
 
-    __slots__ = ("_open", "_response")
+    __slots__ = ("_filter", "_open", "_response")
 
-    def __init__(self, open: Callable[[], Awaitable[Response]]) -> None:
+    def __init__(self, open: Callable[[], Awaitable[Response]], secrets: SecretFilter) -> None:
         self._open = open
+        self._filter = secrets
 
     async def __aenter__(self) -> RawAnswer:
         self._response = await self._open()
@@ -210,10 +211,15 @@ class RawAnswer:
         return self
 
     async def __anext__(self) -> bytes:
-        while (piece := self._response.take()) is None:
-            if self._response.is_whole:
+        shown = b""
+        while not shown:
+            piece = self._response.take()
+            if piece is not None:
+                shown = self._filter.feed(piece)
+            elif not self._response.is_whole:
+                await self._response.arrival()
+            elif not (shown := self._filter.end()):
                 raise StopAsyncIteration
-            await self._response.arrival()
         if self._response.decoder is not None:
             await asyncio.sleep(0)  # a small piece may be a thousand times as long when decoded
-        return piece
+        return shown

@@ -167,7 +167,8 @@ class Upstream:
         """Send a request to another path below the URL; its response is yielded as it comes."""
         head = self._head("POST", below=path, content_type=content_type)
         request = self._with_body(head, body)
-        return RawAnswer(partial(self._send_request, request, self._limits, is_streamed=True))
+        open_answer = partial(self._send_request, request, self._limits, is_streamed=True)
+        return RawAnswer(open_answer, self._cleaner.filter())
 
     async def models(self) -> list[dict[str, Any]]:
         """List the upstream's models; see ChatModel."""
