@@ -9,11 +9,11 @@ from typing import Any
 import openai
 import pytest
 
-from tests.compat.completions import Way, both_ways, send_whole
+from tests.compat.completions import Way, both_ways, send_streamed, send_whole
 from tests.compat.conftest import Serve
 from tests.compat.live_server import LiveServer
 from turnledger.runners.upstream.upstream import Retries
-from turnledger.testing.upstream import Data, Status
+from turnledger.testing.upstream import Data, End, Status
 
 API_KEY = "quite-unlike-any-pattern"
 WORDS = "The image was too large.\n\x1b[31mSend a smaller one"
@@ -64,6 +64,20 @@ def test_words_are_found_wherever_servers_put_them(serve: Serve, answer: bytes) 
 def test_page_of_a_proxy_is_not_shown(serve: Serve) -> None:
     problem = problem_of(serve([Status(502, b"<html><h1>nginx</h1></html>")]), send_whole)
     assert "nginx" not in problem.message
+
+
+@pytest.mark.parametrize("answer", [b"404 page not found", b'{"detail": "Not Found"}', b"<html></html>"])
+def test_path_that_the_upstream_lacks_names_the_url_as_the_remedy(serve: Serve, answer: bytes) -> None:
+    problem = problem_of(serve([Status(404, answer)]), send_whole)
+    assert (problem.status_code, problem.code) == (404, "model_refused")
+    assert "check the upstream's URL, which often ends with /v1" in problem.message
+    assert "URL" not in problem_of(serve([Status(404, body("No model 'x'"))]), send_whole).message
+
+
+def test_stream_without_anything_names_the_remedy_of_a_chat_that_is_too_long(serve: Serve) -> None:
+    problem = problem_of(serve([End(None, done=False)]), send_streamed)
+    assert problem.code == "malformed_answer"
+    assert "set `context_tokens`" in problem.message
 
 
 def test_words_are_bounded(serve: Serve) -> None:

@@ -369,6 +369,9 @@ class ChatRunner:
                     if shown and on_payloads is not None:
                         self.answer_id = answer.id
                         on_payloads(shown)
+        if not answer.has_begun:  # llama-cpp-python does this where the context is too short
+            message = "The model sent nothing. If the chat is too long for it, set `context_tokens`."
+            raise MalformedAnswer(message, should_retry=True)
 
 
 def alternate_roles(messages: list[Message]) -> list[Message]:

@@ -25,6 +25,8 @@ _CUT = "The connection to the model broke before its answer was complete. Try ag
 _RETRIED = frozenset({429, 502, 503, 504})
 _FINAL = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
 """Codes of a rate limit that no wait ends."""
+_NO_SUCH_PATH = frozenset({"", "404 page not found", "not found", "file not found", "method not allowed"})
+"""Words of servers without such a path, in lower case. A model that they lack is named."""
 
 
 class UpstreamFailure(Exception):
@@ -117,6 +119,9 @@ def _error_of_status(status: int, error: Mapping[str, Any]) -> ModelError:
         return ModelTimeout("The model's server gave up waiting (status 408). Try again.")
     if 300 <= status < 400:
         return ModelUnavailable(f"The model's server redirects (status {status}): correct its URL.")
+    if status in (404, 405) and words.lower() in _NO_SUCH_PATH:
+        remedy = "check the upstream's URL, which often ends with /v1"
+        return ModelRefused(status, {**error, "message": "; ".join(filter(None, (words, remedy)))})
     if 400 <= status < 500:
         return ModelRefused(status, error)
     remedy = f": {words}" if words else ". Try again" if can_heal(status) else ""

@@ -206,11 +206,11 @@ async def test_error_body_that_does_not_end_is_reported_by_its_status(
 ) -> None:
     monkeypatch.setattr(streamed_answer, "ERROR_SECONDS", 0.01)
     async with open_upstream(
-        ScriptedUpstream([Status(404, b'{"error": "No', {"Content-Length": "99"})])
+        ScriptedUpstream([Status(400, b'{"error": "No', {"Content-Length": "99"})])
     ) as model:
         with pytest.raises(ModelRefused) as caught:
             await model.complete(REQUEST)
-    assert (caught.value.status, caught.value.error) == (404, {})
+    assert (caught.value.status, caught.value.error) == (400, {})
 
 
 @pytest.mark.parametrize("stream", [True, False])
