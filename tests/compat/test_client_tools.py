@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import openai
@@ -9,7 +10,7 @@ import pytest
 
 from tests.compat.completions import CONTINUED, Way, assistant, both_ways, result, send_whole, user
 from tests.compat.conftest import Serve
-from turnledger.testing.upstream import Call
+from turnledger.testing.upstream import Call, End, Status
 
 WEATHER: Any = {
     "type": "function",
@@ -124,3 +125,46 @@ def test_result_without_a_valid_call_id_under_the_key_of_open_calls_is_refused(
     asked = send_whole(client, "Hi")
     with pytest.raises(openai.UnprocessableEntityError):
         send_whole(client, [user("Hi"), asked.message, result(call_id, "R")])
+
+
+@both_ways
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        ('{"city": "Ro', {"arguments": '{"city": "Ro'}),  # cut by its length
+        ('["Rome"]', {"arguments": '["Rome"]'}),
+        ('{"n": NaN}', {"arguments": '{"n": NaN}'}),
+        ("", {}),
+    ],
+)
+@pytest.mark.parametrize("status", [400, 500])
+def test_model_that_refuses_arguments_that_are_no_object_receives_one(
+    serve: Serve, way: Way, arguments: str, shown: Any, status: int
+) -> None:
+    words = {"error": {"message": "Failed to parse tool call arguments as JSON: parse error at line 1"}}
+    refusal = Status(status, json.dumps(words).encode())
+    call = Call("weather", arguments)
+    served = serve([call, End("length")], [refusal], ["Which city?"], [refusal], [refusal])
+    client = served.client("k")
+    [(call_id, _, received)] = way(client, "Weather?", tools=[WEATHER]).calls
+    assert received == arguments
+    assert way(client, [result(call_id, "Not JSON.")], tools=[WEATHER]).text == "Which city?"
+    first, second = (each.body["messages"][1]["tool_calls"][0] for each in served.upstream.received[-2:])
+    assert first["function"]["arguments"] == arguments
+    assert json.loads(second["function"]["arguments"]) == shown
+    assert second == first | {"function": first["function"] | {"arguments": second["function"]["arguments"]}}
+    with pytest.raises(openai.APIError, match="Failed to parse"):
+        way(client, "Hello?")
+    assert len(served.upstream.received) == 5
+
+
+@pytest.mark.parametrize(("arguments", "status"), [('{"city": "Ro', 429), ('{"city": "Rome"}', 400)])
+def test_model_that_refuses_something_else_is_not_asked_again(
+    serve: Serve, arguments: str, status: int
+) -> None:
+    served = serve([Call("weather", arguments)], [Status(status)])
+    client = served.client("k")
+    [(call_id, *_)] = send_whole(client, "Weather?").calls
+    with pytest.raises(openai.APIStatusError):
+        send_whole(client, [result(call_id, "30")])
+    assert len(served.upstream.received) == 2

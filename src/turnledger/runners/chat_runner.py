@@ -18,7 +18,7 @@ import msgspec
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import MalformedAnswer, MalformedItems, ModelError, ModelRefused
 from turnledger.model.item import Item, message
-from turnledger.model.messages.messages import CALL_BODIES, CALL_TYPES, Message, items_of_messages
+from turnledger.model.messages.messages import CALL_BODIES, CALL_TYPES, items_of_messages
 from turnledger.runners.chat_model import (
     ChatChunk,
     ChatModel,
@@ -32,6 +32,7 @@ from turnledger.runners.chat_model import (
     finish_reasons_of,
 )
 from turnledger.runners.context_limit import REDUCED, ContextMemory, tokens_left, tokens_of_tools
+from turnledger.runners.message_mending import mend_messages
 
 _CALL_OVERHEAD = 500
 
@@ -226,7 +227,8 @@ class ChatRunner:
     its answer has begun, or `reduces` is False. `memory`, which runners may share, then shows no more of the
     chat for a while. One whose roles must alternate is asked once more with messages of one role in a row
     joined, since a question that was stopped before its answer is followed by another one; and without the
-    answers before the first question, whose own question is no longer shown.
+    answers before the first question, whose own question is no longer shown. One that refuses a history with
+    calls whose arguments are no JSON object is asked once more with an object in their place.
     `turn.details["context_reduced"]` has the `turns` that it was shown, and the `tokens` into which they fit;
     `on_reduced` is called with these details before it is asked.
 
@@ -325,10 +327,10 @@ class ChatRunner:
         try:
             await self._request_answer(turn, request)
         except ModelError as problem:
-            if not problem.refuses_repeated_roles or self._has_begun:
+            mended = None if self._has_begun else mend_messages(messages, problem)
+            if mended is None:
                 raise
-            alternating = alternate_roles(msgspec.json.decode(messages))
-            await self._request_answer(turn, msgspec.structs.replace(request, messages=alternating))
+            await self._request_answer(turn, msgspec.structs.replace(request, messages=mended))
 
     async def _request_answer(self, turn: RunningTurn, request: ModelRequest) -> None:
         self._answer = answer = _Answer(turn, finish_reasons_of(self._model))
@@ -372,31 +374,6 @@ class ChatRunner:
         if not answer.has_begun:  # llama-cpp-python does this where the context is too short
             message = "The model sent nothing. If the chat is too long for it, set `context_tokens`."
             raise MalformedAnswer(message, should_retry=True)
-
-
-def alternate_roles(messages: list[Message]) -> list[Message]:
-    """Return chat messages that begin with a question, after the instructions, if there is one; and with
-    consecutive ones of the user, or answers without calls, as one."""
-    joined: list[Message] = []
-    question = next((place for place, each in enumerate(messages) if each["role"] == "user"), 0)
-    before = [each for each in messages[:question] if each["role"] not in ("assistant", "tool")]
-    for each in before + messages[question:]:
-        last = joined[-1] if joined else {}
-        is_repeat = each["role"] in ("user", "assistant") and last.get("role") == each["role"]
-        if is_repeat and not (last.get("tool_calls") or each.get("tool_calls")):
-            joined[-1] = {**last, "content": _join(last.get("content"), each.get("content"))}
-        else:
-            joined.append(each)
-    return joined
-
-
-def _join(one: Any, other: Any) -> Any:
-    if isinstance(one, str) and isinstance(other, str):
-        return f"{one}\n\n{other}"
-    parts = (
-        [{"type": "text", "text": each}] if isinstance(each, str) else each or [] for each in (one, other)
-    )
-    return [part for each in parts for part in each]
 
 
 class _Answer:
