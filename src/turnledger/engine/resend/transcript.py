@@ -277,12 +277,19 @@ def _frame_of(stored: str, sent: str) -> Frame:
         return Frame()
     is_short = added < FRAME  # then it has to be a paragraph, before the question with the time in it
     before = after = None
-    if stored.endswith(sent) and stored[:added].endswith("\n\n" if is_short else "\n"):
+    if stored.endswith(sent) and (
+        stored[:added].endswith("\n\n" if is_short else "\n")
+        or (not is_short and _ends_with_label(stored[added - FRAME : added]))
+    ):
         begin = _without_numbers(stored[:added][:FRAME])
         before = begin if "0" in begin or not is_short else None
     if stored.startswith(sent) and stored[-added:].startswith("\n\n" if is_short else "\n"):
         after = _without_numbers(stored[-added:][-FRAME:])
     return Frame(before, after)
+
+
+_ends_with_label = re.compile(r"\n[^\n:]{1,32}:[ ]?\Z").search
+"""Such as `Question: `, in the prompts of many programs."""
 
 
 def _known_frame(shown: ShownTurn, sent: str) -> Frame:

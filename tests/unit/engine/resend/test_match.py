@@ -535,6 +535,19 @@ def test_question_that_a_client_lacks_behind_its_preamble_is_trimmed() -> None:
     assert found.trimmed == Trimmed(0, 2, (message("user", "The files."),))
 
 
+def test_question_behind_a_label_in_a_prompt_is_the_same_without_the_prompt() -> None:
+    def prompt(passages: str, question: str, label: str = "Question: ") -> str:
+        return f"Answer the question from these passages alone, and say where it is:\n{passages}\n\n{label}{question}"
+
+    line = [turn(1, [message("user", prompt("Lions hunt.", "q1"))], [message("assistant", "a1")])]
+    assert decide(line, chat("q1", "a1", prompt("Zebras run.", "q2"))) == Continuation(2)
+    assert decide(line, chat("1", "a1", prompt("Zebras run.", "q2"))) == MatchedEdit(None, 0)
+    assert decide(line, chat("q1", "a1", "q2")) == MatchedEdit(None, 0)
+    long = "Of these lions, which I have seen: "
+    line = [turn(1, [message("user", prompt("Lions hunt.", "q1", long))], [message("assistant", "a1")])]
+    assert decide(line, chat("q1", "a1", prompt("Zebras run.", "q2", long))) == MatchedEdit(None, 0)
+
+
 def test_changed_question_is_not_held_with_the_turn_that_it_is_compared_with() -> None:
     frame = "The time is 12:30 now.\n\n"
     line = [turn(1, [message("user", f"{frame}q1")], [message("assistant", "a1")])]
