@@ -32,7 +32,7 @@ from turnledger.runners.chat_model import (
     finish_reasons_of,
 )
 from turnledger.runners.context_limit import REDUCED, ContextMemory, tokens_left, tokens_of_tools
-from turnledger.runners.message_mending import mend_messages
+from turnledger.runners.message_repair import repair_messages
 
 _CALL_OVERHEAD = 500
 
@@ -327,10 +327,10 @@ class ChatRunner:
         try:
             await self._request_answer(turn, request)
         except ModelError as problem:
-            mended = None if self._has_begun else mend_messages(messages, problem)
-            if mended is None:
+            repaired = None if self._has_begun else repair_messages(messages, problem)
+            if repaired is None:
                 raise
-            await self._request_answer(turn, msgspec.structs.replace(request, messages=mended))
+            await self._request_answer(turn, msgspec.structs.replace(request, messages=repaired))
 
     async def _request_answer(self, turn: RunningTurn, request: ModelRequest) -> None:
         self._answer = answer = _Answer(turn, finish_reasons_of(self._model))

@@ -537,7 +537,8 @@ def test_question_that_a_client_lacks_behind_its_preamble_is_trimmed() -> None:
 
 def test_question_behind_a_label_in_a_prompt_is_the_same_without_the_prompt() -> None:
     def prompt(passages: str, question: str, label: str = "Question: ") -> str:
-        return f"Answer the question from these passages alone, and say where it is:\n{passages}\n\n{label}{question}"
+        task = "Answer the question from these passages alone, and say where it is:"
+        return f"{task}\n{passages}\n\n{label}{question}"
 
     line = [turn(1, [message("user", prompt("Lions hunt.", "q1"))], [message("assistant", "a1")])]
     assert decide(line, chat("q1", "a1", prompt("Zebras run.", "q2"))) == Continuation(2)

@@ -1,4 +1,4 @@
-"""Mend a history that a strict model server refuses, where its template or its parser takes less than others.
+"""Repair a history that a strict model server refuses: its template or parser accepts less than others.
 
 Only the copy that the model is shown: the stored history stays as it was.
 """
@@ -17,8 +17,8 @@ _REFUSED = frozenset({400, 422})
 """Statuses of messages that a server cannot read; some answer 500 instead."""
 
 
-def mend_messages(messages: msgspec.Raw, problem: ModelError) -> list[Message] | None:
-    """Return chat messages that a model may accept after this error; None if there is nothing to mend."""
+def repair_messages(messages: msgspec.Raw, problem: ModelError) -> list[Message] | None:
+    """Return chat messages that a model may accept after this error; None if there is nothing to repair."""
     may_concern_calls = problem.context_exceeded is None and (
         problem.status in _REFUSED
         if isinstance(problem, ModelRefused)
@@ -27,10 +27,10 @@ def mend_messages(messages: msgspec.Raw, problem: ModelError) -> list[Message] |
     if not (problem.refuses_repeated_roles or (may_concern_calls and b'"tool_calls"' in bytes(messages))):
         return None
     sent: list[Message] = msgspec.json.decode(messages)
-    mended = [_with_object_arguments(each) for each in sent]
+    repaired = [_with_object_arguments(each) for each in sent]
     if problem.refuses_repeated_roles:
-        mended = alternate_roles(mended)
-    return mended if mended != sent else None
+        repaired = alternate_roles(repaired)
+    return repaired if repaired != sent else None
 
 
 def alternate_roles(messages: list[Message]) -> list[Message]:
