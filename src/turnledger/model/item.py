@@ -397,7 +397,9 @@ def open_calls(items: Iterable[Item]) -> tuple[Item, ...]:
         elif item.is_result:
             call = waiting.pop(call_id, None)
             if call is None:
-                raise MalformedItems(f"There is a result for {call_id}, but no such call is pending.")
+                raise MalformedItems(
+                    f"There is a result for {call_id}, but no such call is pending. Omit it."
+                )
             if f"{call.type}_output" != item.type:
                 raise MalformedItems(f"The result for {call_id} is a {item.type}, the call a {call.type}.")
     if reasoning is not None:
