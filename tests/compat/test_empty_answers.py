@@ -8,10 +8,10 @@ from typing import Any
 import openai
 import pytest
 
-from tests.compat.completions import CONTINUED, CREATED, Way, both_ways, send_whole, user
+from tests.compat.completions import CONTINUED, CREATED, Way, assistant, both_ways, send_whole, user
 from tests.compat.conftest import Serve
 from turnledger.server.config.settings import ChatSettings, Settings
-from turnledger.testing.upstream import Call, Status
+from turnledger.testing.upstream import Call, End, Status
 
 NOTHING = [""]
 
@@ -99,8 +99,8 @@ def test_model_that_refuses_answers_before_the_first_question_is_not_shown_them(
     client = served.client("k")
     send_whole(client, "first")
     send_whole(client, "second")
-    system, two = {"role": "system", "content": "Be kind."}, {"role": "assistant", "content": "Two."}
-    assert send_whole(client, [system, two, user("third")]).text == "Three."
+    system = {"role": "system", "content": "Be kind."}
+    assert send_whole(client, [system, assistant("Two."), user("third")]).text == "Three."
     assert served.upstream.received[-1].body["messages"] == [system, user("third")]
     assert [text for _, text in served.messages("k")][-3:] == ["Two.", "third", "Three."]
 
@@ -116,10 +116,19 @@ def test_model_that_refuses_a_history_without_the_question_of_its_calls_is_shown
     assert served.upstream.received[-1].body["messages"] == [user("third")]
 
 
-def test_answer_that_has_only_thoughts_may_be_resent_empty(serve: Serve) -> None:
-    served = serve(["<think>Hm.</think>"], ["Two."])
+@pytest.mark.parametrize("before", [[], ["One."]])
+@pytest.mark.parametrize("thoughts", ["<think>Hm.</think>", "<think>Hm", " <think>Hm.</think>\n<think>Hm"])
+def test_answer_that_has_only_thoughts_may_be_resent_empty(
+    serve: Serve, thoughts: str, before: list[str]
+) -> None:
+    served = serve(*([each] for each in before), [thoughts, End("length")], ["Last."])
     client = served.client("k")
-    send_whole(client, "first")
-    sent = [user("first"), {"role": "assistant", "content": ""}, user("second")]
+    sent: list[Any] = []
+    for text in before:
+        sent += [user("zeroth"), assistant(text)]
+        send_whole(client, sent[:1])
+    send_whole(client, [*sent, user("first")])
+    sent += [user("first"), assistant(""), user("second")]
     assert send_whole(client, sent).state == CONTINUED
-    assert [text for role, text in served.messages("k") if role == "user"] == ["first", "second"]
+    asked = [text for role, text in served.messages("k") if role == "user"]
+    assert asked == [*("zeroth" for _ in before), "first", "second"]

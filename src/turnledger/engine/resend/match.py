@@ -305,11 +305,7 @@ def _is_answered(turn: Turn) -> bool:
         return False
     if turn.is_plain_answer:  # avoids projecting the turn
         return any(item.role == "assistant" and remove_thoughts(item.text).strip() for item in turn.output)
-    return any(
-        entry.calls or entry.media or remove_thoughts("".join(entry.pieces)).strip()
-        for entry in turn.shown.entries
-        if entry.role == "assistant"
-    )
+    return any(entry.role == "assistant" and not entry.may_be_absent for entry in turn.shown.entries)
 
 
 def _has_input(request: ClientTranscript, new: int) -> bool:

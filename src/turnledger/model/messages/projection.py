@@ -7,6 +7,7 @@ time. Texts are compared, not hashed: fresh from JSON they have no hash yet, and
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum, auto
 from functools import cached_property, reduce
@@ -145,12 +146,15 @@ def remove_spaces(text: str) -> str:
 
 
 def remove_thoughts(text: str) -> str:
-    """Remove the reasoning that some models write into their answers, in pairs of tags."""
+    """Remove the reasoning that some models write into their answers, in pairs of tags; or in one before all
+    text, if the answer was cut within its thoughts."""
     *closed, rest = text.split("</think>")
-    if not closed:
-        return text
     cut = [part.partition("<think>") for part in closed]
-    return "".join(before if tag else before + "</think>" for before, tag, _ in cut) + rest
+    shown = "".join(before if tag else before + "</think>" for before, tag, _ in cut)
+    return shown if _begins_with_thoughts(rest) and not shown.strip() else shown + rest
+
+
+_begins_with_thoughts = re.compile(r"\s*<think>").match
 
 
 def without_thoughts(one: str, other: str) -> tuple[str, str] | None:

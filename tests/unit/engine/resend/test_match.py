@@ -229,7 +229,7 @@ def test_answer_with_or_without_inline_thoughts_continues(stored: str, sent: str
         (THOUGHT + "a1", "<think>Else</think>a1"),
         (THOUGHT + "a1", THOUGHT + "b1"),
         (THOUGHT + "a1", "b1"),
-        ("<think>a1", "a1"),
+        ("a<think>1", "a1"),
         ("a</think>1", "a1"),
         ("</think>a<think>1", "a1"),
     ],
@@ -245,8 +245,9 @@ def test_question_with_or_without_inline_thoughts_is_another_question() -> None:
     assert decide(line, chat("q1", "a1", "q2", "a2", "q3")) == MatchedEdit(id(1), 2)
 
 
-def test_answer_that_has_only_thoughts_may_be_absent() -> None:
-    line = plain("q1", THOUGHT, "q2", "a2")
+@pytest.mark.parametrize("thoughts", [THOUGHT, "<think>Hm", f"{THOUGHT}<think>Hm"])
+def test_answer_that_has_only_thoughts_may_be_absent(thoughts: str) -> None:
+    line = plain("q1", thoughts, "q2", "a2")
     assert decide(line, chat("q1", "", "q2", "a2", "q3")) == Continuation(4)
     assert decide(line, chat("q1", "other", "q2", "a2", "q3")) == MatchedEdit(id(1), 1)
 
