@@ -313,3 +313,23 @@ def test_turn_of_the_native_api_goes_on_when_its_client_leaves(
     served.release(gate)
     assert second.result().text == "Second."
     assert [text for _, text in served.messages("k")] == ["Hi", "Hello.", "second", "Second."]
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/api/turns"])
+def test_background_turn_goes_on_while_the_next_message_waits(
+    serve: Serve, threads: ThreadPoolExecutor, path: str
+) -> None:
+    gate = Gate()
+    served = serve([gate, "Hello."], ["Second."])
+    client = served.client("k")
+    send = {"conversation_key": "k"} if path == "/api/turns" else {}
+    headers = {} if send else {"X-Conversation-Id": "k"}
+    body = {"input": "Hi", "model": MODEL, "background": True, **send}
+    assert served.http.post(path, json=body, headers=headers).status_code in (200, 202)
+    served.wait_arrived(gate)
+    second = threads.submit(send_whole, client, "second")
+    served.wait_queued("k", 1)
+    served.tend()
+    served.release(gate)
+    assert second.result().text == "Second."
+    assert [text for _, text in served.messages("k")] == ["Hi", "Hello.", "second", "Second."]
