@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import openai
 import pytest
 
@@ -18,7 +21,7 @@ from tests.compat.completions import (
     user,
 )
 from tests.compat.conftest import Serve
-from turnledger.testing.upstream import CUT, Status
+from turnledger.testing.upstream import CUT, Data, Status
 
 
 @both_ways
@@ -93,6 +96,27 @@ def test_question_with_a_prefill_stores_it_as_the_beginning_of_the_answer(serve:
     assert served.upstream.received[-1].body["messages"] == [*history, prefill]
     assert way(client, [*history, assistant('{"b": 2}'), user("third")]).state == CONTINUED
     assert [text for _, text in served.messages("k")][3:] == ['{"b": 2}', "third", "Done."]
+
+
+@pytest.mark.parametrize(
+    ("prefill", "fields", "is_removed"),
+    [
+        ("{", {"timings": {"prompt_n": 5}}, True),  # llama.cpp's
+        ('{"order": "coat", ', {}, True),
+        ("[", {}, False),  # may be the same words again
+    ],
+)
+def test_beginning_that_a_whole_answer_repeats_is_stored_once(
+    serve: Serve, prefill: str, fields: dict[str, Any], is_removed: bool
+) -> None:
+    message = assistant(f"{prefill}the rest")
+    whole = {"id": "c", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}], **fields}
+    served = serve([Data(json.dumps(whole).encode())])
+    client = served.client("k", Idempotency_Key="first")
+    added = "the rest" if is_removed else f"{prefill}the rest"
+    for _ in range(2):  # the second is a replay
+        assert send_whole(client, [user("first"), assistant(prefill)]).text == added
+    assert served.messages("k") == [("user", "first"), ("assistant", prefill + added)]
 
 
 @both_ways

@@ -117,6 +117,7 @@ class ChatCompletion(msgspec.Struct):
     choices: list[CompletionChoice] | None = None
     usage: dict[str, Any] | None = None
     error: Any = None
+    timings: Any = None  # of llama.cpp
 
 
 _Answer = TypeVar("_Answer", ChatChunk, ChatCompletion)

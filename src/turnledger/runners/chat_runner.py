@@ -207,8 +207,17 @@ def _rewrite(delta: dict[str, Any], left: Delta) -> None:
         delta["tool_calls"] = left.tool_calls
 
 
+def _with_content(body: bytes, content: str) -> bytes:
+    fields = json.loads(body)
+    fields["choices"][0]["message"]["content"] = content
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
 OnPayloads = Callable[[list[bytes]], None]
 
+_REPEATED = 16
+"""Characters of a prefill that are not the same words again by chance. llama.cpp's server, which sends
+`timings`, repeats any prefill in whole answers, and none in streams."""
 _OVERHEAD = 50
 """Bytes of a text or its place in a list, beside its characters."""
 
@@ -264,7 +273,7 @@ class ChatRunner:
         self.held: list[bytes] = []
         """The payloads of a stream from the one with the `finish_reason` on."""
         self.completion = b""
-        """The complete answer, as the model sent it, if it was not streamed."""
+        """The complete answer, as the model sent it except for a repeated prefill, if it was not streamed."""
         self._answer: _Answer | None = None
 
     @property
@@ -337,8 +346,7 @@ class ChatRunner:
         if self._stream:
             await self._stream_answer(request, answer)
         else:
-            self.completion = await self._model.complete(request)
-            answer.add_completion(self.completion)
+            self.completion = answer.add_completion(await self._model.complete(request))
         answer.end()
         model = self._settings.get("model")
         if isinstance(model, str):
@@ -445,8 +453,8 @@ class _Answer:
             self._usage = chunk.usage
         return repeats
 
-    def add_completion(self, body: bytes) -> None:
-        """Add an answer that was not streamed."""
+    def add_completion(self, body: bytes) -> bytes:
+        """Add an answer that was not streamed. Return its body, without a prefill that it repeats."""
         completion = completion_of(body)
         if completion.error is not None:
             raise failure_of(completion.error)
@@ -456,6 +464,10 @@ class _Answer:
         answer = choices[0].message
         for number, call in enumerate(answer.tool_calls or []):
             call.setdefault("index", number)
+        prefill, text = self._turn.text, answer.content or ""
+        if prefill and text.startswith(prefill) and (completion.timings or len(prefill) >= _REPEATED):
+            answer.content = text[len(prefill) :]
+            body = _with_content(body, answer.content)
         self._add_output(answer)
         if choices[0].error is not None:
             raise failure_of(choices[0].error)
@@ -463,6 +475,7 @@ class _Answer:
             self._end_with(choices[0].finish_reason)
         self._model, self._usage = completion.model, completion.usage
         self.id = completion.id or ""
+        return body
 
     def _end_with(self, finish_reason: str) -> None:
         if finish_reason not in self._finish_reasons:
