@@ -118,8 +118,9 @@ def test_model_that_refuses_a_history_without_the_question_of_its_calls_is_shown
 
 @pytest.mark.parametrize("before", [[], ["One."]])
 @pytest.mark.parametrize("thoughts", ["<think>Hm.</think>", "<think>Hm", " <think>Hm.</think>\n<think>Hm"])
-def test_answer_that_has_only_thoughts_may_be_resent_empty(
-    serve: Serve, thoughts: str, before: list[str]
+@pytest.mark.parametrize("answer", [[assistant("")], []], ids=["empty", "absent"])
+def test_answer_that_has_only_thoughts_may_be_resent_without_them(
+    serve: Serve, thoughts: str, before: list[str], answer: list[Any]
 ) -> None:
     served = serve(*([each] for each in before), [thoughts, End("length")], ["Last."])
     client = served.client("k")
@@ -128,7 +129,7 @@ def test_answer_that_has_only_thoughts_may_be_resent_empty(
         sent += [user("zeroth"), assistant(text)]
         send_whole(client, sent[:1])
     send_whole(client, [*sent, user("first")])
-    sent += [user("first"), assistant(""), user("second")]
+    sent += [user("first"), *answer, user("second")]
     assert send_whole(client, sent).state == CONTINUED
     asked = [text for role, text in served.messages("k") if role == "user"]
     assert asked == [*("zeroth" for _ in before), "first", "second"]

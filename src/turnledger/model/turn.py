@@ -120,9 +120,10 @@ class Turn(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def is_plain_answer(self) -> bool:
-        """Whether its answer certainly has visible text; known without projecting the turn."""
+        """Whether every client certainly shows text of its answer: some strip thoughts from it. Known without
+        projecting the turn."""
         return "shown" not in self.__dict__ and any(
-            item.role == "assistant" and item.text.strip() for item in self.output
+            item.role == "assistant" and projection.remove_thoughts(item.text).strip() for item in self.output
         )
 
     def with_hidden(self, places: frozenset[int]) -> Turn:

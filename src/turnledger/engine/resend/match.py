@@ -40,7 +40,6 @@ from turnledger.model.messages.projection import (
     ShownTurn,
     reduce_message,
     remove_spaces,
-    remove_thoughts,
 )
 from turnledger.model.turn import Turn, TurnKind
 
@@ -304,7 +303,7 @@ def _is_answered(turn: Turn) -> bool:
     if turn.kind is not TurnKind.COMPLETED:
         return False
     if turn.is_plain_answer:  # avoids projecting the turn
-        return any(item.role == "assistant" and remove_thoughts(item.text).strip() for item in turn.output)
+        return True
     return any(entry.role == "assistant" and not entry.may_be_absent for entry in turn.shown.entries)
 
 

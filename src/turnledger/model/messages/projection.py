@@ -148,6 +148,8 @@ def remove_spaces(text: str) -> str:
 def remove_thoughts(text: str) -> str:
     """Remove the reasoning that some models write into their answers, in pairs of tags; or in one before all
     text, if the answer was cut within its thoughts."""
+    if "think>" not in text:
+        return text
     *closed, rest = text.split("</think>")
     cut = [part.partition("<think>") for part in closed]
     shown = "".join(before if tag else before + "</think>" for before, tag, _ in cut)
