@@ -52,6 +52,20 @@ def test_client_tool_calls_commit_and_the_next_request_brings_their_results(
 
 
 @both_ways
+def test_model_with_a_budget_is_shown_the_question_of_a_long_tool_loop(serve: Serve, way: Way) -> None:
+    calls = [[Call("weather", "{}", f"call_{number}")] for number in range(4)]
+    served = serve(*calls, ["Warm."])
+    client = served.client("k", X_Context="budget=10")
+    way(client, "Weather?", tools=[WEATHER])
+    for number in range(4):
+        answer = way(client, [result(f"call_{number}", "30 " * 40)], tools=[WEATHER])
+    assert answer.text == "Warm."
+    seen = served.upstream.received[-1].body["messages"]
+    assert [each["role"] for each in seen] == ["user", "assistant", "tool"]
+    assert (seen[0]["content"], seen[2]["tool_call_id"]) == ("Weather?", "call_3")
+
+
+@both_ways
 def test_client_tool_calls_resent_with_other_ids_and_spacing_continue(serve: Serve, way: Way) -> None:
     served = serve(["Let me look.", *TWO_CALLS], ["Warm and cold."], ["You are welcome."])
     client = served.client("k")

@@ -26,6 +26,9 @@ from turnledger.model.turn import CONTEXT, CONTEXTS, Turn
 
 Counter: TypeAlias = Callable[[Item], int]
 
+MOST_STEPS = 100
+"""Turns that are searched backwards for the question that led to the results in the input."""
+
 BYTES_PER_TOKEN = 4
 MEDIA_TOKENS = 1_500
 """Tokens of an image, a file or a sound within an item. Models count its size in pixels or seconds."""
@@ -50,8 +53,9 @@ class Context(Struct, frozen=True):
     `Context.budget(8_000)` tokens.
 
     Shows whole turns, the last ones. If a shown turn answers calls of a turn that is not shown, those results
-    are left out. Always shown: instructions, primer, the input, the steps, and the turn whose calls the
-    input answers; a budget that these exceed shows nothing more.
+    are left out. Always shown: instructions, primer, the input, the steps, the turn whose calls the input
+    answers, and with a budget the question that led to these calls; a budget that these exceed shows nothing
+    more.
     """
 
     turns: int | None = None
@@ -141,15 +145,27 @@ def assemble(
     shown = tuple(item for items in past[start:] for item in items)
     if start < len(history) and history[start].number > 1:
         shown = without_answers(shown)  # their calls are in a turn that is not shown
-    assembled = (*parts.instructions, *parts.primer, *shown, *current)
+    asked = _asked_at(past, current, context)
+    question = _question(past[asked]) if asked is not None and asked < start else ()
+    assembled = (*parts.instructions, *parts.primer, *question, *shown, *current)
     open_calls(assembled)  # raises if a call and its result were separated
     return assembled
 
 
 def first_shown(history: Sequence[Turn], parts: ContextParts, context: Context, hidden: HiddenPlaces) -> int:
-    """Return the place of the first turn of this history that the policy shows; its length if none."""
+    """Return the place of the first turn of this history that the policy shows whole; its length if none."""
     past, current = _parts(history, parts, hidden)
     return _start(past, parts, current, context)
+
+
+def first_needed(history: Sequence[Turn], parts: ContextParts, context: Context, hidden: HiddenPlaces) -> int:
+    """Return the place of the first turn of which anything is shown; 0 if that may be before this history."""
+    past, current = _parts(history, parts, hidden)
+    start = _start(past, parts, current, context)
+    if _end_of_steps(past, current) < 0:
+        return 0
+    asked = _asked_at(past, current, context)
+    return start if asked is None else min(asked, start)
 
 
 def _parts(
@@ -166,11 +182,7 @@ def _parts(
 def _start(
     past: Sequence[Sequence[Item]], parts: ContextParts, current: Sequence[Item], context: Context
 ) -> int:
-    oldest = 0
-    if context.turns is not None:
-        oldest = max(0, len(past) - context.turns)
-        first = past[oldest] if oldest < len(past) else current
-        oldest -= bool(oldest and answers_before(first))
+    oldest = _oldest(past, current, context)
     if context.tokens is None:
         return oldest
     left = context.tokens - context.count_all((*parts.instructions, *parts.primer, *current))
@@ -178,10 +190,50 @@ def _start(
     if start and answers_before(current):
         start -= 1
         left -= context.count_all(past[start])
-    while start > oldest and (size := context.count_all(past[start - 1])) <= left:
+    asked, question = _asked_at(past, current, context), 0
+    if asked is not None and asked < start:
+        question = context.count_all(_question(past[asked]))
+        left -= question
+    while start > oldest:
+        size = context.count_all(past[start - 1]) - (question if start - 1 == asked else 0)
+        if size > left:
+            break
         start -= 1
         left -= size
     return start
+
+
+def _oldest(past: Sequence[Sequence[Item]], current: Sequence[Item], context: Context) -> int:
+    if context.turns is None:
+        return 0
+    oldest = max(0, len(past) - context.turns)
+    first = past[oldest] if oldest < len(past) else current
+    return oldest - bool(oldest and answers_before(first))
+
+
+def _asked_at(past: Sequence[Sequence[Item]], current: Sequence[Item], context: Context) -> int | None:
+    """Return the place of the turn with the question that led to the results in the input: without it, a
+    model forgets what its calls are for, and some refuse messages without any of the user. None if the policy
+    excludes it, or the input has a message of the user."""
+    place = _end_of_steps(past, current)
+    is_shown = _oldest(past, current, context) <= place < len(past)
+    return place if is_shown and _question(past[place]) else None
+
+
+def _end_of_steps(past: Sequence[Sequence[Item]], current: Sequence[Item]) -> int:
+    """Return the place before the results that follow each other up to the input; -1 if all turns have some,
+    and no message of the user."""
+    place, items = len(past), current
+    while answers_before(items) and not _question(items) and len(past) - place < MOST_STEPS:
+        place -= 1
+        if place < 0:
+            break
+        items = past[place]
+    return place
+
+
+def _question(items: Sequence[Item]) -> Sequence[Item]:
+    return [item for item in items if item.is_user_message]
 
 
 def answers_before(items: Sequence[Item]) -> bool:

@@ -17,6 +17,7 @@ from turnledger.engine.history.context import (
     ContextParts,
     assemble,
     estimate,
+    first_needed,
     first_shown,
     surely_shows_all,
 )
@@ -100,7 +101,7 @@ def recent(
     while size < length:
         turns = tuple(history[length - size :])
         # The hidden items of the first one depend on the turn before it.
-        if first_shown(turns, around, context, hidden) >= 2:
+        if first_needed(turns, around, context, hidden) >= 2:
             return turns
         size *= 2
     return tuple(history)
@@ -123,7 +124,7 @@ async def _within_budget(
         flags = {**flags, **await _flags(process, base, page)}
         turns[:0] = page
         left -= len(page)
-        first = first_shown(turns, around, context, hidden_from_model(flags))
+        first = first_needed(turns, around, context, hidden_from_model(flags))
         size *= 2
     return _whole(base, turns), flags
 

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from tests.unit.engine.stage import generated
 from tests.unit.model.shapes import assistant, call, histories, reasoning, result, some_id, turn, user
 from turnledger import Chat, Ledger
+from turnledger.engine.history import context as contexts
 from turnledger.engine.history import history
 from turnledger.engine.history.context import (
     ALL,
@@ -27,6 +28,7 @@ from turnledger.engine.history.context import (
     assemble,
     check_primer,
     estimate,
+    first_needed,
     first_shown,
 )
 from turnledger.engine.history.history import ENTRY_BYTES, BranchCache, History, TurnsRequest, encode_messages
@@ -167,10 +169,49 @@ def test_context_budget_leaves_out_a_call_and_its_result_together() -> None:
     assert shown(LOOP, Context.budget(3, one)) == ["a3", "q"]
 
 
-@pytest.mark.parametrize("context", [Context.last(0), Context.budget(0, one)])
-def test_context_always_shows_the_calls_that_the_input_answers(context: Context) -> None:
-    seen = shown(LOOP[:2], context, input=(result("a"),))
+def test_context_always_shows_the_calls_that_the_input_answers() -> None:
+    seen = shown(LOOP[:2], Context.last(0), input=(result("a"),))
     assert seen == ["reasoning", "function_call", "function_call_output"]
+
+
+STEPS = [
+    turn(1, input=[user("earlier")], output=[assistant("a1")]),
+    turn(2, input=[user("task")], output=[call("a")]),
+    turn(3, input=[result("a")], output=[call("b")]),
+    turn(4, input=[result("b")], output=[call("c")]),
+]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "first", "expected"),
+    [
+        (0, 1, ["task", "function_call", "function_call_output"]),
+        (5, 1, ["task", "function_call", "function_call_output"]),
+        (6, 1, ["task", "function_call", "function_call_output", "function_call", "function_call_output"]),
+        (7, 1, [*["task"], *["function_call", "function_call_output"] * 3]),
+        (9, 0, ["earlier", "a1", "task", *["function_call", "function_call_output"] * 3]),
+    ],
+)
+def test_context_budget_shows_the_question_that_led_to_the_results(
+    tokens: int, first: int, expected: list[str]
+) -> None:
+    context, input = Context.budget(tokens, one), (result("c"),)
+    assert shown(STEPS, context, input=input) == expected
+    assert first_needed(STEPS, ContextParts(input=input), context, {}) == first
+
+
+def test_context_budget_shows_no_question_that_is_too_many_steps_away() -> None:
+    with patch.object(contexts, "MOST_STEPS", 3):
+        assert shown(STEPS, Context.budget(0, one), input=(result("c"),))[0] == "task"
+    with patch.object(contexts, "MOST_STEPS", 2):
+        assert shown(STEPS, Context.budget(0, one), input=(result("c"),))[0] == "function_call"
+
+
+def test_context_shows_no_question_that_the_policy_excludes_or_the_input_replaces() -> None:
+    loop = ["function_call", "function_call_output"]
+    assert shown(STEPS, Context(turns=1, tokens=9, count=one), input=(result("c"),)) == loop * 2
+    assert shown(STEPS, Context.budget(0, one), input=(result("c"), user("q"))) == [*loop, "q"]
+    assert shown(STEPS, Context.budget(0, one), {STEPS[1].id: {0}}, input=(result("c"),)) == loop
 
 
 def test_context_without_a_hidden_call_leaves_out_its_new_result() -> None:
@@ -247,10 +288,21 @@ def hidden_in(history: list[Turn], chosen: set[tuple[int, int]]) -> HiddenPlaces
     return hidden  # type: ignore[return-value]
 
 
-def around_of(history: list[Turn], steps: Sequence[Item]) -> ContextParts:
+def around_of(history: list[Turn], steps: Sequence[Item], *, asks: bool = True) -> ContextParts:
     pending = open_calls([item for each in history for item in each.items])
-    answers = [result(each.call_id or "", each.type) for each in pending]
-    return ContextParts((SYSTEM,), (user("p"), assistant("r")), (*answers, user("q")), tuple(steps))
+    input = [result(each.call_id or "", each.type) for each in pending]
+    if asks or not input:
+        input.append(user("q"))
+    return ContextParts((SYSTEM,), (user("p"), assistant("r")), tuple(input), tuple(steps))
+
+
+def question_before(parts: Sequence[Sequence[Item]], start: int, context: Context) -> tuple[Item, ...]:
+    """Return the question that a budget shows of the turns before `start`, for the input at the end."""
+    for place in range(len(parts) - 1, -1, -1):
+        asked = tuple(item for item in parts[place] if item.is_user_message)
+        if asked or not (parts[place][:1] and parts[place][0].is_result):
+            return asked if place < start and context.turns is None else ()
+    return ()
 
 
 class Unread(list[Turn]):
@@ -288,12 +340,12 @@ def test_reduced_context_is_the_budget_within_the_policy(
 
 
 @settings(generated, max_examples=2 * generated.max_examples)
-@given(conversations(), histories, policies, places)
+@given(conversations(), histories, policies, places, st.booleans())
 def test_context_is_well_formed_and_complete_for_any_history(
-    history: list[Turn], draft: list[Item], context: Context, chosen: set[tuple[int, int]]
+    history: list[Turn], draft: list[Item], context: Context, chosen: set[tuple[int, int]], asks: bool
 ) -> None:
     steps = _from_a_model([item for item in draft if not item.is_user_message])
-    around, hidden = around_of(history, steps), hidden_in(history, chosen)
+    around, hidden = around_of(history, steps, asks=asks), hidden_in(history, chosen)
     seen = assemble(history, around, context, hidden)
     assert open_calls(seen) == open_calls(steps)
     assert seen[:3] == (*around.instructions, *around.primer)
@@ -306,8 +358,12 @@ def test_context_is_well_formed_and_complete_for_any_history(
     past = seen[3 : len(seen) - len(parts[-1])]
     if context is ALL:
         assert seen[3:] == whole
-    # Of the turns before the first that is shown there is nothing, and of that one only answers are missing.
+    # Of the turns before the first that is shown there is at most the question that led to the results in the
+    # input, and of that one only answers are missing.
     start = first_shown(history, around, context, hidden)
+    question = question_before(parts, start, context)
+    assert past[: len(question)] == question
+    past = past[len(question) :]
     rest = tuple(item for part in parts[start:-1] for item in part)
     missing = len(rest) - len(past)
     assert past == rest[missing:]
@@ -318,16 +374,17 @@ def test_context_is_well_formed_and_complete_for_any_history(
     if context.tokens is not None:
         fixed = context.count_all((*around.instructions, *around.primer, *parts[-1]))
         needed = parts[-2] if parts[-1][:1] and parts[-1][0].is_result else ()
-        assert context.count_all(past) <= max(context.tokens - fixed, context.count_all(needed))
+        left = context.tokens - fixed - context.count_all(question)
+        assert context.count_all(past) <= max(left, context.count_all(needed))
 
 
 @settings(generated, max_examples=2 * generated.max_examples)
-@given(conversations(), policies, places)
+@given(conversations(), policies, places, st.booleans())
 def test_context_assembled_from_the_end_of_a_history_equals_that_of_the_whole(
-    history: list[Turn], context: Context, chosen: set[tuple[int, int]]
+    history: list[Turn], context: Context, chosen: set[tuple[int, int]], asks: bool
 ) -> None:
-    around, hidden = around_of(history, ()), hidden_in(history, chosen)
-    start = first_shown(history, around, context, hidden)
+    around, hidden = around_of(history, (), asks=asks), hidden_in(history, chosen)
+    start = first_needed(history, around, context, hidden)
     whole = assemble(history, around, context, hidden)
     for cut in range(max(0, start - 1)):
         assert assemble(history[cut:], around, context, hidden) == whole
@@ -335,12 +392,16 @@ def test_context_assembled_from_the_end_of_a_history_equals_that_of_the_whole(
 
 @settings(generated, max_examples=2 * generated.max_examples)
 @given(
-    conversations(), policies, places, st.lists(st.sampled_from([assistant("s"), assistant()]), max_size=2)
+    conversations(),
+    policies,
+    places,
+    st.lists(st.sampled_from([assistant("s"), assistant()]), max_size=2),
+    st.booleans(),
 )
 def test_json_of_a_limited_context_equals_its_messages(
-    turns: list[Turn], context: Context, chosen: set[tuple[int, int]], steps: list[Item]
+    turns: list[Turn], context: Context, chosen: set[tuple[int, int]], steps: list[Item], asks: bool
 ) -> None:
-    around = around_of(turns, steps)
+    around = around_of(turns, steps, asks=asks)
     made = snapshot.Snapshot(
         History(turns), around.instructions, around.primer, context, hidden_in(turns, chosen)
     )
@@ -875,6 +936,25 @@ async def test_context_budget_does_not_count_a_result_hidden_by_a_call_on_an_ear
         async with (await ledger.conversation(long_chat.id)).turn("q", context=context) as last:
             assert [item.text for item in last.items][:2] == ["a2", "q0"]
             last.emit("a")
+
+
+async def test_context_budget_reads_back_to_the_question_on_an_earlier_page(database: Database) -> None:
+    async with (
+        await Ledger.over(MemoryStore(database), clock=FakeClock(), random=Random(1)) as other,
+        await Ledger.over(MemoryStore(database), clock=FakeClock(), random=Random(2)) as ledger,
+    ):
+        loop = await other.conversation()
+        async with loop.turn("the task") as turn:
+            await turn.add(call("c0"))
+        for number in range(FIRST_PAGE + 2):
+            async with loop.turn(result(f"c{number}")) as step:
+                await step.add(call(f"c{number + 1}"))
+        for each in (other, ledger):  # one has the history in its cache
+            chat = await each.conversation(loop.id)
+            with pytest.raises(RuntimeError):
+                async with chat.turn(result(f"c{FIRST_PAGE + 2}"), context=Context.budget(0, one)) as last:
+                    assert texts(last.items) == ["the task", "function_call", "function_call_output"]
+                    raise RuntimeError
 
 
 async def test_limited_context_of_a_cached_history_reads_no_turns(long_chat: Chat, reading: Reading) -> None:
