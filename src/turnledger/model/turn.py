@@ -122,8 +122,12 @@ class Turn(msgspec.Struct, frozen=True, dict=True):
     def is_plain_answer(self) -> bool:
         """Whether every client certainly shows text of its answer: some strip thoughts from it. Known without
         projecting the turn."""
-        return "shown" not in self.__dict__ and any(
-            item.role == "assistant" and projection.remove_thoughts(item.text).strip() for item in self.output
+        if "shown" in self.__dict__:
+            return False
+        texts = (item.text for item in self.output if item.role == "assistant")
+        return any(
+            text.strip() and ("think>" not in text or projection.remove_thoughts(text).strip())
+            for text in texts
         )
 
     def with_hidden(self, places: frozenset[int]) -> Turn:
