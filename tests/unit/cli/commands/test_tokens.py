@@ -232,7 +232,7 @@ def test_revoke_continues_after_an_unknown_id(url: str) -> None:
     token = made(url)
     done = run("revoke", UNKNOWN, token["id"], "--store", url)
     assert (done.exit_code, done.stdout) == (2, f"Revoked {token['id']}.\n")
-    assert done.stderr == f"token_not_found: {UNKNOWN}: There is no token with that id.\n"
+    assert done.stderr == f"token_not_found: {UNKNOWN}: There is no token with that id. List the tokens.\n"
 
 
 @pytest.mark.parametrize("as_json", [False, True])
