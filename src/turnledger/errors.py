@@ -142,7 +142,7 @@ class ConversationUnavailable(TurnledgerError):
 
 
 class ConversationNotFound(ConversationUnavailable):
-    """There is no conversation with that id or conversation_key. Check it, and the scope."""
+    """No conversation has that id or conversation_key. Check it."""
 
 
 class ConversationDeleted(ConversationUnavailable):

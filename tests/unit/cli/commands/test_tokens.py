@@ -225,7 +225,7 @@ def test_revoke_by_token_text_does_not_print_the_text(url: str) -> None:
     elsewhere = made(url.replace("mine", "other"))
     done = run("revoke", elsewhere["token"], "--store", url)
     assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr == "token_not_found: a text: No token has this text.\n"
+    assert done.stderr == "token_not_found: a text: No token has this text. Copy it completely.\n"
 
 
 def test_revoke_continues_after_an_unknown_id(url: str) -> None:
