@@ -117,8 +117,10 @@ class MissingToolResults(InvalidInput):
     """Some pending tool calls have no result. Send all of them, or a user message that moves on."""
 
     def __init__(self, missing: tuple[str, ...]) -> None:
+        # The ids come from models: any length and number is possible.
+        shown = [*(each[:80] for each in missing[:10]), *(["…"] if len(missing) > 10 else [])]
         super().__init__(
-            f"No result for the pending tool call{'s' if len(missing) > 1 else ''} {', '.join(missing)}. "
+            f"No result for the pending tool call{'s' if len(missing) > 1 else ''} {', '.join(shown)}. "
             "Send all results together, or a user message to skip them."
         )
         self.missing = missing

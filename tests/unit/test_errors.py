@@ -90,6 +90,9 @@ def test_errors_carry_the_objects_they_are_about() -> None:
     assert MissingToolResults(("a", "b")).missing == ("a", "b")
     assert "calls a, b." in str(MissingToolResults(("a", "b")))
     assert "call a." in str(MissingToolResults(("a",)))
+    many = MissingToolResults(("a" * 1_000,) * 1_000)
+    assert len(many.missing) == 1_000
+    assert len(str(many)) < 1_000
     assert RevisionConflict(3).current == 3
     assert "revision 3" in str(RevisionConflict(3))
     replay = TurnReplayed(committed, CONVERSATION)

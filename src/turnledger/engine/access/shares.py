@@ -85,7 +85,7 @@ async def _parent(whole: WholeStore, request: CreateShare, id: TokenId) -> Token
         raise TokenTooWide("Visitors cannot create links. Use another token.")
     needed = TokenScope.ADMIN if request.conversation is None else TokenScope.CHATS_WRITE
     if not parent.allows(needed):
-        raise TokenTooWide(f"Only a token with the scope {needed} can create this link.")
+        raise TokenTooWide(f"Only a token with the scope {needed} can create this link. Use another token.")
     return parent
 
 
