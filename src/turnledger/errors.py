@@ -78,7 +78,7 @@ if TYPE_CHECKING:
 
 
 class TurnledgerError(Exception):
-    """Turnledger could not do what was asked."""
+    """Turnledger could not carry out the operation. Check the log."""
 
     code: ClassVar[str] = "error"
     status: int | None = None
@@ -98,7 +98,7 @@ class TurnledgerError(Exception):
 
 
 class InvalidInput(TurnledgerError):
-    """The request is not valid. Nothing changed."""
+    """The request is not valid. Nothing changed; correct it."""
 
     def __init__(self, message: str | None = None, *, param: str | None = None) -> None:
         super().__init__(message)
@@ -106,7 +106,7 @@ class InvalidInput(TurnledgerError):
 
 
 class InvalidId(InvalidInput):
-    """That is not an id that Turnledger issued."""
+    """That is not an id that Turnledger issued. Copy it completely."""
 
 
 class NoNewInput(InvalidInput):
@@ -117,15 +117,17 @@ class MissingToolResults(InvalidInput):
     """Some pending tool calls have no result. Send all of them, or a user message that moves on."""
 
     def __init__(self, missing: tuple[str, ...]) -> None:
+        # The ids come from models: any length and number is possible.
+        shown = [*(each[:80] for each in missing[:10]), *(["…"] if len(missing) > 10 else [])]
         super().__init__(
-            f"No result for the pending tool call{'s' if len(missing) > 1 else ''} {', '.join(missing)}. "
+            f"No result for the pending tool call{'s' if len(missing) > 1 else ''} {', '.join(shown)}. "
             "Send all results together, or a user message to skip them."
         )
         self.missing = missing
 
 
 class MalformedItems(InvalidInput):
-    """The items do not form a history that a model accepts."""
+    """The items do not form a history that a model accepts. Correct them and send them again."""
 
 
 class EmptyTurn(InvalidInput):
@@ -138,11 +140,11 @@ class IdempotencyMismatch(InvalidInput):
 
 
 class ConversationUnavailable(TurnledgerError):
-    """That conversation cannot be continued."""
+    """That conversation cannot be continued. Start a new one."""
 
 
 class ConversationNotFound(ConversationUnavailable):
-    """There is no conversation with that id or conversation_key."""
+    """No conversation has that id or conversation_key. Check it."""
 
 
 class ConversationDeleted(ConversationUnavailable):
@@ -165,15 +167,15 @@ class ConversationExpired(ConversationUnavailable):
 
 
 class HistoryUnavailable(TurnledgerError):
-    """That part of the history is not available."""
+    """That part of the history is not available. Read the conversation again."""
 
 
 class TurnNotFound(HistoryUnavailable):
-    """There is no such turn in this conversation, on the branch it shows."""
+    """There is no such turn on the branch that this conversation shows. Read its turns again."""
 
 
 class BranchNotFound(HistoryUnavailable):
-    """There is no such branch in this conversation."""
+    """There is no such branch in this conversation. List its branches."""
 
 
 class HistoryDiverged(HistoryUnavailable):
@@ -219,7 +221,7 @@ class TokenRefused(TurnledgerError):
 
 
 class TokenNotFound(TokenRefused):
-    """There is no token with that id."""
+    """There is no token with that id. List the tokens."""
 
 
 class TokenEnded(TokenRefused):
@@ -239,7 +241,7 @@ class ShareRefused(TurnledgerError):
 
 
 class ShareNotFound(ShareRefused):
-    """There is no share link with that id."""
+    """There is no share link with that id. List the links."""
 
 
 class LinkNotValid(ShareRefused):
@@ -282,14 +284,14 @@ class TurnAttached(TurnEnded):
 
 
 class TurnFailed(TurnEnded):
-    """The turn failed. The history is unchanged."""
+    """The turn failed. The history is unchanged; try again."""
 
 
 class TurnStopped(TurnEnded):
     """The turn was stopped. `turn` holds what was kept of it, or None when it was discarded."""
 
     def __init__(self, turn: Turn | None = None) -> None:
-        super().__init__("The turn was stopped and kept." if turn else "The turn was stopped and discarded.")
+        super().__init__(f"The turn was stopped and {'kept' if turn else 'discarded'}. Start a new turn.")
         self.turn = turn
 
 
@@ -306,7 +308,7 @@ class ContextSizes(NamedTuple):
 
 
 class ModelError(TurnledgerError):
-    """The model gave no complete answer. The history is unchanged."""
+    """The model gave no complete answer. The history is unchanged; try again."""
 
     context_exceeded: ContextSizes | None = None
     """Set if the request was too long for the model's context."""
@@ -345,6 +347,8 @@ class ModelRefused(ModelError):
     ) -> None:
         reason = " ".join(str((error or {}).get("message") or "").split()).rstrip(".")
         message = f"The model refused the request with status {status}{': ' if reason else ''}{reason}."
+        if not reason:
+            message += " Try again later." if status in TEMPORARY else " Change the request or the model."
         super().__init__(message, should_retry=status in TEMPORARY)
         self.status = status
         self.error: Mapping[str, Any] = error or {}
@@ -353,13 +357,13 @@ class ModelRefused(ModelError):
 
 
 class MalformedAnswer(ModelError):
-    """The model sent an incomplete answer. Nothing of it was kept."""
+    """The model sent an incomplete answer. Nothing of it was kept; check the model's server."""
 
     should_retry = False
 
 
 class StoreError(TurnledgerError):
-    """The store could not carry out the operation. Nothing was written."""
+    """The store could not carry out the operation. Nothing was written; check the log."""
 
     public_message: str | None = None
     """The message without names of files; None: that of the class."""
@@ -386,7 +390,7 @@ class StoreCorrupt(StoreError):
 
 
 class NotAStore(StoreError):
-    """That does not name a Turnledger store."""
+    """That does not name a Turnledger store. Correct the URL."""
 
 
 class StoreTooNew(StoreError):

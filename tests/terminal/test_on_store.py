@@ -88,7 +88,7 @@ def test_turns_are_edited_regenerated_and_undone(home: Home) -> None:
         window.ready()
         window.ask("/prev", "Turn 1, version 2 of 3:")
         window.ask("/prev", "Turn 1, version 1 of 3:")
-        window.ask("/<", "✗ invalid_input: This is the first version of turn 1.")
+        window.ask("/<", "✗ invalid_input: Turn 1 has no earlier version.")
         window.ask("/undo", "Turn 1 is undone.")
         assert window.last_input == "1 › One"
         window.type(" again", ENTER)
@@ -122,7 +122,7 @@ def test_chats_are_listed_searched_and_opened(home: Home) -> None:
             window.ask(question, f'You said "{question}"', f"{question}  demo  /help")
         window.ask("/rename About the sky", "About the sky  demo  /help")
         window.ask("/list dogs", "1  Cats and dogs")
-        window.ask("/open 7", "✗ invalid_input: No chat has this number.")
+        window.ask("/open 7", "✗ invalid_input: No chat has the number 7.")
         window.send("/open")
         window.see("Type to search, Enter opens, Esc cancels")
         assert any(line.startswith("› About the sky") for line in window.lines)

@@ -90,6 +90,9 @@ def test_errors_carry_the_objects_they_are_about() -> None:
     assert MissingToolResults(("a", "b")).missing == ("a", "b")
     assert "calls a, b." in str(MissingToolResults(("a", "b")))
     assert "call a." in str(MissingToolResults(("a",)))
+    many = MissingToolResults(("a" * 1_000,) * 1_000)
+    assert len(many.missing) == 1_000
+    assert len(str(many)) < 1_000
     assert RevisionConflict(3).current == 3
     assert "revision 3" in str(RevisionConflict(3))
     replay = TurnReplayed(committed, CONVERSATION)
@@ -104,7 +107,10 @@ def test_model_refused_message_includes_status_and_the_models_message() -> None:
     refused = ModelRefused(429, {"message": "Slow\n down.", "code": "rate_limit"}, 2.5)
     assert (refused.status, refused.error["code"], refused.retry_after) == (429, "rate_limit", 2.5)
     assert str(refused) == "The model refused the request with status 429: Slow down."
-    assert str(ModelRefused(400)) == "The model refused the request with status 400."
+    assert str(ModelRefused(400)) == (
+        "The model refused the request with status 400. Change the request or the model."
+    )
+    assert str(ModelRefused(429)) == "The model refused the request with status 429. Try again later."
     assert ModelRefused(400).error == {}
 
 

@@ -26,7 +26,7 @@ export interface ErrorFacts {
   cause?: unknown;
 }
 
-/** Turnledger could not do what was asked. */
+/** Turnledger could not carry out the operation. */
 export class TurnledgerError extends Error {
   /** For programs to match on, as sent by the server. */
   declare readonly code: string;

@@ -12,7 +12,7 @@ export function idOf(prefix: IdPrefix, value: Identified): string {
   const id = typeof value === "string" ? value : value.id;
   if (!new RegExp(`^${prefix}_[0-9a-f]{32}$`).test(id)) {
     // Do not repeat the value: it may be a secret mistaken for an id.
-    throw errorOf("invalid_id", `Not an id of the form ${prefix}_….`);
+    throw errorOf("invalid_id", `Not an id of the form ${prefix}_…: copy it completely.`);
   }
   return id;
 }

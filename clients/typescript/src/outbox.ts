@@ -58,7 +58,7 @@ export class Outbox implements Recorder {
       this.#last = Math.max(this.#options.now(), this.#last + 1);
       this.#storage.setItem(name, JSON.stringify({ ...unsent, recordedAt: this.#last }));
     } catch (problem) {
-      throw errorOf("store_full", `No room for another message: ${String(problem)}`);
+      throw errorOf("store_full", `No room for another message (${String(problem)}): send or forget some.`);
     }
   }
 

@@ -205,9 +205,9 @@ function failureOf(event: TurnEvent, requestId: string | null): TurnledgerError 
   if (event.type !== "turn.finished" || /completed|kept/.test(event.state)) return undefined;
   const { state, failure } = event;
   if (state === "discarded" || (state === "settled" && !failure)) {
-    return errorOf("turn_stopped", "The turn was stopped.", { requestId });
+    return errorOf("turn_stopped", "The turn was stopped. Send it again.", { requestId });
   }
-  const { code = "turn_failed", message = "The turn failed." } = failure ?? {};
+  const { code = "turn_failed", message = "The turn failed. Try again." } = failure ?? {};
   const isRetryable = state === "resumed" || (state === "failed" && PROCESS_CODES.includes(code));
   const error = errorOf(code, message, { requestId, isRetryable }, "TurnFailed");
   error.message = message.replace(`${error.name}: `, "");

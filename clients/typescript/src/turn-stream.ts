@@ -113,7 +113,7 @@ export class TurnStream extends TurnEvents {
     else while (!(await this.next()).done);
     if (this.problem) throw this.problem;
     const state = await this.#committed();
-    if (!state.turn) throw errorOf("turn_failed", "The turn failed."); // or was undone since
+    if (!state.turn) throw errorOf("turn_failed", "The turn failed. Try again."); // or was undone since
     const committed = camel<Turn>(state.turn);
     const chat = camel<ChatInfo>(state.chat);
     const { head, isFresh } = this.#followed;

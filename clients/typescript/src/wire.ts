@@ -138,7 +138,7 @@ export class Wire {
   async open(request: ApiRequest, signal?: AbortSignal): Promise<Reply> {
     const controller = new AbortController();
     const unchain = chain(signal, (reason) => controller.abort(reason));
-    const drop = (): void => controller.abort(noAnswerError("The server does not respond."));
+    const drop = (): void => controller.abort(noAnswerError("The server does not respond. Check it."));
     let disarm = (): void => {};
     const arm = (extra = 0): void => {
       const { timer, timeouts: { silence = 45_000 } = {} } = this.options;
@@ -155,7 +155,7 @@ export class Wire {
       close();
       if (aborted) problem = reason;
       else if (!(problem instanceof TurnledgerError)) {
-        problem = noAnswerError(`No connection: ${problem}.`, problem);
+        problem = noAnswerError(`No connection: ${problem}. Try again.`, problem);
       }
       if (problem instanceof ServerUnavailable) this.#connection(true);
       return problem;
@@ -207,9 +207,9 @@ export class Wire {
     const { apiKey } = this.options;
     const token = typeof apiKey === "function" ? await apiKey() : apiKey;
     // `fetch` would repeat it in its error.
-    if (token && /[^!-~]/.test(token)) throw errorOf("invalid_input", "apiKey is not a token.");
+    if (token && /[^!-~]/.test(token)) throw errorOf("invalid_input", "apiKey is not a token: copy it completely.");
     if (token && !this.options.allowHttp && EXPOSED.test(this.base)) {
-      throw errorOf("invalid_input", "Use https, or set allowHttp.");
+      throw errorOf("invalid_input", "The token would go unencrypted. Use https, or set allowHttp.");
     }
     return withoutUndefined({
       "content-type": typeof body === "string" ? "application/json" : undefined,
@@ -296,7 +296,7 @@ export class RetryCount {
 }
 
 /** The error for a missing or incomplete response. */
-export function noAnswerError(message = "The response was incomplete.", cause?: unknown): TurnledgerError {
+export function noAnswerError(message = "The response was incomplete. Try again.", cause?: unknown): TurnledgerError {
   return errorOf("server_unavailable", message, { isRetryable: true, cause });
 }
 

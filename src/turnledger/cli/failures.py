@@ -40,7 +40,7 @@ class CommandGroup(TyperGroup):
 
 def describe(problem: TurnledgerError, name: str | None = None) -> str:
     """Return the code and the message, with the command that finds a chat if none has the given name."""
-    remedy = " `turnledger chats list` shows them." if isinstance(problem, ConversationNotFound) else ""
+    remedy = " `turnledger chats list` lists all." if isinstance(problem, ConversationNotFound) else ""
     return ": ".join(filter(None, (problem.code, name, f"{problem}{remedy}")))
 
 

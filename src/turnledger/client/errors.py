@@ -187,7 +187,7 @@ def is_foreign(problem: TurnledgerError) -> bool:
 
 
 def closed_error() -> TurnledgerError:
-    error = RequestFailed("The client was closed. Its requests may still be running.")
+    error = RequestFailed("The client was closed. Open a new one; its requests may still be running.")
     error.code = "client_closed"  # type: ignore[misc]
     return error
 

@@ -74,8 +74,12 @@ def decode_one_of(kinds: Any, raw: bytes) -> Any:
     except (msgspec.MsgspecError, NotImplementedError, UnicodeDecodeError, RecursionError) as caught:
         version, problem = _version_of(raw), caught
     if version <= VERSION:
-        raise StoreCorrupt(f"A stored document cannot be read: {problem}.") from None
-    raise StoreTooNew(f"A stored document has version {version}; this Turnledger reads {VERSION}.")
+        raise StoreCorrupt(
+            f"A stored document cannot be read: {problem}. Restore the store from a backup."
+        ) from None
+    raise StoreTooNew(
+        f"A stored document has version {version}; this Turnledger reads {VERSION}. Upgrade it."
+    )
 
 
 def _version_of(raw: bytes) -> int:

@@ -200,15 +200,19 @@ def entries(log: bytes | bytearray, start: int = 0) -> Iterator[Entry]:
             raw = bytes(log[place : place + length])
             place += length
             if len(raw) != length:
-                raise StoreCorrupt("A stored event log is cut off.")
+                raise _corrupt_error("is cut off")
         yield code, value, raw, place
+
+
+def _corrupt_error(reason: str) -> StoreCorrupt:
+    return StoreCorrupt(f"A stored event log {reason}. Restore the store from a backup.")
 
 
 def _unpack(log: bytes | bytearray, place: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         if place >= len(log):
-            raise StoreCorrupt("A stored event log is cut off.")
+            raise _corrupt_error("is cut off")
         byte = log[place]
         place += 1
         value |= (byte & 0x7F) << shift
@@ -256,7 +260,7 @@ class EmittedSource:
         return _at(self._items, self.item - 1)
 
     def opening(self, _call: int) -> bytes:
-        raise StoreCorrupt("A stored event log refers to a missing call.")
+        raise _corrupt_error("refers to a missing call")
 
 
 class ItemSource:
@@ -300,7 +304,7 @@ class ItemSource:
         try:
             return opening_of(self._calls[call]).raw
         except (KeyError, MalformedItems):
-            raise StoreCorrupt("A stored event log refers to a missing call.") from None
+            raise _corrupt_error("refers to a missing call") from None
 
 
 def _texts_of(log: bytes, items: Sequence[Item], calls: dict[int, Item]) -> dict[int, str]:
@@ -324,13 +328,13 @@ def _texts_of(log: bytes, items: Sequence[Item], calls: dict[int, Item]) -> dict
 
 def _at(items: Sequence[Item], place: int) -> Item:
     if place >= len(items):
-        raise StoreCorrupt("A stored event log refers to missing items.")
+        raise _corrupt_error("refers to missing items")
     return items[place]
 
 
 def _checked(found: str, length: int) -> str:
     if len(found) != length:
-        raise StoreCorrupt("A stored event log refers to missing text.")
+        raise _corrupt_error("refers to missing text")
     return found
 
 
@@ -338,7 +342,7 @@ def _decoded(raw: bytes) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError as problem:
-        raise StoreCorrupt(f"A stored event log cannot be read: {problem}.") from None
+        raise _corrupt_error(f"cannot be read: {problem}") from None
 
 
 class EventReplay:
@@ -387,7 +391,7 @@ class EventReplay:
         if kind == REFUSAL:
             return RefusalDelta(number=self.number, text=text)
         if not 0 <= self.chosen < len(self.call_ids):
-            raise StoreCorrupt("A stored event log refers to a missing call.")
+            raise _corrupt_error("refers to a missing call")
         return ArgumentsDelta(number=self.number, call_id=self.call_ids[self.chosen], text=text)
 
 
@@ -495,7 +499,9 @@ def failure_of(log: bytes) -> Failure | None:
             try:
                 return msgspec.json.decode(raw, type=Failure)
             except msgspec.MsgspecError as problem:
-                raise StoreCorrupt(f"A stored failure cannot be read: {problem}.") from None
+                raise StoreCorrupt(
+                    f"A stored failure cannot be read: {problem}. Restore the store from a backup."
+                ) from None
     return None
 
 
@@ -554,7 +560,7 @@ def _inflate(raw: bytes) -> bytes:
     try:
         return zlib.decompress(raw[1:])
     except zlib.error as problem:
-        raise StoreCorrupt(f"A stored event log cannot be read: {problem}.") from None
+        raise _corrupt_error(f"cannot be read: {problem}") from None
 
 
 def encode_at_once(output: Sequence[Item], failure: Failure | None) -> bytes:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from turnledger.errors import InvalidInput, MalformedItems, MissingToolResults, NoNewInput, StoreCorrupt
+from turnledger.model.text.plain import plain
 
 _CALL, _RESULT = "_call", "_call_output"
 # Hosted calls carry their result in themselves, so no result item ever follows.
@@ -68,7 +69,9 @@ class Item:
             try:
                 self._fields = _decode(self.raw)
             except MalformedItems as problem:
-                raise StoreCorrupt(f"A stored item cannot be read: {problem}") from None
+                raise StoreCorrupt(
+                    f"A stored item cannot be read: {problem} Restore the store from a backup."
+                ) from None
             self.type = self._fields["type"]
             return getattr(self, name)
 
@@ -304,7 +307,7 @@ def _check_shape(fields: dict[str, Any]) -> None:
 def _check_text(fields: dict[str, Any], kind: str, name: str, *, empty: bool = False) -> None:
     value = fields.get(name)
     if not isinstance(value, str) or not (value or empty):
-        raise MalformedItems(f"A {kind} needs `{name}`, a text.")
+        raise MalformedItems(f"A {plain(kind)[:80]} needs `{name}`, a text.")
 
 
 def _encode(fields: dict[str, Any]) -> bytes:
@@ -350,7 +353,9 @@ def object_of(raw: msgspec.Raw) -> dict[str, Any]:
     try:
         return _objects.decode(raw)
     except (ValueError, RecursionError) as problem:
-        raise StoreCorrupt(f"A stored object cannot be read: {problem}.") from None
+        raise StoreCorrupt(
+            f"A stored object cannot be read: {problem}. Restore the store from a backup."
+        ) from None
 
 
 def _check_message(fields: dict[str, Any]) -> None:
@@ -385,25 +390,34 @@ def open_calls(items: Iterable[Item]) -> tuple[Item, ...]:
     reasoning: Item | None = None
     for item in items:
         if reasoning is not None and not item.is_reasoning and not can_follow_reasoning(item):
-            raise MalformedItems(f"A reasoning item is followed by a {item.type}, not by what it led to.")
+            raise MalformedItems(
+                f"A reasoning item is followed by a {plain(item.type)[:80]}, not by what it led to. "
+                "Keep both together."
+            )
         reasoning = item if item.is_reasoning else None
         if item.type == "message":
             continue
         call_id = item.call_id or ""
         if item.is_call:
             if call_id in waiting:
-                raise MalformedItems(f"The call id {call_id} is reused before its result has arrived.")
+                raise MalformedItems(
+                    f"The call id {plain(call_id)[:80]} is reused before its result has arrived. "
+                    "Use a new id."
+                )
             waiting[call_id] = item
         elif item.is_result:
             call = waiting.pop(call_id, None)
             if call is None:
                 raise MalformedItems(
-                    f"There is a result for {call_id}, but no such call is pending. Omit it."
+                    f"There is a result for {plain(call_id)[:80]}, but no such call is pending. Check its id."
                 )
             if f"{call.type}_output" != item.type:
-                raise MalformedItems(f"The result for {call_id} is a {item.type}, the call a {call.type}.")
+                raise MalformedItems(
+                    f"The result for {plain(call_id)[:80]} is a {plain(item.type)[:80]}. "
+                    f"Send a {plain(call.type)[:80]}_output."
+                )
     if reasoning is not None:
-        raise MalformedItems("A reasoning item at the end lacks the item it led to.")
+        raise MalformedItems("A reasoning item at the end lacks the item it led to. Send both, or neither.")
     return tuple(waiting.values())
 
 
@@ -484,7 +498,9 @@ def check_input(new: Sequence[Item]) -> None:
         if item.type == "message":
             continue
         if item.is_call or item.is_reasoning:
-            raise MalformedItems(f"A {item.type} cannot be input: only models produce it.")
+            raise MalformedItems(
+                f"A {plain(item.type)[:80]} cannot be input: only models produce it. Omit it."
+            )
         has_result = has_result or item.is_result
     if not has_result and not _has_user_message(new):
         raise NoNewInput

@@ -47,7 +47,7 @@ class Journal:
             elif isinstance(record.started, int) and 0 <= record.started < len(journal.items):
                 journal.started[record.started] = record.read_only
             else:
-                raise StoreCorrupt("A stored journal record is empty.")
+                raise StoreCorrupt("A stored journal record is empty. Restore the store from a backup.")
         return journal
 
     @classmethod

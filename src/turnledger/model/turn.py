@@ -455,7 +455,10 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Attempt:
         """Return the attempt after a legal move. Any other is asked for only if a row is damaged."""
         if state not in MOVES[self.state]:
-            raise StoreCorrupt(f"{self.id} is stored as {self.state}, and cannot become {state}.")
+            raise StoreCorrupt(
+                f"{self.id} is stored as {self.state}, and cannot become {state}. Restore the store from a "
+                "backup."
+            )
         changes: dict[str, object] = {"state": state, "ended_at": self.ended_at if at is None else at}
         changes["failure"] = failure or self.failure
         return msgspec.structs.replace(self, **changes)

@@ -165,7 +165,9 @@ def failure_of(error: Any) -> ModelUnavailable:
     if status in ABOUT_THE_ACCOUNT:
         return ModelUnavailable(problem_of_account(status, words), should_retry=False)
     reason = f" with an error: {words.rstrip('.')}" if words else ""
-    failure = ModelUnavailable(f"The model stopped early{reason}.", should_retry=can_heal(status))
+    may_heal = can_heal(status)
+    remedy = " Try again." if may_heal else ""
+    failure = ModelUnavailable(f"The model stopped early{reason}.{remedy}", should_retry=may_heal)
     failure.context_exceeded = context_exceeded(cleaned, status)
     failure.refuses_repeated_roles = refuses_repeated_roles(cleaned)
     return failure
@@ -180,7 +182,7 @@ def finish_reasons_of(model: ChatModel) -> Collection[str]:
 def failure_of_end(finish_reason: str | None) -> ModelError:
     """Return the error for an answer with no `finish_reason`, or with one of an incomplete answer."""
     if finish_reason is None:
-        message = "The model's answer ended without a finish_reason. It may be incomplete."
+        message = "The model's answer ended without a finish_reason. It may be incomplete; try again."
         return MalformedAnswer(message, should_retry=True)
     if finish_reason in _FAILED:
         return ModelUnavailable(f"The model stopped early (finish_reason {finish_reason}). Try again.")
@@ -196,4 +198,6 @@ def _with_halves(raw: bytes, kind: type[_Answer], problem: Exception) -> _Answer
     try:
         return msgspec.convert(json.loads(raw), kind)
     except (ValueError, RecursionError):
-        raise MalformedAnswer(f"The model sent something that cannot be read: {problem}.") from None
+        raise MalformedAnswer(
+            f"The model sent something that cannot be read: {problem}. Check its server."
+        ) from None

@@ -57,7 +57,9 @@ class CallDeltas:
         for delta in deltas:
             index = delta.get("index", 0)
             if type(index) is not int:
-                raise MalformedAnswer("The model sent a tool call whose index is not a number.")
+                raise MalformedAnswer(
+                    "The model sent a tool call whose index is not a number. Check its server."
+                )
             call = self._calls.get(index)
             if call is None:
                 self._count(_CALL_OVERHEAD)
@@ -91,7 +93,9 @@ class CallDeltas:
             kind = call["type"]
             body = call.get(kind) if isinstance(kind, str) and kind in CALL_BODIES else None
             if not call.get("id") or body is None or not body.get("name"):
-                raise MalformedAnswer("The model called a tool without an id, a known type or a name.")
+                raise MalformedAnswer(
+                    "The model called a tool without an id, a known type or a name. Check its server."
+                )
             calls.append({**call, kind: {**body, CALL_BODIES[kind]: "".join(self._pieces[index])}})
         return calls
 
@@ -102,19 +106,23 @@ class CallDeltas:
             if name in CALL_BODIES:
                 self._merge_body(index, call.setdefault(name, {}), CALL_BODIES[name], value)
             elif name == "id" and call.setdefault("id", value) != value:
-                raise MalformedAnswer(f"The model sent two tool calls with the index {index}.")
+                raise MalformedAnswer(
+                    f"The model sent two tool calls with the index {index}. Check its server."
+                )
             else:
                 self._keep(call, name, value)
 
     def _merge_body(self, index: int, body: dict[str, Any], growing: str, value: Any) -> None:
         if not isinstance(value, dict):
-            raise MalformedAnswer("The model sent a tool call that is not an object.")
+            raise MalformedAnswer("The model sent a tool call that is not an object. Check its server.")
         for name, each in value.items():
             if each is None or each == "":
                 continue
             if name == growing:
                 if not isinstance(each, str):
-                    raise MalformedAnswer(f"The model sent a tool call whose {growing} is not a text.")
+                    raise MalformedAnswer(
+                        f"The model sent a tool call whose {growing} is not a text. Check its server."
+                    )
                 self._count(len(each) + 50)  # the size of a one-character string
                 self._pieces[index].append(each)
             elif name != "name" or "name" not in body:
@@ -181,7 +189,9 @@ class RepeatFilter:
         if name in self._seen:
             return True
         if len(self._seen) >= MOST_NAMES:
-            raise MalformedAnswer(f"The model made more than {MOST_NAMES // 2} tool calls in one answer.")
+            raise MalformedAnswer(
+                f"The model made more than {MOST_NAMES // 2} tool calls in one answer. Ask for fewer."
+            )
         self._seen.add(name)
         return False
 
@@ -421,7 +431,9 @@ class _Answer:
         MalformedAnswer if there are too many."""
         self._bytes_left -= size
         if self._bytes_left < 0:
-            raise MalformedAnswer(f"The model's answer is longer than {self._turn.most_bytes} bytes.")
+            raise MalformedAnswer(
+                f"The model's answer is longer than {self._turn.most_bytes} bytes. Ask for a shorter one."
+            )
 
     def add_chunk(self, chunk: ChatChunk) -> bool:
         """Add one chunk of a stream; return whether repeats were removed from it."""
@@ -460,7 +472,10 @@ class _Answer:
             raise failure_of(completion.error)
         choices = completion.choices or []
         if len(choices) != 1:
-            raise MalformedAnswer(f"The model gave {len(choices)} answers; a conversation keeps one.")
+            remedy = "Send n=1." if choices else "Check its server."
+            raise MalformedAnswer(
+                f"The model gave {len(choices)} answers; a conversation keeps one. {remedy}"
+            )
         answer = choices[0].message
         for number, call in enumerate(answer.tool_calls or []):
             call.setdefault("index", number)

@@ -54,7 +54,9 @@ async def write_title(model: ChatModel, name: str, exchange: FirstExchange) -> s
     messages = [{"role": "system", "content": TASK}, {"role": "user", "content": shown}]
     body = await model.complete(ModelRequest(messages, {"model": name}))
     if len(body) > ANSWER_BYTES:
-        raise MalformedAnswer("The model was asked for a title, and gave something much longer.")
+        raise MalformedAnswer(
+            "The model was asked for a title, and gave something much longer. Use another model."
+        )
     completion = completion_of(body)
     if completion.error is not None:
         raise failure_of(completion.error)

@@ -67,7 +67,7 @@ def id_or_none(kind: type[AnyId], raw: bytes | None) -> AnyId | None:
 @decoder
 def ids_of(kind: type[AnyId], raw: bytes) -> tuple[AnyId, ...]:
     if len(raw) % ID_BYTES:
-        raise StoreCorrupt("A stored list of ids cannot be read.")
+        raise StoreCorrupt("A stored list of ids cannot be read. Restore the store from a backup.")
     return tuple(kind.trusted(raw[at : at + ID_BYTES]) for at in range(0, len(raw), ID_BYTES))
 
 
@@ -503,7 +503,9 @@ def token_of(row: Row) -> Token:
     try:
         known = frozenset([TokenScope(word) for word in scopes.split()])
     except ValueError:
-        raise StoreCorrupt("The scopes of a stored token cannot be read.") from None
+        raise StoreCorrupt(
+            "The scopes of a stored token cannot be read. Restore the store from a backup."
+        ) from None
     return Token(
         id=TokenId.trusted(id),
         owner=owner,

@@ -417,7 +417,7 @@ def test_result_of_another_type_than_its_call_is_refused(kind: str, other: str) 
     if kind == other:
         assert open_calls(items) == ()
     else:
-        with pytest.raises(MalformedItems, match=f"{other}_output, the call a {kind}"):
+        with pytest.raises(MalformedItems, match=f"{other}_output. Send a {kind}_output"):
             open_calls(items)
 
 

@@ -86,7 +86,7 @@ def test_chunk_with_half_a_surrogate_pair_is_parsed() -> None:
 def test_failure_of_an_error_object_carries_its_message(error: object) -> None:
     failure = failure_of(error)
     assert type(failure) is ModelUnavailable
-    assert str(failure) == "The model stopped early with an error: It broke."
+    assert str(failure) == "The model stopped early with an error: It broke. Try again."
 
 
 @pytest.mark.parametrize(

@@ -181,7 +181,7 @@ async def test_error_object_in_the_stream_fails_the_turn(chat: Chat) -> None:
     passed: list[bytes] = []
     error = b'{"error": {"message": "Overloaded.", "code": 529}}'
     run = runner([text_chunk("Hel"), error, STOP], on_payloads=passed.extend)
-    with pytest.raises(ModelUnavailable, match=r"with an error: Overloaded\.$"):
+    with pytest.raises(ModelUnavailable, match=r"with an error: Overloaded\. Try again\.$"):
         await chat.run(run, "Hi")
     assert passed == [text_chunk("Hel")]
     assert await chat.history() == []

@@ -147,7 +147,7 @@ class ServerBackend:
             try:
                 return await bearer.tokens.revoke("self")
             except NotAdmitted:
-                raise TokenNotFound("No valid token has this text.") from None
+                raise TokenNotFound("No valid token has this text. Copy it completely.") from None
 
     async def create_share(self, **fields: Any) -> tuple[Share, bool]:
         """Create a link. It is never the first: the request needs a token itself."""

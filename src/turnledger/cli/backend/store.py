@@ -192,7 +192,7 @@ class StoreBackend:
             # A leaked token may be known by its text only.
             found = (await tokens.find(digest_of(token))).token
             if found is None:
-                raise TokenNotFound("No token has this text.")
+                raise TokenNotFound("No token has this text. Copy it completely.")
             token = found.id
         return tuple(map(partial(show_token, Token), await tokens.revoke(token)))
 

@@ -142,7 +142,7 @@ class ChatHandle(ABC, Generic[AnyChat_co]):
     @property
     def existing(self) -> AnyChat_co:
         if self._chat is None:
-            raise ConversationNotFound("This chat has no turns yet.")
+            raise ConversationNotFound("This chat has no turns yet. Send a message first.")
         return self._chat
 
     @abstractmethod

@@ -94,7 +94,7 @@ def _read_input() -> str:
     try:
         return sys.stdin.buffer.read().decode()
     except UnicodeDecodeError:
-        raise InvalidInput("Standard input is not UTF-8.") from None
+        raise InvalidInput("Standard input is not UTF-8. Encode it as UTF-8.") from None
 
 
 async def _run_chat(

@@ -91,6 +91,7 @@ def command_in(text: str) -> TypedCommand | None:
     return TypedCommand(found.name if found else "", (match["rest"] or "").strip(), match["name"])
 
 
+NO_TURNS = "This chat has no turns yet. Send a message first."
 LISTED = 20
 SEARCHED_TURNS = 50
 """Turns to search for the last one with several versions."""
@@ -172,7 +173,7 @@ class Commands:
             await self.pick("")
         elif name.isascii() and name.isdigit():
             if not 0 < int(name) <= len(self._listed):
-                raise InvalidInput("No chat has this number. /list shows the numbers.")
+                raise InvalidInput(f"No chat has the number {name[:20]}. /list shows the numbers.")
             await self._go_to(self._listed[int(name) - 1].id)
         else:
             await self._go_to(name)
@@ -225,7 +226,8 @@ class Commands:
         turn, versions = await self._turn_with_versions(rest)
         at = [version.turn.id for version in versions].index(turn.id) + by
         if not 0 <= at < len(versions):
-            raise InvalidInput(f"This is the {'last' if by > 0 else 'first'} version of turn {turn.number}.")
+            which = "later" if by > 0 else "earlier"
+            raise InvalidInput(f"Turn {turn.number} has no {which} version. /versions lists all.")
         await self._session.handle.existing.switch(versions[at].branch)
         self._print(f"Turn {turn.number}, version {at + 1} of {len(versions)}:")
         await self._session.show_from(turn.number)
@@ -330,10 +332,10 @@ class Commands:
         if rest and not (rest.isascii() and rest.isdigit() and 0 < int(rest) < 10**9):
             raise InvalidInput("Give the number of a turn, as shown before your message.")
         if self._session.handle.id is None:
-            raise InvalidInput("This chat has no turns yet.")
+            raise InvalidInput(NO_TURNS)
         state = await self._session.handle.read(before=int(rest) + 1 if rest else None, limit=1)
         if not state.turns or (rest and state.turns[-1].number != int(rest)):
-            raise InvalidInput("No such turn." if rest else "This chat has no turns yet.")
+            raise InvalidInput(f"There is no turn {rest}. /history shows the turns." if rest else NO_TURNS)
         return state.turns[-1]
 
     async def _turn_with_versions(self, rest: str) -> tuple[Turn, list[Version]]:

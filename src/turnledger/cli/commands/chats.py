@@ -195,7 +195,7 @@ def stop(
         return await backend.stop_key(idempotency_key, policy=policy)
 
     if [chat, turn, idempotency_key].count(None) != 2:
-        raise InvalidInput("Name one of a chat, whose running turn is stopped, --turn and --key.")
+        raise InvalidInput("Give exactly one: a chat, to stop its running turn, --turn or --key.")
     target.print(stop_it, _print_end)
 
 

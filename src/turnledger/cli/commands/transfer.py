@@ -223,7 +223,7 @@ def _open_input(name: str) -> Iterator[BinaryIO]:
         with Path(name).open("rb") as file:
             yield file
     except OSError as problem:
-        raise InvalidInput(f"{name} cannot be read: {problem.strerror}.") from None
+        raise InvalidInput(f"{name} cannot be read: {problem.strerror}. Check the path.") from None
 
 
 def _is_cancelled() -> bool:

@@ -66,4 +66,4 @@ def _map_errors(output: Path) -> Iterator[None]:
     try:
         yield
     except OSError as problem:
-        raise InvalidInput(f"{output} cannot be written: {problem.strerror}.") from None
+        raise InvalidInput(f"{output} cannot be written: {problem.strerror}. Name another file.") from None

@@ -23,8 +23,10 @@ class Timeouts(Struct, frozen=True, kw_only=True):
     """Without a byte accepted by the server."""
 
     def __post_init__(self) -> None:
-        if not all(seconds > 0 for seconds in (self.connect, self.silence, self.write)):
-            raise InvalidInput("Timeouts must be above zero seconds.")
+        for name in self.__struct_fields__:
+            seconds = getattr(self, name)
+            if not seconds > 0:
+                raise InvalidInput(f"{name} is {seconds}; timeouts must be above zero seconds.")
 
 
 class Retries(Struct, frozen=True, kw_only=True):
@@ -40,8 +42,10 @@ class Retries(Struct, frozen=True, kw_only=True):
     """Seconds from the first failure after which no repetition begins."""
 
     def __post_init__(self) -> None:
-        if not all(each >= 0 for each in (self.times, self.first_pause, self.max_pause, self.patience)):
-            raise InvalidInput("Retry counts and seconds must not be negative.")
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if not value >= 0:
+                raise InvalidInput(f"{name} is {value}; it must not be negative.")
 
 
 def _chance() -> float:
@@ -162,4 +166,6 @@ class RepeatedExchange:
             message += f" The request never reached it. Check {remedy}."
         elif not self._is_repeatable:
             message += f" {self._hint}"
+        else:
+            message += " Try again later."
         return ServerUnavailable(message, idempotency_key=self._idempotency_key)

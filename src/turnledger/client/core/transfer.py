@@ -54,7 +54,9 @@ def download(retry_count: RetryCount, request: Request) -> Steps[None]:
         else:
             seconds = None if opened.is_hopeless else retry_count.pause()
             if seconds is None:
-                raise ServerUnavailable(f"The server sent no complete answer: {opened.reason}.")
+                raise ServerUnavailable(
+                    f"The server sent no complete answer: {opened.reason}. Request it again."
+                )
         yield Pause(seconds)
 
 

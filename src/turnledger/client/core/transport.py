@@ -89,7 +89,7 @@ def _check_url(base_url: str) -> str:
     try:
         url = httpx2.URL(base_url)
     except (httpx2.InvalidURL, TypeError) as problem:
-        raise InvalidInput(f"Invalid base_url: {problem}.") from None
+        raise InvalidInput(f"Invalid base_url: {problem}. Use one like http://127.0.0.1:8383.") from None
     if url.scheme not in ("http", "https") or not url.host:
         raise InvalidInput("base_url must be the URL of a server, for example http://127.0.0.1:8383.")
     if url.port is not None and not 0 < url.port < 2**16:

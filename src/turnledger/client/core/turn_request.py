@@ -128,7 +128,9 @@ def check_text(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as problem:
-        raise InvalidInput(f"The text is not valid UTF-8: {problem.reason}.") from None
+        raise InvalidInput(
+            f"A text cannot be sent as UTF-8: {problem.reason}. Replace the invalid characters."
+        ) from None
     return text
 
 
@@ -136,4 +138,4 @@ def body_of(values: Mapping[str, Any]) -> bytes:
     try:
         return encode(values)
     except (TypeError, ValueError, NotImplementedError, RecursionError, msgspec.MsgspecError) as problem:
-        raise InvalidInput(f"That cannot be sent as JSON: {problem}.") from None
+        raise InvalidInput(f"That cannot be sent as JSON: {problem}. Pass plain JSON values.") from None

@@ -275,7 +275,9 @@ class OutboxFile:
             except sqlite3.Error as problem:
                 raise _store_error(self._path, problem) from problem
             except OSError as problem:
-                raise StoreUnavailable(f"The outbox {self._path} cannot be opened: {problem}.") from problem
+                raise StoreUnavailable(
+                    f"The outbox {self._path} cannot be opened: {problem}. Check its folder."
+                ) from problem
 
     def _connection(self) -> sqlite3.Connection:
         self._leave_to_parent()
@@ -372,9 +374,19 @@ _ERRORS_BY_CODE: Mapping[int, type[StoreError]] = {
 }
 
 
+_REMEDIES: Mapping[type[StoreError], str] = {
+    StoreFull: "Free some space.",
+    StoreReadOnly: "Check its permissions.",
+    NotAStore: "Choose another file.",
+    StoreCorrupt: "Restore it, or choose another file.",
+    StoreUnavailable: "Try again.",
+}
+
+
 def _store_error(path: Path, problem: sqlite3.Error) -> StoreError:
     code = getattr(problem, "sqlite_errorcode", 0) & 0xFF
-    return _ERRORS_BY_CODE.get(code, StoreUnavailable)(f"The outbox {path} cannot be used: {problem}.")
+    kind = _ERRORS_BY_CODE.get(code, StoreUnavailable)
+    return kind(f"The outbox {path} cannot be used: {problem}. {_REMEDIES[kind]}")
 
 
 class _ChatRef(Struct):

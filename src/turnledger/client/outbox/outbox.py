@@ -46,8 +46,10 @@ class Outbox(Struct, frozen=True, kw_only=True):
     max_bytes: int = 64 * 1024 * 1024
 
     def __post_init__(self) -> None:
-        if min(self.safe_for, self.max_messages, self.max_bytes) <= 0:
-            raise InvalidInput("The limits of an outbox must be above zero.")
+        for name in ("safe_for", "max_messages", "max_bytes"):
+            limit = getattr(self, name)
+            if limit <= 0:
+                raise InvalidInput(f"{name} is {limit}; the limits of an outbox must be above zero.")
         if self.sender is not None and not self.sender.strip():
             raise InvalidInput("sender must not be blank. Omit it to use the api_key.")
 

@@ -82,10 +82,10 @@ async def create(whole: WholeStore, request: CreateShare) -> Share:
 async def _parent(whole: WholeStore, request: CreateShare, id: TokenId) -> Token:
     parent = await valid_parent(whole, id, request.now)
     if parent.share is not None:
-        raise TokenTooWide("Visitors cannot create links.")
+        raise TokenTooWide("Visitors cannot create links. Use another token.")
     needed = TokenScope.ADMIN if request.conversation is None else TokenScope.CHATS_WRITE
     if not parent.allows(needed):
-        raise TokenTooWide(f"Only a token with the scope {needed} can create this link.")
+        raise TokenTooWide(f"Only a token with the scope {needed} can create this link. Use another token.")
     return parent
 
 

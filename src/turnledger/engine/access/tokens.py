@@ -82,7 +82,7 @@ async def valid_parent(whole: WholeStore, id: TokenId, now: int) -> Token:
 async def _parent(whole: WholeStore, id: TokenId, now: int) -> Token:
     parent = await valid_parent(whole, id, now)
     if not parent.allows(TokenScope.ADMIN):
-        raise TokenTooWide("Only a token with the scope admin can create tokens.")
+        raise TokenTooWide("Only a token with the scope admin can create tokens. Use another token.")
     return parent
 
 

@@ -50,7 +50,7 @@ async def last_turn(tables: Tables, lane: Branch) -> Turn:
         if turn is not None and turn.kind is not TurnKind.SETTLED:
             return turn
         number -= 1
-    raise TurnNotFound("This chat has no turns yet.")
+    raise TurnNotFound("This chat has no turns yet. Send a message first.")
 
 
 async def find_replaced(tables: Tables, lane: Branch, divergence: Divergence) -> Turn | None:

@@ -103,7 +103,9 @@ def committed_turn(ended: Outcome) -> Turn:
     failure = ended.failure
     if failure is not None and failure.code == DELETED.code:
         raise ConversationDeleted  # as for the caller that ran it
-    raise TurnFailed(f"The turn failed: {failure.message}" if failure else None)
+    reason = failure.message if failure else ""
+    remedy = "" if reason.endswith(".") else ". Try again."
+    raise TurnFailed(f"The turn failed: {reason}{remedy}" if reason else None)
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,8 @@ def check_details(title: str | None, metadata: Mapping[str, str] | None) -> None
         len(name) > 64 or len(value) > TEXT_LENGTH for name, value in pairs
     ):
         raise InvalidInput(
-            f"Metadata has at most {METADATA_PAIRS} pairs; names have 64 characters, values {TEXT_LENGTH}.",
+            f"Metadata has at most {METADATA_PAIRS} pairs; names have up to 64 characters, values up to "
+            f"{TEXT_LENGTH}.",
             param="metadata",
         )
     for param, texts in (("title", [title or ""]), ("metadata", chain.from_iterable(pairs))):

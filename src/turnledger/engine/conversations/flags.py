@@ -45,8 +45,9 @@ async def flag(tables: Tables, request: FlagRequest) -> HiddenItems:
     conversation = await live_conversation(tables, request.conversation, request.due)
     turn = await _turn_of(tables, conversation, request.turn)
     places = range(len(turn.items)) if request.places is None else request.places
-    if not all(0 <= place < len(turn.items) for place in places):
-        raise InvalidInput(f"{turn.id} has {len(turn.items)} items, counted from 0.")
+    astray = next((place for place in places if not 0 <= place < len(turn.items)), None)
+    if astray is not None:
+        raise InvalidInput(f"{turn.id} has no item {astray}. Its {len(turn.items)} items are counted from 0.")
     before = (await tables.flags((turn.id,))).get(turn.id, {})
     after = {**before, **{place: _change(before.get(place, SHOWN), request) for place in places}}
     after = {place: flags for place, flags in after.items() if flags != SHOWN or place == WHOLE}

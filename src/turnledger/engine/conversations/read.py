@@ -230,7 +230,7 @@ async def conversation_of_turn(tables: Tables, request: TurnConversationRequest)
     also for other owners and for callers that may not see it."""
     found = await _conversation_of(tables, request.turn)
     if found is None or not request.within.sees(found):
-        raise TurnNotFound("Turn not found.")
+        raise TurnNotFound(f"There is no turn {request.turn}. Check its id.")
     return await check_live(tables, found, request.now)
 
 

@@ -72,7 +72,7 @@ class Context(Struct, frozen=True):
     def last(cls, turns: int) -> Context:
         """Show the last `turns` turns, and the one before them if the first of them answers its calls."""
         if turns < 0:
-            raise InvalidInput("Context.last takes the number of turns to show, 0 or more.")
+            raise InvalidInput(f"Context.last takes the number of turns to show, 0 or more, not {turns}.")
         return cls(turns=turns)
 
     @classmethod
@@ -80,7 +80,7 @@ class Context(Struct, frozen=True):
         """Show as many of the last turns as fit into `tokens`, together with all that is always shown.
         `count` is called for each item; the default is an estimate."""
         if tokens < 0:
-            raise InvalidInput("Context.budget takes a number of tokens, 0 or more.")
+            raise InvalidInput(f"Context.budget takes a number of tokens, 0 or more, not {tokens}.")
         return cls(tokens=tokens, count=count)
 
     @classmethod

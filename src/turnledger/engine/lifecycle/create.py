@@ -109,7 +109,7 @@ async def _check_had_key(tables: Tables, request: ResetRequest, id: Conversation
     # A deleted conversation no longer shows its key.
     shows_key = not named.is_deleted
     if named.scope != request.scope or (shows_key and request.conversation_key not in keys_of(named)):
-        raise InvalidInput(f"{id} never had the conversation_key {request.conversation_key!r}.")
+        raise InvalidInput(f"{id} never had the conversation_key {request.conversation_key!r}. Check both.")
 
 
 async def _has_expired(tables: Tables, found: Conversation, now: int) -> bool:

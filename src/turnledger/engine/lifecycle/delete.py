@@ -149,7 +149,7 @@ async def restore(tables: Tables, request: RestoreRequest) -> Conversation:
     if found.state is ConversationState.EXPIRED:
         raise ConversationExpired
     if found.state is ConversationState.PURGED or found.purge_at is None or found.purge_at <= request.due:
-        raise ConversationDeleted("This conversation was purged and cannot be restored.")
+        raise ConversationDeleted("This conversation was purged and cannot be restored. Start a new one.")
     restored = replace(found, state=ConversationState.LIVE, purge_at=None)
     key = found.former_conversation_key
     if key is not None and await tables.conversation_by_key(found.scope, key) is None:

@@ -191,7 +191,7 @@ def _tell_outcome(process: Process, cancelled: asyncio.CancelledError, id: TurnI
     unknown = cancelled.__context__ if isinstance(cancelled.__context__, CommitOutcomeUnknown) else None
     if unknown is None and turn is None and _may_be_kept(process, id):
         unknown = CommitOutcomeUnknown(
-            "The store has not confirmed the end of the turn. It may be in the history."
+            "The store has not confirmed the end of the turn. Read the history to see whether it is there."
         )
     if turn is not None:
         note = f"{id} is in the history, {turn.kind}."

@@ -107,7 +107,7 @@ class OpenParts:
         """Add arguments; return the place of their call, and what can be shown of them now."""
         call = self.calls.get(call_id)
         if call is None:
-            raise MalformedItems(f"No call {call_id!r} is open. Call begin_call() first.")
+            raise MalformedItems(f"No call {call_id[:80]!r} is open. Call begin_call() first.")
         shown = call.add(text)
         self.size += len(shown)
         return call.place, shown

@@ -101,11 +101,13 @@ class ResentRequest:
             raise MalformedItems("Messages are a list of objects, each with a `role`.")
         for number, message in enumerate(self._whole):
             if len(message) > MOST_PARTS:
-                raise MalformedItems(f"messages[{number}] has more than {MOST_PARTS} fields.")
+                raise MalformedItems(f"messages[{number}] has more than {MOST_PARTS} fields. Send fewer.")
             for name in ("content", "tool_calls"):
                 parts = message.get(name)
                 if isinstance(parts, list) and len(parts) > MOST_PARTS:
-                    raise MalformedItems(f"messages[{number}].{name} has more than {MOST_PARTS} parts.")
+                    raise MalformedItems(
+                        f"messages[{number}].{name} has more than {MOST_PARTS} parts. Send fewer."
+                    )
         self._sent = sent
         self._on_divergence = on_divergence
         self._messages = self._whole

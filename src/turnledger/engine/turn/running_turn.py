@@ -64,6 +64,7 @@ from turnledger.model.item import (
 )
 from turnledger.model.journal import Journal
 from turnledger.model.messages.messages import Message, messages_of
+from turnledger.model.text.plain import plain
 from turnledger.model.turn import (
     Attempt,
     AttemptState,
@@ -247,14 +248,17 @@ class Draft:
         if not output or is_prefill:
             raise EmptyTurn
         started = self._journal.started
-        if started and any(place in started for place in self._journal.unanswered_calls()):
-            raise MalformedItems("A call was started, but has no result.")
+        open_places = self._journal.unanswered_calls() if started else ()
+        place = next((each for each in open_places if each in started), None)
+        if place is not None:
+            shown = plain(self._journal.items[place].call_id or "")[:80]
+            raise MalformedItems(f"The call {shown} was started, but has no result. Add one with add().")
         self._check_size(sum(len(item.raw) for item in output))
         return output, open_calls((*self._pending, *self._input, *output)), ending
 
     def _check_size(self, size: int) -> None:
         if size > self._max_bytes:
-            raise MalformedItems(f"The turn has grown past {self._max_bytes} bytes.")
+            raise MalformedItems(f"The turn has grown past {self._max_bytes} bytes. Emit less in one turn.")
 
 
 def _is_same(recorded: Item, call: Item) -> bool:
@@ -827,7 +831,9 @@ class RunningTurn:
         opening = call_of(type, call_id, name)
         parts = self._draft.parts(len(opening.raw))
         if call_id in parts.calls:
-            raise MalformedItems(f"The call id {call_id} is reused while its call is open.")
+            raise MalformedItems(
+                f"The call id {plain(call_id)[:80]} is reused while its call is open. Use a new id."
+            )
         parts.open(opening, self._open.live.record_opening(opening))
 
     def emit_arguments(self, call_id: str, text: str) -> None:

@@ -570,7 +570,9 @@ def scope_in(scope: str, within: Within) -> str:
 def check_may_make(within: Within) -> None:
     """Raise InvalidInput for a caller limited to one conversation."""
     if within.chat is not None:
-        raise InvalidInput("This caller is restricted to one chat and cannot create others.")
+        raise InvalidInput(
+            "This caller is restricted to one chat and cannot create others. Use another token."
+        )
 
 
 def check_idempotency_key(value: str) -> None:

@@ -50,7 +50,9 @@ class GzipDecoder:
         try:
             decoded = member.decompress(piece, limit)
         except zlib.error:
-            raise MalformedAnswer("The model's answer is not the gzip that its headers announce.") from None
+            raise MalformedAnswer(
+                "The model's answer is not the gzip that its headers announce. Check its server."
+            ) from None
         self._at += len(piece) - len(member.unused_data if member.eof else member.unconsumed_tail)
         self.waits = self._at < len(self._rest) or len(decoded) == limit
         return decoded

@@ -57,7 +57,7 @@ def of_proxy(status: int | None) -> ProxyFailure:
     if status == 407:
         message = "The proxy refused its credentials (status 407): check them."
         return ProxyFailure(ModelUnavailable(message, should_retry=False))
-    message = f"The proxy could not connect to the model (status {status})."
+    message = f"The proxy could not connect to the model (status {status}). Check both."
     return ProxyFailure(ModelUnavailable(message), may_retry=status in _RETRIED)
 
 
@@ -67,7 +67,7 @@ def of_connection(problem: OSError) -> UpstreamFailure:
             ModelTimeout("The model could not be reached in time. Try again."), may_retry=True
         )
     if isinstance(problem, ssl.SSLError):
-        message = "No secure connection to the model could be made."
+        message = "No secure connection to the model could be made. Check its URL and certificate."
         return UpstreamFailure(ModelUnavailable(message, should_retry=False))
     return UpstreamFailure(ModelUnavailable("The model cannot be reached. Try again."), may_retry=True)
 
@@ -85,7 +85,8 @@ def too_slow() -> UpstreamFailure:
 
 
 def not_http() -> UpstreamFailure:
-    return UpstreamFailure(MalformedAnswer("The model's server answered with something that is not HTTP."))
+    message = "The model's server answered with something that is not HTTP. Check its URL."
+    return UpstreamFailure(MalformedAnswer(message))
 
 
 def wrong_encoding() -> UpstreamFailure:
@@ -94,7 +95,7 @@ def wrong_encoding() -> UpstreamFailure:
 
 
 def model_closed() -> UpstreamFailure:
-    return UpstreamFailure(ModelUnavailable("The model was closed."))
+    return UpstreamFailure(ModelUnavailable("The model was closed. Open a new one."))
 
 
 def of_status(status: int, headers: Mapping[bytes, bytes], error: Mapping[str, Any]) -> UpstreamFailure:
@@ -124,8 +125,9 @@ def _error_of_status(status: int, error: Mapping[str, Any]) -> ModelError:
         return ModelRefused(status, {**error, "message": "; ".join(filter(None, (words, remedy)))})
     if 400 <= status < 500:
         return ModelRefused(status, error)
-    remedy = f": {words}" if words else ". Try again" if can_heal(status) else ""
-    return ModelUnavailable(f"The model's server failed with status {status}{remedy}.")
+    reason = f": {words}" if words else ""
+    remedy = "Try again." if can_heal(status) else "Check its URL."
+    return ModelUnavailable(f"The model's server failed with status {status}{reason}. {remedy}")
 
 
 def _retry_after(headers: Mapping[bytes, bytes]) -> float | None:

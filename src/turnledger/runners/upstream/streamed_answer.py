@@ -56,7 +56,7 @@ def _payload(event: bytes) -> bytes:
 
 
 def _too_long(limit: int) -> MalformedAnswer:
-    return MalformedAnswer(f"The model sent an event of more than {limit} bytes.")
+    return MalformedAnswer(f"The model sent an event of more than {limit} bytes. Check its server.")
 
 
 ANSWER_BYTES = 16 * 1024 * 1024
@@ -86,7 +86,7 @@ async def read_whole(response: Response) -> bytes:
     """Read a body, and release the connection. Raises a ModelError."""
     body = await _read(response, ANSWER_BYTES)
     if len(body) > ANSWER_BYTES:
-        raise MalformedAnswer(f"The model's answer has more than {ANSWER_BYTES} bytes.")
+        raise MalformedAnswer(f"The model's answer has more than {ANSWER_BYTES} bytes. Check its server.")
     return body
 
 
@@ -136,7 +136,7 @@ class StreamedAnswer:
             error = await read_error(response, self._cleaner)
             if error:
                 raise failure_of(error)
-            raise MalformedAnswer(f"Expected a stream from the model, got {kind.decode()}.")
+            raise MalformedAnswer(f"Expected a stream from the model, got {kind.decode()}. Check its server.")
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -177,7 +177,9 @@ class Upstream:
         try:
             return msgspec.json.decode(body, type=_Models).data
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
-            raise MalformedAnswer(f"The upstream's list of models cannot be read: {problem}.") from None
+            raise MalformedAnswer(
+                f"The upstream's list of models cannot be read: {problem}. Check its URL."
+            ) from None
 
     async def close(self) -> None:
         """Close all connections; unfinished answers break off."""

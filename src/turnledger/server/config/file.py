@@ -52,7 +52,7 @@ SettingPath = tuple[str, ...]
 
 
 class InvalidSettings(InvalidInput):
-    """The server cannot start with these settings."""
+    """The server cannot start with these settings. Correct them."""
 
     code = "invalid_settings"
 
@@ -286,7 +286,9 @@ class _SettingsReader:
     def _check_context(self, keys: SettingPath, settings: ModelSettings | Settings) -> None:
         context, answer = settings.context_tokens, settings.answer_tokens
         if answer is not None and (context is None or answer >= context):
-            raise self._error((*keys, "answer_tokens"), "`answer_tokens` must be less than `context_tokens`.")
+            limit = "not set" if context is None else context
+            message = f"`answer_tokens` ({answer}) must be less than `context_tokens` ({limit})."
+            raise self._error((*keys, "answer_tokens"), message)
 
     def _build(self, keys: SettingPath, table: Mapping[str, Any], kind: type[Table]) -> Table:
         try:

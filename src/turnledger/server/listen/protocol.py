@@ -106,7 +106,9 @@ class BoundedHttp(HttpToolsProtocol):
         try:
             super().on_headers_complete()
         except (httptools.HttpParserError, UnicodeError, AttributeError):  # the last: a target without a path
-            raise _invalid_http_error("The target of the request is not a valid path or URL.") from None
+            raise _invalid_http_error(
+                "The target of the request is not a valid path or URL. Percent-encode it."
+            ) from None
         if self.scope["http_version"] == "1.0":
             self.cycle.waiting_for_100_continue = False
             self.cycle.__class__ = Http10Cycle
@@ -161,7 +163,10 @@ class BoundedHttp(HttpToolsProtocol):
         self._head_timer = None
         log.info("request_too_slow", after=self.head_wait)
         if self._is_in_head:
-            problem = RequestRefused(408, "head_too_slow", "The request headers did not arrive in time.")
+            message = (
+                f"The request headers did not arrive within {self.head_wait:g} seconds. Send them at once."
+            )
+            problem = RequestRefused(408, "head_too_slow", message)
             self.transport.write(_encode_refusal(problem))
         self.transport.close()
         self._watch_unsent()
@@ -277,7 +282,7 @@ def _cause_of(problem: httptools.HttpParserError) -> BaseException:
     """Return the error inside a callback of the parser, or else that the input is not HTTP."""
     if isinstance(problem, httptools.HttpParserCallbackError) and problem.__context__ is not None:
         return problem.__context__
-    return _invalid_http_error("Invalid HTTP request received.")
+    return _invalid_http_error("The request is not valid HTTP. Send HTTP/1.1.")
 
 
 def _invalid_http_error(message: str) -> RequestRefused:

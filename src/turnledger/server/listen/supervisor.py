@@ -100,7 +100,7 @@ class WorkerProcess:
             message = f"A worker ended before it was ready ({self.code}). See the log above."
             raise WorkerFailed(message)
         if not isinstance(report, FailureReport):
-            raise WorkerFailed("A worker sent an unexpected report.")
+            raise WorkerFailed("A worker sent an unexpected report. Restart the server.")
         if report.missing is not None:
             raise ModuleNotFoundError(report.message, name=report.missing)
         failed = WorkerFailed(report.message)
@@ -283,7 +283,7 @@ class Supervisor:
         self._living.add(worker)
         ready = await worker.ready()
         if worker not in self._living:
-            raise WorkerFailed(f"A worker died as soon as it was ready ({worker.code}).")
+            raise WorkerFailed(f"A worker died as soon as it was ready ({worker.code}). See the log above.")
         worker.reported_at = asyncio.get_running_loop().time()
         self._spawn(worker.listen())
         if not worker.is_leaving:

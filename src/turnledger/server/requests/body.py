@@ -42,7 +42,7 @@ async def read_body(scope: Scope, receive: Receive, *, limit: int, wait: float) 
         async with asyncio.timeout(wait):
             return await gather
     except TimeoutError:
-        message = f"The body did not arrive within {wait:g} seconds."
+        message = f"The body did not arrive within {wait:g} seconds. Send it faster, or send less."
         raise RequestRefused(408, "body_too_slow", message, headers=CLOSE) from None
 
 
@@ -54,7 +54,7 @@ async def body_pieces(receive: Receive, wait: float) -> AsyncIterator[bytes]:
             async with asyncio.timeout(wait):
                 message = await receive()
         except TimeoutError:
-            reason = f"The rest of the body did not arrive within {wait:g} seconds."
+            reason = f"The rest of the body did not arrive within {wait:g} seconds. Send it faster."
             raise RequestRefused(408, "body_too_slow", reason) from None
         if message["type"] == "http.disconnect":
             raise ClientGone
@@ -115,9 +115,9 @@ def _describe_malformed(body: bytes, problem: Exception) -> str:
     if body.isspace():
         return "The body has only white space. Send a JSON object."
     if isinstance(problem, RecursionError):
-        return "The JSON of the body is nested too deeply."
+        return "The JSON of the body is nested too deeply. Flatten it."
     if isinstance(problem, UnicodeDecodeError):
-        return f"The body is not UTF-8: {_position(body, problem.start)}."
+        return f"The body is not UTF-8: {_position(body, problem.start)}. Encode it as UTF-8."
     reason, _, position = str(problem).partition("(byte ")
     offset = int(position.rstrip(")")) if position.rstrip(")").isdigit() else len(body)
     reason = reason.removeprefix("JSON is malformed:").strip()
@@ -136,7 +136,7 @@ def _content_length(scope: Scope) -> int | None:
         if name == b"content-length":
             if not value.isdigit():
                 raise RequestRefused(
-                    400, "bad_content_length", "Content-Length is not a number.", headers=CLOSE
+                    400, "bad_content_length", "Content-Length must be a number.", headers=CLOSE
                 )
             return int(value) if len(value) < 20 else 10**20
     return None

@@ -168,13 +168,13 @@ def retry_count_of(headers: Headers) -> int | None:
 
 
 class UnsupportedParameter(InvalidInput):
-    """A conversation cannot store the answer to this parameter."""
+    """A conversation cannot store the answer to this parameter. Omit it."""
 
     code = "unsupported_parameter"
 
 
 class UnsupportedTool(InvalidInput):
-    """The upstream would run this tool, or call others for it."""
+    """The upstream would run this tool, or call others for it. Send tools of type function."""
 
     code = "unsupported_tool"
 

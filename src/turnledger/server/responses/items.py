@@ -58,7 +58,7 @@ def turn_of_item(id: str) -> TurnId:
     """Return the turn that an item belongs to. Raises InvalidId."""
     prefix, _, rest = id.partition("_")
     if f"{prefix}_" not in (*PREFIXES.values(), OTHER) or len(rest) != _HEX + _SUFFIX:
-        raise InvalidId(f"{id[:80]!r} is not the id of an item.")
+        raise InvalidId(f"{id[:80]!r} is not the id of an item. Copy it from a response.")
     return TurnId(TurnId.prefix + rest[:_HEX])
 
 

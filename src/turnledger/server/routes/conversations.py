@@ -48,7 +48,7 @@ from turnledger.server.routes.responses import DELETED, ITEM_OBJECT
 from turnledger.server.service import Service
 from turnledger.server.wire.json import json_response
 
-NO_ITEM = "No such item in this conversation."
+NO_ITEM = "There is no such item in this conversation. List its items."
 MOST_ITEMS = 20
 """Items of one request, as in the API of OpenAI."""
 READ_AT_ONCE = 16

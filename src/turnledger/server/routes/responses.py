@@ -75,7 +75,7 @@ class ResponseRoutes:
         try:
             turn = turn_of(request.path_params["response"])
         except InvalidId:
-            raise TurnNotFound("No such response. Ids begin with resp_.") from None
+            raise TurnNotFound("There is no such response. Ids begin with resp_.") from None
         return await self._service.chats(request.state.principal).of_turn(turn), turn
 
     async def read(self, request: Request) -> Response:

@@ -68,7 +68,8 @@ async def read(exchange: TurnExchange, body: bytes) -> None:
     path = exchange.scope["path"].removeprefix("/v1")
     pass_on = getattr(service.models.for_client(found.model, exchange.state["head"]), "pass_on", None)
     if pass_on is None:
-        message = f"The model {plain(passed.model[:100])!r} has no upstream, and answers chats only."
+        shown = plain(passed.model[:100])
+        message = f"The model {shown!r} has no upstream, and answers chats only. Choose another."
         raise RequestRefused(404, "path_not_supported", message, param="model")
     # Without a begin, nothing else checks that the caller is still authorized.
     await service.authenticator.admit(exchange.state["head"])
@@ -89,7 +90,7 @@ async def _pass_back(exchange: TurnExchange, answer: RawAnswer) -> None:
             async for piece in answer:
                 if hides_errors and _has_error(end + piece):
                     raise ModelUnavailable(
-                        "The upstream stopped early, with an error object in its response."
+                        "The upstream stopped early, with an error object in its response. Try again."
                     )
                 end = piece[-_ERROR_LENGTH:]
                 await client.write_at_pace(piece)

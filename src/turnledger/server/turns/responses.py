@@ -144,7 +144,7 @@ async def _previous(
 def committed(status: TurnStatus) -> Turn:
     """Return a turn that is in the history. Raises TurnNotFound for any other, and for a deleted response."""
     if status.turn is None or status.is_deleted_response:
-        raise TurnNotFound("No such response.")
+        raise TurnNotFound("There is no such response. Check its id.")
     return status.turn
 
 
@@ -431,7 +431,7 @@ async def read_response(chat: Chat, turn: TurnId, principal: Principal) -> dict[
 async def _status(chat: Chat, turn: TurnId) -> TurnStatus:
     status = await chat.status(turn)
     if status.is_deleted_response:
-        raise TurnNotFound("No such response.")
+        raise TurnNotFound("There is no such response. Check its id.")
     return status
 
 

@@ -115,10 +115,10 @@ def translate(error: BaseException, place: str) -> BaseException:
     if isinstance(error, TurnledgerError):
         return error
     if isinstance(error, UNSTORABLE):
-        failure: TurnledgerError = InvalidInput(f"A value cannot be stored: {error}.")
+        failure: TurnledgerError = InvalidInput(f"A value cannot be stored: {error}. Correct it.")
     elif isinstance(error, asyncpg.DataError):
         failure = InvalidInput(
-            "PostgreSQL cannot store a value: a number too large, or a text that is not Unicode."
+            "PostgreSQL cannot store a value: a number too large, or a text that is not Unicode. Correct it."
         )
     elif isinstance(error, FAILED):
         kind = error_class_of(error)
@@ -136,7 +136,7 @@ def commit_failure(error: BaseException, place: str) -> BaseException:
     if not is_lost(error):
         return translate(error, place)
     failure = OutcomeUnknown(
-        f"{place}: {reason(error)}, while finishing a write, which may be stored or not."
+        f"{place}: {reason(error)}. The write may be stored or not; read it before retrying."
     )
     failure.because = error_class_of(error)
     failure.__cause__ = error

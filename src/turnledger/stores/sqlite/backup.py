@@ -41,7 +41,7 @@ def back_up(path: str, target: str, progress: Progress) -> None:
     except apsw.Error as problem:
         raise translate(problem, target) from problem
     except OSError as problem:
-        raise InvalidInput(f"{target} cannot be written: {problem.strerror}.") from problem
+        raise InvalidInput(f"{target} cannot be written: {problem.strerror}. Name another file.") from problem
     finally:
         source.close(True)
         unfinished.unlink(missing_ok=True)

@@ -270,7 +270,10 @@ def _create(connection: apsw.Connection, path: str) -> None:
     with immediate(connection):
         if not connection.pragma("application_id"):
             if connection.pragma("schema_version"):
-                raise NotAStore(f"{path} is a SQLite database, but not a Turnledger store.")
+                raise NotAStore(
+                    f"{path} is a SQLite database, but not a Turnledger store. It was left untouched; name "
+                    "another file."
+                )
             connection.pragma("application_id", APPLICATION_ID)
 
 

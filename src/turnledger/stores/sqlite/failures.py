@@ -120,7 +120,7 @@ def translate(error: BaseException, path: str) -> BaseException:
     """Return the error to raise instead, with the file, the reason and the remedy. An error that came neither
     from SQLite nor from decoding rows is a bug, and is returned as it is."""
     if isinstance(error, UNSTORABLE):
-        failure: TurnledgerError = InvalidInput(f"A value cannot be stored: {error}.")
+        failure: TurnledgerError = InvalidInput(f"A value cannot be stored: {error}. Correct it.")
     elif isinstance(error, apsw.Error):
         kind = error_class_of(error)
         failure = kind(f"{path}: {reason(error)}. {_REMEDY_OF.get(type(error)) or _REMEDY[kind]}")
@@ -141,7 +141,7 @@ def commit_failure(error: apsw.Error, path: str) -> BaseException:
         return translate(error, path)
     remedy = _AFTER_UNKNOWN.get(error_class, "")
     failure = OutcomeUnknown(
-        f"{path}: {reason(error)}, while finishing a write, which may be stored or not.{remedy}"
+        f"{path}: {reason(error)}. The write may be stored or not; read it before retrying.{remedy}"
     )
     failure.because = error_class
     failure.__cause__ = error

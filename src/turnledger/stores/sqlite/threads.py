@@ -381,7 +381,9 @@ class StoreThread:
         """Handle a bug: waiting callers must get an error, and the thread must live for the others."""
         for job in batch:
             if job.error is None:
-                job.error = self._driven.unforeseen(f"The store failed in an unforeseen way: {problem!r}.")
+                job.error = self._driven.unforeseen(
+                    f"The store failed in an unforeseen way: {problem!r}. This is a bug: please report it."
+                )
 
     def _poll_if_due(self) -> None:
         if self._poll is None or self._poll_every is None:

@@ -233,8 +233,8 @@ def test_queued_turns_are_stopped_by_id_and_by_key_on_a_store_and_on_a_server(tm
             (("--key", "unknown"), 0, nothing),
             (("--turn", missing), 2, "turn_not_found: "),
             (("mine", "--policy", "nothing"), 2, "invalid_input: "),
-            (("mine", "--key", "k1"), 2, "invalid_input: Name one of "),
-            ((), 2, "invalid_input: Name one of "),
+            (("mine", "--key", "k1"), 2, "invalid_input: Give exactly one: "),
+            ((), 2, "invalid_input: Give exactly one: "),
         ):
             done = same(store, running.url, "chats", "stop", *arguments)
             assert (done.exit_code, done.stderr[: len(message)]) == (code, message)
@@ -456,7 +456,7 @@ def _use_tokens(server: str, store: str, env: dict[str, str]) -> None:
     ended = run("tokens", "revoke", text, *at, **env)
     assert (ended.exit_code, ended.stdout) == (0, f"Revoked {here['data'][0]['id']}.\n")
     again = run("tokens", "revoke", text, *at, **env)
-    assert again.stderr == "token_not_found: a text: No valid token has this text.\n"
+    assert again.stderr == "token_not_found: a text: No valid token has this text. Copy it completely.\n"
     _use_shares(server, store, env)
     too_wide = run("tokens", "create", *at, TURNLEDGER_API_KEY="nonsense")
     assert (too_wide.exit_code, too_wide.stdout) == (2, "")

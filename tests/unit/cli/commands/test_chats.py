@@ -100,7 +100,7 @@ def test_unknown_chat_is_reported_with_the_command_that_lists_chats(url: str) ->
     for arguments in (("show", "nobody"), ("delete", "nobody")):
         problem = run(*arguments, "--store", url).stderr
         assert problem.startswith("conversation_not_found: ")
-        assert problem.endswith(" `turnledger chats list` shows them.\n")
+        assert problem.endswith(" `turnledger chats list` lists all.\n")
 
 
 def test_show_as_json_contains_the_stored_items(url: str) -> None:

@@ -125,7 +125,9 @@ def test_revoke_ends_the_tokens_of_visitors_and_reports_unknown_links(url: str) 
     text = visit(url, share["path"]).text
     done = run("revoke", UNKNOWN, share["id"], "--store", url)
     assert (done.exit_code, done.stdout) == (2, f"Revoked {share['id']}.\n")
-    assert done.stderr == f"share_not_found: {UNKNOWN}: There is no share link with that id.\n"
+    assert (
+        done.stderr == f"share_not_found: {UNKNOWN}: There is no share link with that id. List the links.\n"
+    )
     found = use_ledger(url, lambda ledger: Host(ledger).tokens.find(digest_of(text))).token
     assert found is not None
     assert found.revoked_at is not None

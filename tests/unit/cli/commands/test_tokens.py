@@ -225,14 +225,14 @@ def test_revoke_by_token_text_does_not_print_the_text(url: str) -> None:
     elsewhere = made(url.replace("mine", "other"))
     done = run("revoke", elsewhere["token"], "--store", url)
     assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr == "token_not_found: a text: No token has this text.\n"
+    assert done.stderr == "token_not_found: a text: No token has this text. Copy it completely.\n"
 
 
 def test_revoke_continues_after_an_unknown_id(url: str) -> None:
     token = made(url)
     done = run("revoke", UNKNOWN, token["id"], "--store", url)
     assert (done.exit_code, done.stdout) == (2, f"Revoked {token['id']}.\n")
-    assert done.stderr == f"token_not_found: {UNKNOWN}: There is no token with that id.\n"
+    assert done.stderr == f"token_not_found: {UNKNOWN}: There is no token with that id. List the tokens.\n"
 
 
 @pytest.mark.parametrize("as_json", [False, True])

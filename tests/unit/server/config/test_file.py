@@ -367,7 +367,10 @@ def test_host_name_and_origin_validators_accept_only_wellformed_values() -> None
 def test_answer_longer_than_the_context_is_reported(tmp_path: Path, table: str, text: str) -> None:
     found = problem(tmp_path, f"[{table}]\nupstream = 'http://localhost:1'\n{text}\n")
     line = 3 + text.count("\n")
-    assert found == f"my.toml, line {line}: `answer_tokens` must be less than `context_tokens`."
+    context = "5" if "context" in text else "not set"
+    assert found == (
+        f"my.toml, line {line}: `answer_tokens` (5) must be less than `context_tokens` ({context})."
+    )
 
 
 def test_lifetime_of_chats_is_read_globally_and_by_scope(tmp_path: Path) -> None:

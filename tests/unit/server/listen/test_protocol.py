@@ -77,7 +77,7 @@ def test_malformed_http_is_refused_and_logged_without_its_text(server: ServerPro
     with server.connect() as connection:
         connection.sendall(b"secret \x1b[2J\r\n\r\n")
         assert rest_of(connection).startswith("HTTP/1.1 400")
-    server.wait_for("Invalid HTTP request received.")
+    server.wait_for("The request is not valid HTTP")
 
 
 @pytest.mark.parametrize("chunked", [False, True])

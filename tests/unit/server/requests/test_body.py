@@ -187,9 +187,9 @@ def test_json_body_is_decoded_and_unknown_fields_ignored() -> None:
         (b'{"model":', "The body is not JSON: input data was truncated at line 1, column 10."),
         (b'{\n  "model": oops}', "The body is not JSON: invalid character at line 2, column 12."),
         ('{"é": \n"é" x}'.encode(), "The body is not JSON: "),
-        (b'{"model": "\xff"}', "The body is not UTF-8: line 1, column 12."),
+        (b'{"model": "\xff"}', "The body is not UTF-8: line 1, column 12. Encode it as UTF-8."),
         (b'{"model": ' + b"[" * 100_000, "The body is not valid: `model`: "),
-        (b'{"x": ' + b"[" * 100_000, "The JSON of the body is nested too deeply."),
+        (b'{"x": ' + b"[" * 100_000, "The JSON of the body is nested too deeply. Flatten it."),
     ],
 )
 def test_invalid_json_body_is_reported_with_its_position(body: bytes, message: str) -> None:

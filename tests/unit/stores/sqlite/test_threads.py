@@ -336,8 +336,8 @@ def test_full_disk_at_commit_fails_the_batch_with_store_full(
 @pytest.mark.parametrize(
     ("refusal", "reason"),
     [
-        (apsw.CorruptError("malformed"), "malformed, .* restore it from a backup"),
-        (apsw.IOError("disk I/O error"), "disk I/O error, while finishing a write"),
+        (apsw.CorruptError("malformed"), "malformed. .* restore it from a backup"),
+        (apsw.IOError("disk I/O error"), "disk I/O error. The write may be stored or not"),
     ],
 )
 def test_unknown_outcome_names_its_reason(

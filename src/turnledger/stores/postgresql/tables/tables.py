@@ -95,7 +95,9 @@ def line_of(raw: bytes | None) -> tuple[Stretch, ...]:
     try:
         parts = tuple(_STRETCH.iter_unpack(raw or b""))
     except StructError as problem:
-        raise StoreCorrupt(f"A stored line of turns cannot be read: {problem}.") from None
+        raise StoreCorrupt(
+            f"A stored line of turns cannot be read: {problem}. Restore the store from a backup."
+        ) from None
     return tuple(Stretch(BranchId.trusted(branch), after, through) for branch, after, through in parts)
 
 

@@ -146,7 +146,9 @@ def line_of(raw: bytes | None) -> tuple[tuple[Stretch, ...], dict[BranchId, int]
     try:
         parts = tuple(_STRETCH.iter_unpack(raw or b""))
     except StructError as problem:
-        raise StoreCorrupt(f"A stored line of turns cannot be read: {problem}.") from None
+        raise StoreCorrupt(
+            f"A stored line of turns cannot be read: {problem}. Restore the store from a backup."
+        ) from None
     branches = {BranchId.trusted(branch): ref for branch, ref, _, _ in parts}
     stretches = (Stretch(BranchId.trusted(branch), after, through) for branch, _, after, through in parts)
     return tuple(stretches), branches
