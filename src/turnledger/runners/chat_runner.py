@@ -197,7 +197,8 @@ class RepeatFilter:
 
 
 def _may_repeat(payload: bytes) -> bool:
-    return payload.find(b'"role"') >= 0 or payload.find(b'"tool_calls"') >= 0  # `in` makes an exception first
+    # The cheapest search: `in` makes an exception first, and `find` parses its arguments.
+    return bool(payload.partition(b'"role"')[1] or payload.partition(b'"tool_calls"')[1])
 
 
 def rewrite_payload(payload: bytes, chunk: ChatChunk) -> bytes:
