@@ -1,6 +1,7 @@
 /** The title of the browser tab. */
 
-import { useSignalEffect } from "@preact/signals";
+import { effect } from "@preact/signals";
+import { useLayoutEffect } from "preact/hooks";
 import { safeText } from "../markdown/safe-text";
 import type { Session } from "../session/session";
 import { strings } from "../strings";
@@ -16,12 +17,17 @@ export function currentTitle(session: Session): string | null {
 
 /** Keep the document title in sync, with a dot while a turn is pending. */
 export function useDocumentTitle(session: Session): void {
-  useSignalEffect(() => {
-    const isRunning = (session.threads.current.value?.pending.value.length ?? 0) > 0;
-    const title = currentTitle(session);
-    document.title = `${isRunning ? "● " : ""}${title === null ? "" : `${title} · `}${strings.product}`;
-    return () => {
-      document.title = strings.product;
-    };
-  });
+  // Other effects are undone after the next paint: the title of a private chat would outlast it.
+  useLayoutEffect(
+    () =>
+      effect(() => {
+        const isRunning = (session.threads.current.value?.pending.value.length ?? 0) > 0;
+        const title = currentTitle(session);
+        document.title = `${isRunning ? "● " : ""}${title === null ? "" : `${title} · `}${strings.product}`;
+        return () => {
+          document.title = strings.product;
+        };
+      }),
+    [session],
+  );
 }
