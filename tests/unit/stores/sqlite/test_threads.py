@@ -43,7 +43,7 @@ from turnledger.errors import (
     turn_of,
 )
 from turnledger.model.ids import LeaseId
-from turnledger.stores.sqlite import SqliteStore, connections
+from turnledger.stores.sqlite import SqliteStore, connections, threads
 from turnledger.stores.sqlite.migrations import VERSION
 from turnledger.stores.sqlite.threads import Job, SqliteReader, StoreThread, Writer
 from turnledger.testing.faulty_disk import FaultyDisk
@@ -686,6 +686,15 @@ async def test_caller_cancelled_while_its_commit_is_queued_is_released(
         neighbour.execute("ROLLBACK")
     await patient
     await expect_free(ledger, chat)
+
+
+async def test_cancelled_caller_keeps_no_result_from_the_others_of_its_batch() -> None:
+    loop = asyncio.get_running_loop()
+    cancelled, waiting = loop.create_future(), loop.create_future()
+    batch = [Job(beat, None, future=each) for each in (cancelled, waiting)]
+    cancelled.cancel()
+    threads._deliver(batch)
+    assert waiting.done()
 
 
 @pytest.mark.usefixtures("short_grace")
