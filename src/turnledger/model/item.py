@@ -607,7 +607,10 @@ def without_open_reasoning(draft: Sequence[Item]) -> Sequence[Item]:
 def without_empty_answers(items: Sequence[Item]) -> Sequence[Item]:
     """Return the items of whole turns as models accept them: without empty answers, and without reasoning
     that led to nothing else."""
-    if not any(item.is_empty_answer for item in items):
+    for item in items:  # a generator would cost each turn more
+        if item.is_empty_answer:
+            break
+    else:
         return items
     kept: list[Item] = []
     for item in reversed(items):

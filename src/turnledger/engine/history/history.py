@@ -428,7 +428,7 @@ def encode_messages(items: Iterable[Item]) -> bytes:
         text = item.only_text
         if text is None:
             return _encode(messages_of(without_empty_answers(items)))[1:-1]
-        if item.is_empty_answer:
+        if not text.strip() and item.is_empty_answer:
             continue
         plain.append({"role": item.role, "content": text})
     return _encode(plain)[1:-1]  # the fast path of most turns
